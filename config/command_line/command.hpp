@@ -67,11 +67,10 @@ struct Description {
     std::vector<FlagGroup> groups;  // --help follows the last flag
     std::string examples;
     std::string_view ending;
-    std::string_view wraps = "";     // the sub-command whose command line follows this one's
-    std::string_view synopsis = "";  // its lines in gpunbd(8), in mdoc
-    std::string_view manual = "";    // its entry there
-    bool hidden = false;             // omitted from the help and the manual
-    Store store = {};                // of the argument
+    std::string_view wraps = "";   // the sub-command whose command line follows this one's
+    std::string_view manual = "";  // its text in gpunbd(8), in mdoc
+    bool hidden = false;           // omitted from the help and the manual
+    Store store = {};              // of the argument
 };
 
 class Command;

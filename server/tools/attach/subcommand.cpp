@@ -139,19 +139,7 @@ detach' does. Needs root and the kernel module nbd: modprobe nbd.
 usage.
 See also: gpunbd(8)
 )",
-           .synopsis = R"(.Nm
-.Cm attach
-.Ar uri device
-.Op Fl -background | Fl -systemd
-.Op Fl -swap
-.Op Ar flags
-.Nm
-.Cm attach
-.Fl -list
-.Op Fl -json
-)",
-           .manual = R"(.It Cm attach Ar uri device Op Ar flags
-Attach an export of an NBD server as
+           .manual = R"(Attach an export of an NBD server as
 .Ar device ,
 for example
 .Pa /dev/nbd0 ,
@@ -218,8 +206,9 @@ as
 and
 .Pa /dev/nbd1 ,
 and mount an overlay with the second as its upper layer.
-.It Cm attach Fl -list
-List the attached devices: the size, the process id and
+.Pp
+.Fl -list
+shows the attached devices: the size, the process id and
 .Ar uri
 of the
 .Cm attach

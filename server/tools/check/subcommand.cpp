@@ -77,13 +77,7 @@ missing; 1 it is valid, but a requirement of serving is missing; 2 it is
 invalid, --who names no client, or wrong usage.
 See also: gpunbd(8), gpunbd.yaml(5)
 )",
-           .synopsis = R"(.Nm
-.Cm check
-.Ar file
-.Op Fl -who Ar client
-)",
-           .manual = R"(.It Cm check Ar file Op Fl -who Ar client
-Validate a configuration.
+           .manual = R"(Validate a configuration.
 If the file is valid, the effective configuration with all defaults is printed to standard output; it is a valid
 configuration itself.
 Otherwise all problems are printed to standard error, one per line, as

@@ -29,12 +29,8 @@ commands, flags and their values with one of these:
            .ending = R"(Exit codes: 0 done; 2 wrong usage.
 See also: gpunbd(8)
 )",
-           .synopsis = R"(.Nm
-.Cm completion
-.Cm bash | zsh | fish
-)",
-           .manual = R"(.It Cm completion Cm bash | zsh | fish
-Print a script with which the shell completes commands, flags and their values.
+           .manual =
+               R"(Print a script with which the shell completes commands, flags and their values.
 Packages install it.
 Without a package, source it in the start-up file of the shell:
 .Dl source <(gpunbd completion bash)

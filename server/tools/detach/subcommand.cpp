@@ -41,13 +41,7 @@ detached; its users are listed.
                R"(Exit codes: 0 detached; 1 in use, or not attached; 2 wrong usage.
 See also: gpunbd(8)
 )",
-           .synopsis = R"(.Nm
-.Cm detach
-.Ar device
-.Op Fl -force
-)",
-           .manual = R"(.It Cm detach Ar device
-Disable swap on the device and disconnect it, whichever program attached it.
+           .manual = R"(Disable swap on the device and disconnect it, whichever program attached it.
 If the device is mounted, a part of another device or open in a program, or if the swapped-out memory does not fit into
 RAM, the device stays attached, and a message names the reason and the remedy.
 )",

@@ -29,12 +29,8 @@ link, copy engines, and the ways in which gpunbd can access its memory.
            .ending = R"(Exit codes: 0 done; 1 failed at run time; 2 wrong usage.
 See also: gpunbd(8)
 )",
-           .synopsis = R"(.Nm
-.Cm devices
-.Op Fl -calibrate
-)",
-           .manual = R"(.It Cm devices
-List host memory and the GPUs: id, name, total and free memory, PCI address and link, copy
+           .manual =
+               R"(List host memory and the GPUs: id, name, total and free memory, PCI address and link, copy
 engines, and the ways in which
 .Nm
 can access the memory.

@@ -53,14 +53,7 @@ because it checks the privileges and limits of that user.
 failed; 2 wrong usage.
 See also: gpunbd(8)
 )",
-               .synopsis = R"(.Nm
-.Cm doctor
-.Op Cm swap | remote | gpu | keep
-.Op Fl -config Ar file
-.Op Fl -json
-)",
-               .manual = R"(.It Cm doctor Op Cm swap | remote | gpu | keep
-Check whether this machine is configured for
+               .manual = R"(Check whether this machine is configured for
 .Nm ,
 and print one line per check:
 .Ql ok ,

@@ -41,12 +41,7 @@ HelpCommand::HelpCommand(const Commands& others)
                .ending = R"(Exit codes: 0 done; 2 wrong usage.
 See also: gpunbd(8)
 )",
-               .synopsis = R"(.Nm
-.Cm help
-.Op Ar command
-)",
-               .manual = R"(.It Cm help Op Ar command
-Print the help of
+               .manual = R"(Print the help of
 .Nm ,
 or of a command, like
 .Fl -help

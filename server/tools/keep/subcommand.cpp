@@ -87,19 +87,8 @@ failed; 2 wrong usage or configuration.
 See also: gpunbd(8)
 )",
            .wraps = "serve",
-           .synopsis = R"(.Nm
-.Cm keep
-.Op Fl -max-restarts Ar n
-.Op Fl -within Ar seconds
-.Op Fl -max-descriptors Ar n
-.Op Fl -swap
-.Op Fl -background
-.Op Fl -
-.Cm serve
-.Op Ar flags
-)",
-           .manual = R"(.It Cm keep Oo Ar flags Oc Oo Fl - Oc Cm serve Op Ar flags
-Run a server, and restart it when a signal kills it or it exits with a status other than 0.
+           .manual =
+               R"(Run a server, and restart it when a signal kills it or it exits with a status other than 0.
 The file descriptors that it has stored are kept meanwhile and passed to the next server, by the protocol of systemd's
 file descriptor store.
 The command is not needed under systemd.

@@ -26,63 +26,58 @@ Unknown values are null.)";
 }  // namespace
 
 KeptCommand::KeptCommand()
-    : Command({.name = "kept",
-               .called = "contents saved left drop",
-               .takes = file_argument,
-               .example = "/etc/gpunbd.yaml",
-               .optional = true,
-               .brief = "List or drop kept contents",
-               .usage = R"(Usage: gpunbd kept [FILE | --socket PATH] [--json]
+    : Command(
+          {.name = "kept",
+           .called = "contents saved left drop",
+           .takes = file_argument,
+           .example = "/etc/gpunbd.yaml",
+           .optional = true,
+           .brief = "List or drop kept contents",
+           .usage = R"(Usage: gpunbd kept [FILE | --socket PATH] [--json]
        gpunbd kept [FILE | --socket PATH] --drop NAME
 )",
-               .about =
-                   R"(Lists the contents that outlive a running server: the export, size, memory in
+           .about =
+               R"(Lists the contents that outlive a running server: the export, size, memory in
 use, devices, time of creation, instance and state. Only the server's user and
 root can list them. The server is the one of the configuration FILE, the one at
 the socket PATH, or the only server of this user or of the system that keeps
 contents.
 )",
-               .groups = {{"Flags",
-                           {{.name = "--socket",
-                             .takes = "PATH",
-                             .example = "/run/gpunbd/keeping.sock",
-                             .brief = "Socket of the server",
-                             .more = ", its --admin-socket or --keeping-socket.",
-                             .called = "--keeping-socket --unix --path",
-                             .store = into(settings.socket, rules::unix_path)},
-                            {.name = "--json",
-                             .brief = "Print JSON instead of a table",
-                             .more = ".",
-                             .called = "--format --output",
-                             .excludes = {"--drop"},
-                             .why_not = "--json applies to the list",
-                             .details = json_details,
-                             .store = into(settings.json)},
-                            {.name = "--drop",
-                             .takes = "NAME",
-                             .example = "scratch",
-                             .brief = "Free contents that no export uses",
-                             .more = " and that are listed under this name. An export that was "
-                                     "blocked by them is created again, empty.",
-                             .called = "--delete --remove --rm --forget --discard",
-                             .store = into(settings.drop, rules::export_name)}}}},
-               .examples = R"(  gpunbd kept
+           .groups = {{"Flags",
+                       {{.name = "--socket",
+                         .takes = "PATH",
+                         .example = "/run/gpunbd/keeping.sock",
+                         .brief = "Socket of the server",
+                         .more = ", its --admin-socket or --keeping-socket.",
+                         .called = "--keeping-socket --unix --path",
+                         .store = into(settings.socket, rules::unix_path)},
+                        {.name = "--json",
+                         .brief = "Print JSON instead of a table",
+                         .more = ".",
+                         .called = "--format --output",
+                         .excludes = {"--drop"},
+                         .why_not = "--json applies to the list",
+                         .details = json_details,
+                         .store = into(settings.json)},
+                        {.name = "--drop",
+                         .takes = "NAME",
+                         .example = "scratch",
+                         .brief = "Free contents that no export uses",
+                         .more = " and that are listed under this name. An export that was "
+                                 "blocked by them is created again, empty.",
+                         .called = "--delete --remove --rm --forget --discard",
+                         .store = into(settings.drop, rules::export_name)}}}},
+           .examples = R"(  gpunbd kept
   gpunbd kept --json --socket /run/gpunbd/keeping.sock
   gpunbd kept /etc/gpunbd.yaml --drop scratch
 )",
-               .ending =
-                   R"(Exit codes: 0 done; 1 no server answers, or no contents of that name can be
+           .ending =
+               R"(Exit codes: 0 done; 1 no server answers, or no contents of that name can be
 dropped; 2 wrong usage or configuration.
 See also: gpunbd(8), gpunbd.yaml(5)
 )",
-               .synopsis = R"(.Nm
-.Cm kept
-.Op Ar file | Fl -socket Ar path
-.Op Fl -json | Fl -drop Ar name
-)",
-               .manual =
-                   R"(.It Cm kept Oo Ar file | Fl -socket Ar path Oc Op Fl -json | Fl -drop Ar name
-List the contents that outlive a running server: for each export the size, the memory in use, the devices, the time of
+           .manual =
+               R"(List the contents that outlive a running server: for each export the size, the memory in use, the devices, the time of
 creation, the id of the instance, and the state: in use, without an export, or the reason why they could not be taken
 over.
 .Fl -drop
@@ -99,7 +94,7 @@ The default is the only server that keeps contents among those that
 .Nm Cm status
 finds.
 )",
-               .store = into(config_file)}) {}
+           .store = into(config_file)}) {}
 
 void KeptCommand::check() {
     if (config_file && settings.socket) {

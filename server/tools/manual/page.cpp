@@ -51,6 +51,61 @@ std::string lower_case(std::string_view text) {
     return out;
 }
 
+// "NAME... [--socket PATH]" -> " Ar name ... Oo Fl -socket Ar path Oc"
+std::string markup(std::string_view usage) {
+    std::string spaced;
+    for (const char c : usage)
+        spaced += std::string_view("[]|").find(c) != std::string_view::npos ? fmt::format(" {} ", c)
+                                                                            : std::string(1, c);
+    std::istringstream words(spaced);
+    std::string out;
+    for (std::string word; words >> word;) {
+        const bool repeated = word.ends_with("...");
+        if (repeated) word.erase(word.size() - 3);
+        if (word == "[" || word == "]") {
+            out += word == "[" ? " Oo" : " Oc";
+        } else if (word == "|") {
+            out += " |";
+        } else if (word.starts_with("--")) {
+            out += fmt::format(" Fl {}", word.substr(1));
+        } else if (lower_case(word) == word) {
+            out += fmt::format(" Cm {}", word);
+        } else {
+            out += fmt::format(" Ar {}", lower_case(word));
+        }
+        if (repeated) out += " ...";
+    }
+    return out;
+}
+
+// Each form of the command's usage, without "gpunbd".
+std::vector<std::string> forms_of(const Description& command) {
+    std::vector<std::string> out;
+    std::istringstream lines{std::string(command.usage.substr(command.usage.find(' ')))};
+    for (std::string line; std::getline(lines, line);) {
+        const std::size_t name = line.find("gpunbd ");
+        if (name != line.npos) {
+            out.push_back(markup(line.substr(name + std::string_view("gpunbd ").size())));
+        } else {
+            out.back() += markup(line);
+        }
+    }
+    return out;
+}
+
+std::string synopsis(const Description& command) {
+    std::string out;
+    for (const std::string& form : forms_of(command))
+        out += fmt::format(".Nm\n.{}\n", form.substr(1));
+    return out;
+}
+
+std::string command_entry(const Description& command) {
+    std::string out;
+    for (const std::string& form : forms_of(command)) out += fmt::format(".It{}\n", form);
+    return out + std::string(command.manual);
+}
+
 // "Fl p Ar port , Fl -port Ar port"
 std::string flag_head(const Flag& flag) {
     std::string argument;
@@ -127,9 +182,9 @@ std::string manual_page(std::istream& page, const Commands& all) {
         } else if (request == "@COMMAND_FLAGS") {
             out += all_command_flags(all);
         } else if (request == "@SYNOPSIS") {
-            for (const auto& each : all) out += each->synopsis;
+            for (const auto& each : all) out += each->hidden ? "" : synopsis(*each);
         } else if (request == "@COMMANDS") {
-            for (const auto& each : all) out += each->manual;
+            for (const auto& each : all) out += each->hidden ? "" : command_entry(*each);
         } else if (request == "@METRICS") {
             out += metric_entries();
         } else if (request == "@SCHEMAS") {

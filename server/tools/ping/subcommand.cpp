@@ -56,13 +56,8 @@ client-cert.pem, client-key.pem), tls-hostname=NAME and tls-verify-peer=false.
 answer; 2 wrong usage.
 See also: gpunbd(8)
 )",
-           .synopsis = R"(.Nm
-.Cm ping
-.Ar uri
-.Op Fl -timeout Ar seconds
-)",
-           .manual = R"(.It Cm ping Ar uri Op Fl -timeout Ar seconds
-Check whether an NBD server serves an export, for health checks: perform the handshake up to
+           .manual =
+               R"(Check whether an NBD server serves an export, for health checks: perform the handshake up to
 .Dv NBD_OPT_INFO ,
 print the size of the export, and disconnect.
 It does not open the export, so it does not count as a client.

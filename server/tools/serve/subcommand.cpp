@@ -14,8 +14,7 @@ ServeCommand::ServeCommand()
            .called = "start run server daemon export",
            .brief = "Serve exports to NBD clients",
            .usage = R"(Usage: gpunbd serve [FLAGS]
-       gpunbd serve --config FILE [--run COMMAND]
-                    [TLS, process, data path and log flags]
+       gpunbd serve --config FILE [FLAGS]
 )",
            .about =
                R"(Without --config, the flags describe a single export. Without any flags it uses
@@ -36,17 +35,7 @@ time; 2 wrong usage or configuration. With --run: the status of COMMAND, or
 128+n if signal n ended it.
 See also: gpunbd(8), gpunbd.yaml(5)
 )",
-           .synopsis = R"(.Nm
-.Cm serve
-.Op Ar flags
-.Nm
-.Cm serve
-.Fl -config Ar file
-.Op Fl -run Ar command
-.Op Ar "process, data path and log flags"
-)",
-           .manual = R"(.It Cm serve
-Serve exports until a signal ends the server.
+           .manual = R"(Serve exports until a signal ends the server.
 They are described by flags, or by the configuration
 .Ar file
 of

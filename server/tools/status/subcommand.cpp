@@ -50,15 +50,8 @@ lists the servers if several run.
                R"(Exit codes: 0 done; 1 no server answers, or several run; 2 wrong usage.
 See also: gpunbd(8)
 )",
-           .synopsis = R"(.Nm
-.Cm status
-.Op Fl -socket Ar path | Fl -url Ar url Op Fl -token Ar file
-.Op Fl -json
-.Op Fl -watch
-)",
            .manual =
-               R"(.It Cm status Oo Fl -socket Ar path | Fl -url Ar url Oo Fl -token Ar file Oc Oc Oo Fl -json Oc Op Fl -watch
-Print the state of a running server: its devices with their memory; its exports with their size, memory in use, clients,
+               R"(Print the state of a running server: its devices with their memory; its exports with their size, memory in use, clients,
 requests, bytes and errors; and the progress of long operations.
 .Pp
 The server is the one at

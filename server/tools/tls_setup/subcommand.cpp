@@ -84,16 +84,7 @@ and replaces none, except that it adds lines to keys.psk.
            .ending = R"(Exit codes: 0 done; 1 failed, and nothing was created; 2 wrong usage.
 See also: gpunbd(8)
 )",
-           .synopsis = R"(.Nm
-.Cm tls-setup
-.Ar dir
-.Op Fl -host Ar name ...
-.Op Fl -client Ar name ...
-.Op Fl -psk Ar user ...
-.Op Fl -days Ar n
-)",
-           .manual = R"(.It Cm tls-setup Ar dir
-Create an authority, certificates and keys for TLS in
+           .manual = R"(Create an authority, certificates and keys for TLS in
 .Ar dir ,
 under the names that
 .Nm ,

@@ -9,32 +9,29 @@ namespace gpunbd::tools {
 using namespace config;
 
 TopCommand::TopCommand()
-    : Command({.name = "top",
-               .called = "htop monitor live dashboard",
-               .brief = "Show a server's activity, updated every second",
-               .usage = "Usage: gpunbd top [--socket PATH | --url URL [--token FILE]]\n",
-               .about =
-                   R"(Shows devices with their memory by export; exports with rates, latencies and
+    : Command(
+          {.name = "top",
+           .called = "htop monitor live dashboard",
+           .brief = "Show a server's activity, updated every second",
+           .usage = "Usage: gpunbd top [--socket PATH | --url URL [--token FILE]]\n",
+           .about =
+               R"(Shows devices with their memory by export; exports with rates, latencies and
 clients; and the busiest clients. Reconnects if the server is restarted. Keys: q
 quits, arrows, PgUp and PgDn select, s changes the sort order, e shows a single
 export, ? shows help. If standard output is not a terminal, it prints a page
 each second.
 )",
-               .groups = {{"Flags", status::server_flags(server, {})}},
-               .examples = R"(  gpunbd top
+           .groups = {{"Flags", status::server_flags(server, {})}},
+           .examples = R"(  gpunbd top
   gpunbd top --url http://127.0.0.1:9809 --token /etc/gpunbd/admin.token
 )",
-               .ending =
-                   R"(Exit codes: 0 ended by a key or a signal; 1 no server answers, or several run;
+           .ending =
+               R"(Exit codes: 0 ended by a key or a signal; 1 no server answers, or several run;
 2 wrong usage.
 See also: gpunbd(8)
 )",
-               .synopsis = R"(.Nm
-.Cm top
-.Op Fl -socket Ar path | Fl -url Ar url Op Fl -token Ar file
-)",
-               .manual = R"(.It Cm top Op Fl -socket Ar path | Fl -url Ar url Op Fl -token Ar file
-Show the activity of a server on a full-screen page that is updated every second.
+           .manual =
+               R"(Show the activity of a server on a full-screen page that is updated every second.
 It shows the server and slow operations; each device with a bar of its memory, in which letters stand for exports; each
 export with its memory in use, clients, rates, latencies, requests in flight, and requests that have failed since the
 start of the server; and the busiest clients.
