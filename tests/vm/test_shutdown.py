@@ -1,5 +1,6 @@
-"""Machines that power off while a device of gpunbd attach is in use: mounted manually and by fstab, below LVM, md and
-dm-crypt, and as swap. Each must power off within a time limit and leave a clean file system, which the last boot checks.
+"""Machines that power off while a device of gpunbd attach is in use: mounted manually and by fstab, below LVM, md (RAID1
+over two servers) and dm-crypt, and as swap. Each must power off within a time limit and leave a clean file system, which the
+last boot checks.
 
 debian_guest.py describes the guests."""
 import os
@@ -17,8 +18,13 @@ CUT_AFTER = 120  # if the device makes no progress
 LEFT = ('hand', 'fstab', 'lvm', 'md', 'crypt')  # on a server that continues, so the last boot can check them
 GONE = ('own', 'swap')  # on a server in the machine that powers off
 
-CONFIGURATION = 'listeners: {unix: [{path: "{socket}"}], tcp: [{address: 127.0.0.1, port: %d}]}\nexports:\n' + ''.join(
-    f'  - {{name: {name}, size: 64M, devices: [host]}}\n' for name in ('hand', 'fstab', 'lvm', 'md0', 'md1', 'crypt', 'stuck'))
+EXPORTS = ('hand', 'fstab', 'lvm', 'md0', 'crypt', 'stuck')
+EXPORTS_OF_SECOND = ('md1',)  # the other half of the RAID1
+
+
+def configuration(port, exports):
+    listeners = 'listeners: {unix: [{path: "{socket}"}], tcp: [{address: 127.0.0.1, port: %d}]}\nexports:\n' % port
+    return listeners + ''.join(f'  - {{name: {name}, size: 64M, devices: [host]}}\n' for name in exports)
 
 
 def early():
@@ -35,9 +41,9 @@ def about_disks(console):
 
 
 class Shutdown(server.Test):
-    def power_off(self, disk, port, scenario, within=WITHIN, when_used=lambda: None):
+    def power_off(self, disk, ports, scenario, within=WITHIN, when_used=lambda: None):
         """The output on the console. The machine must power off within that time, in seconds."""
-        machine = disk.boot(self, f'scenario={scenario} port={port}')
+        machine = disk.boot(self, f'scenario={scenario} {ports}')
         machine.wait_for(f'RESULT {scenario} used ok')
         when_used()
         start = time.monotonic()
@@ -61,8 +67,10 @@ class Shutdown(server.Test):
             return debian_guest.Disk(self, {'scenario': file.read(), 'early': early(), 'etc/mdadm/mdadm.conf': 'AUTO -all\n'})
 
     def test_power_off(self):
-        port = server.free_port()
-        one = self.serve(config=CONFIGURATION % port)
+        port, second_port = server.free_port(), server.free_port()
+        one = self.serve(config=configuration(port, EXPORTS))
+        self.serve(config=configuration(second_port, EXPORTS_OF_SECOND))
+        ports = f'port={port} second_port={second_port}'
         self.fill_fstab(one)
         disk = self.disk()
         wanted = os.environ.get('GPUNBD_SHUTDOWN', ','.join(LEFT + GONE + ('stuck',))).split(',')
@@ -70,17 +78,17 @@ class Shutdown(server.Test):
             if scenario == 'stuck':
                 continue
             with self.subTest(scenario=scenario):
-                console = self.power_off(disk, port, scenario)
+                console = self.power_off(disk, ports, scenario)
                 # Not reads: udev may probe a device that has just been detached.
                 for bad in ('I/O error.*WRITE', 'rror on swap', 'EXT4-fs error', 'lost .*write', 'Kernel panic', 'blocked for more',
                             'was disconnected by force'):
                     self.assertIsNone(re.search(bad, console), about_disks(console))
         left = [scenario for scenario in wanted if scenario in LEFT]
         if left:
-            machine = disk.boot(self, f'scenario=check scenarios={",".join(left)} port={port}')
+            machine = disk.boot(self, f'scenario=check scenarios={",".join(left)} {ports}')
             self.assertEqual(machine.results(500), [f'{scenario} clean ok' for scenario in left], machine.console[-6000:])
         if 'stuck' in wanted:
-            console = self.power_off(disk, port, 'stuck', CUT_AFTER + WITHIN, lambda: one.process.send_signal(signal.SIGSTOP))
+            console = self.power_off(disk, ports, 'stuck', CUT_AFTER + WITHIN, lambda: one.process.send_signal(signal.SIGSTOP))
             one.process.send_signal(signal.SIGCONT)
             self.assertTrue('/dev/nbd0 was disconnected by force' in console, about_disks(console))
 
