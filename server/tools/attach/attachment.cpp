@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <vector>
 
 #include "protocol/constants.hpp"
 #include "server/tools/attach/device.hpp"
+#include "server/tools/attach/holders.hpp"
 #include "server/tools/attach/kernel_fit.hpp"
 #include "server/tools/attach/line.hpp"
 #include "server/tools/attach/owner.hpp"
@@ -24,7 +26,9 @@ constexpr std::chrono::milliseconds reconnect_interval_after_refusal(
 constexpr std::chrono::milliseconds check_interval(
     2000);  // the kernel sends no event when a device is detached
 constexpr std::chrono::seconds handshake_timeout(10);  // includes the connection setup
-constexpr int unix_send_buffer = 4 << 20;              // bytes
+constexpr std::chrono::seconds open_timeout(2);        // for programs that have the device open
+constexpr std::chrono::milliseconds open_check_interval(50);
+constexpr int unix_send_buffer = 4 << 20;  // bytes
 
 struct Connection {
     OwnedFd socket;
@@ -38,8 +42,8 @@ void enlarge_send_buffer(int socket) {
     ::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &unix_send_buffer, sizeof unix_send_buffer);
 }
 
-Or<Connection> connect_one(const AttachRequest& wanted) {
-    auto called = client::call(wanted.endpoint, client::Clock::now() + handshake_timeout);
+Or<Connection> connect_one(const AttachRequest& wanted, client::Deadline deadline) {
+    auto called = client::call(wanted.endpoint, deadline);
     if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
     auto& stream = std::get<client::Stream>(called);
     auto answer = client::query_export(stream, protocol::OptionType::go, wanted.endpoint.name);
@@ -57,8 +61,6 @@ std::string instance_of(const ExportFacts& facts) {
     return facts.instance.empty() ? "no instance" : "instance " + facts.instance;
 }
 
-std::string path_of(std::uint32_t device) { return fmt::format("/dev/nbd{}", device); }
-
 // The kernel compares only the instances, not the size and the flags.
 bool same_shape(const ExportFacts& one, const ExportFacts& other) {
     return one.size == other.size && one.flags == other.flags;
@@ -73,7 +75,7 @@ struct Connections {
 Or<Connections> connect_all(const AttachRequest& wanted) {
     Connections out;
     for (unsigned i = 0; i != wanted.connections; ++i) {
-        auto called = connect_one(wanted);
+        auto called = connect_one(wanted, client::Clock::now() + handshake_timeout);
         if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
         auto& connection = std::get<Connection>(called);
         if (i != 0 && (!same_shape(out.facts, connection.facts) ||
@@ -92,10 +94,29 @@ Or<Connections> connect_all(const AttachRequest& wanted) {
     return out;
 }
 
-Failure refusal_of_kernel(std::uint32_t device, int error) {
-    const std::string path = path_of(device);
+// For the kernel, a device that a program has open is as busy as an attached one. udev opens a
+// device for a moment, for example after it was detached.
+int connect_when_closed(KernelClient& kernel, const AttachRequest& wanted,
+                        const Connections& connections) {
+    const auto end = client::Clock::now() + open_timeout;
+    for (;;) {
+        const int error =
+            kernel.connect(wanted.device, connections.facts, wanted.timeouts, connections.sockets);
+        const bool is_open = error == EBUSY && !Device(wanted.device).attached();
+        if (!is_open || client::Clock::now() > end) return error;
+        std::this_thread::sleep_for(open_check_interval);
+    }
+}
+
+Failure refusal_of_kernel(const Device& device, int error) {
+    const std::string path = device.path();
     if (error == EPERM) {
         return {"attaching " + path + " needs CAP_SYS_ADMIN; run it as root"};
+    }
+    if (error == EBUSY && !device.attached()) {
+        const auto holders = holders_of(device);
+        if (!holders.empty()) return in_use(device, holders);
+        return {path + " is in use: a program has it open; close it first"};
     }
     if (error == EBUSY) {
         return {path +
@@ -124,13 +145,15 @@ Or<Attachment> Attachment::attach(AttachRequest wanted) {
         return std::move(*failed);
     }
     if (lacking != nullptr) return *lacking;
-    auto& [sockets, facts] = std::get<Connections>(called);
+    auto& connections = std::get<Connections>(called);
+    auto& facts = connections.facts;
     auto& client = std::get<KernelClient>(kernel);
-    const int error = client.connect(wanted.device, facts, wanted.timeouts, sockets);
-    const bool orphan = error == EBUSY && is_orphan(Device(wanted.device), facts);
-    if (error != 0 && !orphan) return refusal_of_kernel(wanted.device, error);
+    const Device device(wanted.device);
+    const int error = connect_when_closed(client, wanted, connections);
+    const bool orphan = error == EBUSY && is_orphan(device, facts);
+    if (error != 0 && !orphan) return refusal_of_kernel(device, error);
     say(fmt::format("{} {}: {} bytes, {} connections, {}", orphan ? "taken over" : "attached",
-                    path_of(wanted.device), facts.size, wanted.connections, instance_of(facts)));
+                    device.path(), facts.size, wanted.connections, instance_of(facts)));
     if (facts.instance.empty()) {
         say("the server does not report an id of its contents: a loss of contents cannot be "
             "detected");
@@ -161,7 +184,8 @@ void Attachment::update_dead_connections() {
 }
 
 Attachment::Outcome Attachment::replace_one() {
-    auto called = connect_one(wanted_);
+    auto called =
+        connect_one(wanted_, std::min(client::Clock::now() + handshake_timeout, give_up_at()));
     if (const auto* failed = std::get_if<Failure>(&called)) {
         log_once("the server is not reachable: " + failed->text);
         return Outcome::server_unreachable;
@@ -185,18 +209,18 @@ Attachment::Outcome Attachment::replace_one() {
 }
 
 // The kernel then fails all waiting requests, and accepts no connection for this device any more.
-bool Attachment::given_up_by_kernel() const {
-    return dead_ == wanted_.connections &&
-           Clock::now() - all_dead_since_ > wanted_.timeouts.dead_connection;
+Attachment::Clock::time_point Attachment::give_up_at() const {
+    if (dead_ != wanted_.connections) return Clock::time_point::max();
+    return all_dead_since_ + wanted_.timeouts.dead_connection;
 }
 
 std::optional<Failure> Attachment::replace_dead_connections() {
     update_dead_connections();
     while (dead_ != 0) {
-        if (given_up_by_kernel()) {
+        if (Clock::now() >= give_up_at()) {
             kernel_.disconnect(wanted_.device);
             return Failure{fmt::format("given up: {} had no server for {} s",
-                                       path_of(wanted_.device),
+                                       Device(wanted_.device).path(),
                                        wanted_.timeouts.dead_connection.count())};
         }
         last_ = replace_one();
@@ -210,8 +234,10 @@ std::optional<Failure> Attachment::replace_dead_connections() {
 
 std::chrono::milliseconds Attachment::pause() const {
     if (dead_ == 0) return check_interval;
-    return last_ == Outcome::server_unreachable ? reconnect_interval
-                                                : reconnect_interval_after_refusal;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(give_up_at() - Clock::now());
+    const auto interval = last_ == Outcome::server_unreachable ? reconnect_interval
+                                                               : reconnect_interval_after_refusal;
+    return std::clamp(left, std::chrono::milliseconds(0), interval);
 }
 
 }  // namespace gpunbd::attach

@@ -45,7 +45,7 @@ class Attachment {
     void assume_all_dead();
     void update_dead_connections();
     Outcome replace_one();
-    bool given_up_by_kernel() const;
+    Clock::time_point give_up_at() const;
     void log_once(std::string text);
 
     AttachRequest wanted_;

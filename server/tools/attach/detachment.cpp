@@ -1,7 +1,6 @@
 #include "server/tools/attach/detachment.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,8 +39,7 @@ std::vector<Holder> lasting_holders_of(const Device& device) {
 std::optional<Failure> held(const Device& device) {
     const auto holders = lasting_holders_of(device);
     if (holders.empty()) return std::nullopt;
-    return Failure{fmt::format("{} is in use: it {}; release it first, for example: {}",
-                               device.path(), joined_uses(holders), joined_remedies(holders))};
+    return in_use(device, holders);
 }
 
 // Only the kernel knows of mounts in other namespaces and of programs that open the device

@@ -147,6 +147,11 @@ std::string joined_remedies(const std::vector<Holder>& holders) {
     return out;
 }
 
+Failure in_use(const Device& device, const std::vector<Holder>& holders) {
+    return {fmt::format("{} is in use: it {}; release it first, for example: {}", device.path(),
+                        joined_uses(holders), joined_remedies(holders))};
+}
+
 std::vector<SwapArea> swaps_on(const Device& device) {
     std::vector<SwapArea> out;
     const std::vector<BlockDevice> stack = stack_on(device);

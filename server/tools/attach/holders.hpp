@@ -23,6 +23,7 @@ std::vector<Holder> holders_of(const Device& device);
 // The uses, and the commands that end them, each joined to one line.
 std::string joined_uses(const std::vector<Holder>& holders);
 std::string joined_remedies(const std::vector<Holder>& holders);
+Failure in_use(const Device& device, const std::vector<Holder>& holders);
 
 // Swap areas on the device and its partitions: /dev/nbd0, or /dev/nbd0p1.
 std::vector<SwapArea> swaps_on(const Device& device);
