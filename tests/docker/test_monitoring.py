@@ -140,7 +140,7 @@ class Queries(server.Test):
 
     def test_rules_are_evaluated_without_errors(self):
         def evaluated():
-            group, = self.prometheus.ask('rules')['groups']
+            group, = self.prometheus.get_data('rules')['groups']
             return group['rules'] if all(each['health'] != 'unknown' for each in group['rules']) else None
         server.wait_until(evaluated, 60, 'the rules')
         for rule in evaluated():

@@ -34,7 +34,7 @@ def openapi():
     return subprocess.run([server.PROGRAM, 'manual', template], check=True, capture_output=True, text=True).stdout
 
 
-def ask(address, path, body=None, tls=None, **fields):
+def request(address, path, body=None, tls=None, **fields):
     """The status and the body of the response, decoded if it is JSON. A request body is sent as JSON in a POST."""
     connection = Connection(address, tls)
     try:
@@ -63,7 +63,7 @@ class PendingRequest:
         return bool(select.select([self.connection.sock], [], [], seconds)[0])
 
     def answer(self):
-        """The result of ask()."""
+        """The result of request()."""
         try:
             response = self.connection.getresponse()
             return response.status, json.loads(response.read())

@@ -75,7 +75,7 @@ class Kept(server.Process):
         client = wire.Wire(self.path)
         client.greet()
         if structured:
-            client.ask_structured()
+            client.request_structured_replies()
         client.go(name)
         return client
 

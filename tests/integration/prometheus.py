@@ -54,18 +54,18 @@ class Prometheus:
             return False
 
     def last_errors(self):
-        return f'a successful scrape: {[each["lastError"] for each in self.ask("targets")["activeTargets"]]}'
+        return f'a successful scrape: {[each["lastError"] for each in self.get_data("targets")["activeTargets"]]}'
 
-    def ask(self, what, **parameters):
+    def get_data(self, path, **parameters):
         try:
-            answer = get(f'http://{self.address}/api/v1/{what}?{urllib.parse.urlencode(parameters, doseq=True)}')
+            answer = get(f'http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters, doseq=True)}')
         except urllib.error.HTTPError as error:
             raise AssertionError(f'{parameters}: {error.read().decode()}') from error
         return json.loads(answer)['data']
 
     def query(self, expression):
         """The current result: pairs of labels and value. Raises an exception if the expression is invalid."""
-        return [(each['metric'], float(each['value'][1])) for each in self.ask('query', query=expression)['result']]
+        return [(each['metric'], float(each['value'][1])) for each in self.get_data('query', query=expression)['result']]
 
     def data(self, expression):
         """Waits until the result is not empty: a scrape that takes too long leaves a gap."""

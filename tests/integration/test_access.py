@@ -73,7 +73,7 @@ class Access(server.Test):
         def answer(option, name):
             with wire.Wire(self.v4) as client:
                 client.greet()
-                client.ask_structured()
+                client.request_structured_replies()
                 if option == wire.EXPORT_NAME:
                     client.option(option, name.encode())
                     client.socket.shutdown(socket.SHUT_WR)  # ends the connection if it reaches the transmission phase

@@ -101,14 +101,14 @@ class Admin(server.Test):
                         continue
                     names = [self.description.resolved(each)['name'] for each in operation.get('parameters', [])]
                     query = '&'.join(f'{name}={QUESTIONS[name]}' for name in names)
-                    status, value = admin.ask(address, API + path + ('?' + query if query else ''))
+                    status, value = admin.request(address, API + path + ('?' + query if query else ''))
                     # 409 without a supervisor; integration.kept_command tests the others.
                     self.assertEqual(status, 409 if path == '/kept' else 200, value)
                     self.description.check(operation, status, value)
-                    status, value = admin.ask(address, API + path + '?no=thing')
+                    status, value = admin.request(address, API + path + '?no=thing')
                     self.assertEqual(status, 400)
                     self.description.check(operation, status, value)
-        exports = admin.ask(address, API + '/exports')[1]
+        exports = admin.request(address, API + '/exports')[1]
         self.assertEqual([each['name'] for each in exports], ['<script>', 'other'])
 
     def test_every_post(self):
@@ -123,36 +123,36 @@ class Admin(server.Test):
         self.assertEqual(set(operations), set(bodies))
         for path, operation in operations.items():
             with self.subTest(path):
-                status, value = admin.ask(address, API + path, bodies[path])
+                status, value = admin.request(address, API + path, bodies[path])
                 self.assertEqual(status, statuses.get(path, 200), value)
                 self.description.check(operation, status, value)
-                status, value = admin.ask(address, API + path, {**bodies[path], 'more': 1})
+                status, value = admin.request(address, API + path, {**bodies[path], 'more': 1})
                 self.assertEqual(status, 400)
                 self.assertIn('more', value['error'])
                 self.description.check(operation, status, value)
-                self.assertEqual(admin.ask(address, API + path)[0], 405)
-        self.assertEqual(admin.ask(address, API + '/connections/end', {'id': 1 << 63})[0], 404)
-        self.assertEqual(admin.ask(address, API + '/rates', {'export': 'none', 'rates': RATES})[0], 404)
+                self.assertEqual(admin.request(address, API + path)[0], 405)
+        self.assertEqual(admin.request(address, API + '/connections/end', {'id': 1 << 63})[0], 404)
+        self.assertEqual(admin.request(address, API + '/rates', {'export': 'none', 'rates': RATES})[0], 404)
         for wrong in ({'burst': 1e18}, {'bytes_per_second': 1}, {'bytes_per_second': (1 << 64) - 1}, {'iops': 0}):
-            status, value = admin.ask(address, API + '/rates', {'export': '<script>', 'rates': {**RATES, **wrong}})
+            status, value = admin.request(address, API + '/rates', {'export': '<script>', 'rates': {**RATES, **wrong}})
             self.assertEqual(status, 400, value)
             self.assertIn(f'rates.{next(iter(wrong))}: ', value['error'])
         self.assertEqual(self.exported(address)['rates'], RATES)
         text = {'bytes_per_second': '10M', 'iops': None, 'burst': '2s'}
-        self.assertEqual(admin.ask(address, API + '/rates', {'export': '<script>', 'rates': text})[0], 200)
+        self.assertEqual(admin.request(address, API + '/rates', {'export': '<script>', 'rates': text})[0], 200)
         self.assertEqual(self.exported(address)['rates'], {'bytes_per_second': 10 << 20, 'iops': None, 'burst': 2})
 
     def exported(self, address, name='<script>'):
-        return next(each for each in admin.ask(address, API + '/exports')[1] if each['name'] == name)
+        return next(each for each in admin.request(address, API + '/exports')[1] if each['name'] == name)
 
     def test_a_connection_is_ended(self):
         one, address = self.configured()
         with wire.connect(one.path, name='<script>') as client, wire.connect(one.path, name='other') as other:
             client.write(0, b'x')
             other.write(0, b'x')
-            connections = admin.ask(address, API + '/connections')[1]
+            connections = admin.request(address, API + '/connections')[1]
             ended = next(each['id'] for each in connections if each['export'] == '<script>')
-            self.assertEqual(admin.ask(address, API + '/connections/end', {'id': ended})[0], 200)
+            self.assertEqual(admin.request(address, API + '/connections/end', {'id': ended})[0], 200)
             with self.assertRaises(wire.Closed):
                 client.read(0, 1)
             self.assertEqual(other.read(0, 1), b'x')
@@ -163,10 +163,10 @@ class Admin(server.Test):
         one, address = self.configured()
         with wire.connect(one.path, name='<script>') as writer:
             writer.write(0, b'kept')
-            self.assertEqual(admin.ask(address, API + '/rates', {'export': '<script>', 'rates': RATES})[0], 200)
+            self.assertEqual(admin.request(address, API + '/rates', {'export': '<script>', 'rates': RATES})[0], 200)
             self.assertEqual(self.exported(address)['rates']['bytes_per_second'], RATES['bytes_per_second'])
             writer.write(4096, b'more')
-            self.assertEqual(admin.ask(address, API + '/read-only', {'export': '<script>', 'read_only': True})[0], 200)
+            self.assertEqual(admin.request(address, API + '/read-only', {'export': '<script>', 'read_only': True})[0], 200)
             server.wait_for_text('the export is now read-only', one.log)
             server.wait_for_text("'<script>' keeps its contents; read_only changed, for all clients", one.log)
         self.assertTrue(self.exported(address)['read_only'])
@@ -186,11 +186,11 @@ class Admin(server.Test):
             writer.write(0, b'x')
             with stopped_thread.stopped(one.process.pid, 'worker 0'):
                 change = admin.PendingRequest(address, API + '/read-only', {'export': '<script>', 'read_only': True})
-                end = admin.PendingRequest(address, API + '/connections/end', {'id': admin.ask(address, API + '/connections')[1][0]['id']})
+                end = admin.PendingRequest(address, API + '/connections/end', {'id': admin.request(address, API + '/connections')[1][0]['id']})
                 server.wait_until(lambda: self.exported(address)['read_only'], what=one.log)
                 self.assertFalse(change.answered(1))
                 self.assertFalse(end.answered(0))
-                self.assertEqual(admin.ask(address, API + '/log-level', {'level': 'debug'})[0], 200)
+                self.assertEqual(admin.request(address, API + '/log-level', {'level': 'debug'})[0], 200)
             self.assertEqual(change.answer()[0], 200)
             self.assertEqual(end.answer()[0], 200)
             with self.assertRaises(wire.Closed):
@@ -203,20 +203,20 @@ class Admin(server.Test):
                 writers = [Writer(each) for each in (first, second)]
                 for each in writers:
                     each.start()
-                status, value = admin.ask(address, API + '/read-only', {'export': '<script>', 'read_only': True})
+                status, value = admin.request(address, API + '/read-only', {'export': '<script>', 'read_only': True})
                 answered = time.monotonic()
                 self.assertEqual(status, 200, value)
                 for each in writers:
                     each.join(60)
                     self.assertIsNotNone(each.last_begun, f'round {round_}: it was not disconnected')
                     self.assertLess(each.last_acknowledged, answered, f'round {round_}')
-            status, value = admin.ask(address, API + '/read-only', {'export': '<script>', 'read_only': False})
+            status, value = admin.request(address, API + '/read-only', {'export': '<script>', 'read_only': False})
             self.assertEqual(status, 200, value)
 
     def test_shutdown_answers_pending_requests(self):
         one, address = self.configured(extra=['--threads', '1'])
         # The server drains all connections, including that of the readiness check.
-        server.wait_until(lambda: admin.ask(address, API + '/status')[1]['connections'] == 0, what=one.log)
+        server.wait_until(lambda: admin.request(address, API + '/status')[1]['connections'] == 0, what=one.log)
         with contextlib.ExitStack() as stack:
             with stopped_thread.stopped(one.process.pid, 'worker 0'):
                 request = stack.enter_context(contextlib.closing(admin.PendingRequest(
@@ -232,7 +232,7 @@ class Admin(server.Test):
         """The next request finds no change in progress."""
         one, address = self.configured()
         for iops in range(100, 160):
-            self.assertEqual(admin.ask(address, API + '/rates', {'export': '<script>', 'rates': {**RATES, 'iops': iops}})[0], 200)
+            self.assertEqual(admin.request(address, API + '/rates', {'export': '<script>', 'rates': {**RATES, 'iops': iops}})[0], 200)
             self.assertEqual(self.exported(address)['rates']['iops'], iops)
         server.wait_until(lambda: one.log().count("keeps its contents; rates changed") == 60, what=one.log)
 
@@ -240,19 +240,19 @@ class Admin(server.Test):
         one, address = self.configured()
         with wire.connect(one.path, name='<script>'):
             pass
-        events = [each['text'] for each in admin.ask(address, API + '/events')[1]]
+        events = [each['text'] for each in admin.request(address, API + '/events')[1]]
         self.assertTrue(any(text.startswith("export '<script>': 64 MiB") for text in events), events)
-        self.assertEqual(admin.ask(address, API + '/log-level', {'level': 'debug'})[0], 200)
+        self.assertEqual(admin.request(address, API + '/log-level', {'level': 'debug'})[0], 200)
         server.wait_until(lambda: re.search(r'unix:pid=\d+,uid=\d+: admin endpoint: ', one.log()), what=one.log)
 
     def test_page_and_metrics(self):
         _, address = self.configured()
-        status, page = admin.ask(address, '/')
+        status, page = admin.request(address, '/')
         self.assertEqual((status, page[:15].lower()), (200, b'<!doctype html>'))
-        status, metrics = admin.ask(address, '/metrics')
+        status, metrics = admin.request(address, '/metrics')
         self.assertEqual(status, 200)
         self.assertIn(b'# TYPE gpunbd_', metrics)
-        self.assertTrue(admin.ask(address, '/metrics', Accept='application/openmetrics-text')[1].endswith(b'# EOF\n'))
+        self.assertTrue(admin.request(address, '/metrics', Accept='application/openmetrics-text')[1].endswith(b'# EOF\n'))
 
     def both(self):
         """(server, socket path, port) of a server with an admin endpoint on a Unix socket and on TCP."""
@@ -266,7 +266,7 @@ class Admin(server.Test):
         for _ in range(times):
             for number, address in enumerate(addresses):
                 with contextlib.suppress(OSError, admin.http.client.HTTPException):
-                    counts[number] += admin.ask(address, API + '/status')[0] == 200
+                    counts[number] += admin.request(address, API + '/status')[0] == 200
             time.sleep(0.01)
         return counts
 
@@ -338,7 +338,7 @@ class Admin(server.Test):
                 refused += one.recv(64).startswith(b'HTTP/1.1 503 ')
             self.assertEqual(refused, 3)
             self.assertIn('status', admin.first_tick(address))
-            self.assertEqual(admin.ask(port, API + '/status')[0], 200)
+            self.assertEqual(admin.request(port, API + '/status')[0], 200)
 
     def test_default_socket(self):
         folder = self.directory()
@@ -352,7 +352,7 @@ class Admin(server.Test):
         own = os.path.join(folder, f'admin-{one.process.pid}.sock')
         self.assertEqual(set(os.listdir(folder)), {os.path.basename(own), 'admin-x.sock'})
         self.assertEqual(stat.S_IMODE(os.stat(own).st_mode), 0o600)
-        self.assertEqual(admin.ask(own, API + '/status')[1]['process']['pid'], one.process.pid)
+        self.assertEqual(admin.request(own, API + '/status')[1]['process']['pid'], one.process.pid)
         one.stop()
         self.assertEqual(os.listdir(folder), ['admin-x.sock'])
 
@@ -376,10 +376,10 @@ class Admin(server.Test):
             # The server waits for the rest of this WRITE.
             client.request(wire.WRITE, 0, 4096)
             client.send(b'x' * 100)
-            server.wait_until(lambda: admin.ask(address, API + '/status')[0] == 200)
+            server.wait_until(lambda: admin.request(address, API + '/status')[0] == 200)
             one.process.send_signal(signal.SIGTERM)
             server.wait_for_text('stopping: ', one.log)
-            self.assertEqual(admin.ask(address, API + '/status')[0], 200)
+            self.assertEqual(admin.request(address, API + '/status')[0], 200)
             client.send(b'x' * 3996)
         self.assertEqual(one.process.wait(30), 0)
         one.stop()
@@ -400,24 +400,24 @@ class Admin(server.Test):
     def test_loopback_is_read_only(self):
         one, port = self.tcp()
         self.assertIn(f'admin endpoint: http://127.0.0.1:{port}/\n', one.log())
-        self.assertEqual(admin.ask(port, API + '/access')[1]['steering'], False)
-        self.assertEqual(admin.ask(port, API + '/status')[0], 200)
-        status, value = admin.ask(port, API + '/log-level', {'level': 'debug'})
+        self.assertEqual(admin.request(port, API + '/access')[1]['steering'], False)
+        self.assertEqual(admin.request(port, API + '/status')[0], 200)
+        status, value = admin.request(port, API + '/log-level', {'level': 'debug'})
         self.assertEqual(status, 403)
         self.assertIn('admin.socket', value['error'])
-        self.assertEqual(admin.ask(port, API + '/status', Host='evil.example')[0], 421)
-        self.assertEqual(admin.ask(port, API + '/status', Sec_Fetch_Site='cross-site')[0], 403)
+        self.assertEqual(admin.request(port, API + '/status', Host='evil.example')[0], 421)
+        self.assertEqual(admin.request(port, API + '/status', Sec_Fetch_Site='cross-site')[0], 403)
 
     def test_token(self):
         _, port = self.tcp('--admin-token', self.token())
-        self.assertEqual(admin.ask(port, '/')[0], 200)
+        self.assertEqual(admin.request(port, '/')[0], 200)
         right = {'Authorization': 'Bearer 0123456789abcdef0123456789abcdef'}
         for path in ('/api/v1/status', '/metrics', '/api/v1/stream', '/api/v1/nothing'):
-            self.assertEqual(admin.ask(port, path)[0], 401, path)
-        self.assertEqual(admin.ask(port, API + '/status', Authorization='Bearer wrong')[0], 401)
-        self.assertEqual(admin.ask(port, API + '/log-level', {'level': 'debug'})[0], 401)
-        self.assertEqual(admin.ask(port, API + '/status', **right)[0], 200)
-        self.assertEqual(admin.ask(port, API + '/log-level', {'level': 'info'}, **right)[0], 200)
+            self.assertEqual(admin.request(port, path)[0], 401, path)
+        self.assertEqual(admin.request(port, API + '/status', Authorization='Bearer wrong')[0], 401)
+        self.assertEqual(admin.request(port, API + '/log-level', {'level': 'debug'})[0], 401)
+        self.assertEqual(admin.request(port, API + '/status', **right)[0], 200)
+        self.assertEqual(admin.request(port, API + '/log-level', {'level': 'info'}, **right)[0], 200)
         self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '-U', os.path.join(self.directory(), 's'),
                      '--admin', f'127.0.0.1:{server.free_port()}', '--admin-token', self.token(0o644), status=1, seconds=60)
         self.assertIn('all users may open it', self.errors)
@@ -435,24 +435,24 @@ exports: [{{size: 16M, devices: [host]}}]
         alice = os.path.join(folder, 'clients/alice')
         without_certificate = ssl.create_default_context(cafile=os.path.join(alice, 'ca-cert.pem'))
         with self.assertRaises(OSError):
-            admin.ask(port, API + '/status', tls=without_certificate)
+            admin.request(port, API + '/status', tls=without_certificate)
         with self.assertRaises((OSError, admin.http.client.HTTPException)):
-            admin.ask(port, API + '/status')
+            admin.request(port, API + '/status')
         known = ssl.create_default_context(cafile=os.path.join(alice, 'ca-cert.pem'))
         known.load_cert_chain(os.path.join(alice, 'client-cert.pem'), os.path.join(alice, 'client-key.pem'))
-        self.assertEqual(admin.ask(port, API + '/status', tls=known)[0], 200)
-        self.assertEqual(admin.ask(port, API + '/log-level', {'level': 'debug'}, tls=known)[0], 200)
-        self.assertEqual(admin.ask(port, API + '/status', tls=known, Origin=f'http://localhost:{port}')[0], 403)
+        self.assertEqual(admin.request(port, API + '/status', tls=known)[0], 200)
+        self.assertEqual(admin.request(port, API + '/log-level', {'level': 'debug'}, tls=known)[0], 200)
+        self.assertEqual(admin.request(port, API + '/status', tls=known, Origin=f'http://localhost:{port}')[0], 403)
         # Replace the certificate authority.
         shutil.rmtree(folder)
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'alice')
         one.process.send_signal(signal.SIGHUP)
         server.wait_for_text('exports are offered now', one.log)
         with self.assertRaises(OSError):
-            admin.ask(port, API + '/status', tls=known)
+            admin.request(port, API + '/status', tls=known)
         known = ssl.create_default_context(cafile=os.path.join(alice, 'ca-cert.pem'))
         known.load_cert_chain(os.path.join(alice, 'client-cert.pem'), os.path.join(alice, 'client-key.pem'))
-        self.assertEqual(admin.ask(port, API + '/status', tls=known)[0], 200)
+        self.assertEqual(admin.request(port, API + '/status', tls=known)[0], 200)
 
     def test_unprotected_addresses(self):
         path = os.path.join(self.directory(), 'gpunbd.yaml')

@@ -159,8 +159,8 @@ with socket.socket(socket.AF_UNIX) as one:
         self.start(ONE, CONFIG.replace('exports:', 'admin: {socket: none}\nexports:'))
         self.assertIn("'one'", self.kept(self.one.config_path))
         for path in ('/', '/api/v1/status', '/metrics'):
-            self.assertEqual(admin.ask(self.keeping, path)[0], 404, path)
-        self.assertEqual(admin.ask(self.keeping, '/api/v1/read-only', {'export': 'one', 'read_only': True})[0], 404)
+            self.assertEqual(admin.request(self.keeping, path)[0], 404, path)
+        self.assertEqual(admin.request(self.keeping, '/api/v1/read-only', {'export': 'one', 'read_only': True})[0], 404)
 
 
 class Drop(Kept):
@@ -204,7 +204,7 @@ class Drop(Kept):
 class Hostile(Kept):
     def test_names_are_escaped(self):
         self.start(ONE)
-        status, value = admin.ask(self.keeping, '/api/v1/kept/drop', {'name': '\x1b[2J"\\\xfc'})
+        status, value = admin.request(self.keeping, '/api/v1/kept/drop', {'name': '\x1b[2J"\\\xfc'})
         self.assertEqual(status, 404)
         self.assertNotIn('\x1b', value['error'])
         self.assertEqual(set(self.listed()), {'one'})

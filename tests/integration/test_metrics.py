@@ -72,7 +72,7 @@ class Scraped(server.Test):
                 self.check(prometheus)
 
     def check(self, prometheus):
-        names = {each for each in prometheus.ask('label/__name__/values') if re.match('gpunbd|process', each)}
+        names = {each for each in prometheus.get_data('label/__name__/values') if re.match('gpunbd|process', each)}
         self.assertEqual(names, {name for name, _ in samples_of(parser.text_string_to_metric_families(printed('prometheus')))})
         self.assertEqual(prometheus.value('gpunbd_export_size_bytes{export="scratch"}'), 64 << 30)
         self.assertEqual({labels['export'] for labels, _ in prometheus.data('gpunbd_export_size_bytes')}, {'scratch', HARD})
@@ -82,7 +82,7 @@ class Scraped(server.Test):
         server.wait_until(lambda: prometheus.value(per_second) > first, 60, 'a later value')
         quantile = 'histogram_quantile({}, gpunbd_export_request_duration_seconds_bucket{{export="scratch",type="write"}})'
         self.assertEqual(prometheus.value(quantile.format(1)), 10)  # one request took longer than the last bound
-        metadata = prometheus.ask('metadata')
+        metadata = prometheus.get_data('metadata')
         self.assertEqual(metadata['gpunbd_export_connections'][0]['type'], 'gauge')
         self.assertTrue(metadata['gpunbd_export_connections'][0]['help'])
 

@@ -157,7 +157,7 @@ class Client(wire.Wire):
     def __init__(self, address, context, log, go):
         super().__init__(address, None)
         self.greet()
-        self.ask(wire.STARTTLS)
+        self.request_option(wire.STARTTLS)
         self.bare, out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.stream = context.wrap_bio(self.bare, out, server_hostname='localhost')
         before = log.seek(0, os.SEEK_END)

@@ -273,7 +273,7 @@ class Load4(Upgrade):
         keeper = self.kept('--admin-socket', path)
 
         def server_pid():
-            return admin.ask(path, '/api/v1/status')[1]['process']['pid']
+            return admin.request(path, '/api/v1/status')[1]['process']['pid']
         pids = [server_pid()]
         for _ in range(2):
             ready = keeper.log().count('ready: ')
@@ -306,7 +306,7 @@ class Load4(Upgrade):
             self.assertIn('being replaced', value['error'])
             server.wait_until(lambda: 'is the server now' in keeper.log(), 60, keeper.log)
             client.write(0, b'x')
-            self.assertEqual(admin.ask(path, '/api/v1/read-only', {'export': '', 'read_only': True})[0], 200)
+            self.assertEqual(admin.request(path, '/api/v1/read-only', {'export': '', 'read_only': True})[0], 200)
         self.assertEqual(keeper.end(), 0)
 
     def test_a_write_that_stays_half_sent(self):
@@ -472,7 +472,7 @@ class Tls(Upgrade):
     def negotiating(self, tls=True):
         client = wire.Wire(self.path)
         client.greet()
-        client.ask(wire.STARTTLS)
+        client.request_option(wire.STARTTLS)
         if tls:
             client.socket = self.context.wrap_socket(client.socket)
         return client

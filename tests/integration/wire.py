@@ -445,24 +445,24 @@ class Wire(Stream):
                 raise Refused(kind, data.decode())
             replies.append((kind, data))
 
-    def ask(self, option, data=b''):
+    def request_option(self, option, data=b''):
         self.option(option, data)
         return self.option_replies(option)
 
-    def ask_structured(self):
-        assert self.ask(STRUCTURED_REPLY) == []
+    def request_structured_replies(self):
+        assert self.request_option(STRUCTURED_REPLY) == []
         self.structured = True
 
     def meta_context(self, name, *queries, option=SET_META_CONTEXT):
         """{context: id}."""
-        replies = self.ask(option, context_query(name, *queries))
+        replies = self.request_option(option, context_query(name, *queries))
         assert all(kind == REP_META_CONTEXT for kind, _ in replies), replies
         return {data[4:].decode(): struct.unpack('>I', data[:4])[0] for _, data in replies}
 
     def info(self, name='', infos=(), option=INFO):
         """The information of INFO or GO: {info: its data after the number}."""
         told = {}
-        for kind, data in self.ask(option, info_request(name, *infos)):
+        for kind, data in self.request_option(option, info_request(name, *infos)):
             assert kind == REP_INFO, kind
             told[struct.unpack('>H', data[:2])[0]] = data[2:]
         self.size, self.flags = struct.unpack('>QH', told[INFO_EXPORT])
@@ -473,7 +473,7 @@ class Wire(Stream):
 
     def listed(self):
         """The names of LIST."""
-        return [data[4:4 + int.from_bytes(data[:4], 'big')].decode() for _, data in self.ask(LIST)]
+        return [data[4:4 + int.from_bytes(data[:4], 'big')].decode() for _, data in self.request_option(LIST)]
 
     # Transmission.
 
@@ -569,7 +569,7 @@ def connect(address, name='', structured=True, contexts=('base:allocation',), ti
     wire = Wire(address, timeout)
     wire.greet()
     if structured:
-        wire.ask_structured()
+        wire.request_structured_replies()
         if contexts:
             wire.meta_context(name, *contexts)
     wire.go(name)
