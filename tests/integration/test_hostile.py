@@ -45,11 +45,11 @@ class Hostile(server.Test):
     def test_half_sent_write_into_a_hole(self):
         """Missing parts of a payload do not expose old contents of the memory."""
         one = self.serve(size=SIZE)
+        before = self.baseline(one)
         with wire.connect(one.address) as client:
             for at in range(0, SIZE, 16 * MiB):
                 client.write(at, b's' * 16 * MiB)
             client.trim(0, SIZE)
-        before = self.baseline(one)
         for n, sent in enumerate((0, 1, 5000, 100000, 2 * MiB + 1)):
             client = wire.connect(one.address)
             client.request(wire.WRITE, n * 8 * MiB + 3, 4 * MiB, 0, b'n' * sent)
