@@ -1,8 +1,8 @@
 #include "tests/server/admin/metrics/sample_status.hpp"
 
-#include "config/size.hpp"
 #include <chrono>
 #include <utility>
+#include "config/size.hpp"
 
 namespace gpunbd::server::test {
 
