@@ -8,14 +8,14 @@
 #include "server/base/exit_code.hpp"
 #include "server/base/standard_streams.hpp"
 #include "server/commands/commands.hpp"
-#include "server/drivers/config_drivers.hpp"
+#include "storage/devices/drivers/device_drivers.hpp"
 
 namespace {
 
 using namespace gpunbd;
 
 int run(int argc, char** argv) {
-    server::register_device_drivers();
+    storage::register_device_drivers();
     const config::Commands commands = server::all_commands();
     const config::Parsed parsed = config::parse(commands, argc, argv);
     if (!parsed.exit_code) return parsed.command->run(commands);

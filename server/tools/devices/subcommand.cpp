@@ -14,7 +14,8 @@ DevicesCommand::DevicesCommand()
            .brief = "List host memory and the GPUs that exports can use",
            .usage = "Usage: gpunbd devices [--calibrate]\n",
            .about = R"(Prints for each device the id, name, total and free memory, PCI address and
-link, copy engines, and the ways in which gpunbd can access its memory.
+link, copy engines, and the ways in which gpunbd can access its memory. Large
+windows into memory of PCI cards are listed with the user of the card.
 )",
            .groups = {{"Flags",
                        {{.name = "--calibrate",
@@ -28,13 +29,6 @@ link, copy engines, and the ways in which gpunbd can access its memory.
 )",
            .ending = R"(Exit codes: 0 done; 1 failed at run time; 2 wrong usage.
 See also: gpunbd(8)
-)",
-           .manual =
-               R"(List host memory and the GPUs: id, name, total and free memory, PCI address and link, copy
-engines, and the ways in which
-.Nm
-can access the memory.
-Large windows into memory of PCI cards are listed with the user of the card.
 )"}) {}
 
 int DevicesCommand::run(const Commands&) { return server::list_devices(calibrate); }

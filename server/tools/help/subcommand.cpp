@@ -35,17 +35,11 @@ HelpCommand::HelpCommand(const Commands& others)
                .optional = true,
                .brief = "Show help for gpunbd or for a command",
                .usage = "Usage: gpunbd help [COMMAND]\n",
-               .about = "The same as --help after the command.\n",
+               .about = "Prints the same as --help after the command.\n",
                .groups = {{"Flags", {}}},
                .examples = "  gpunbd help\n  gpunbd help attach\n",
                .ending = R"(Exit codes: 0 done; 2 wrong usage.
 See also: gpunbd(8)
-)",
-               .manual = R"(Print the help of
-.Nm ,
-or of a command, like
-.Fl -help
-after the command.
 )",
                .store = into(about)}) {}
 

@@ -103,7 +103,7 @@ std::string synopsis(const Description& command) {
 std::string command_entry(const Description& command) {
     std::string out;
     for (const std::string& form : forms_of(command)) out += fmt::format(".It{}\n", form);
-    return out + std::string(command.manual);
+    return out + std::string(command.manual.empty() ? command.about : command.manual);
 }
 
 // "Fl p Ar port , Fl -port Ar port"

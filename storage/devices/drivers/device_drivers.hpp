@@ -9,5 +9,8 @@ namespace gpunbd::storage {
 
 // In the order in which they are listed for users.
 std::span<const DeviceDriver* const> device_drivers();
+// Describes them to the configuration. Call it once, before a configuration or a command line is
+// parsed.
+void register_device_drivers();
 
 }  // namespace gpunbd::storage

@@ -106,28 +106,6 @@ TEST_CASE("gpunbd(8) and --help list the same flags, and the program accepts all
     }
 }
 
-TEST_CASE("gpunbd(8) has a list of the flags of each command") {
-    const std::string manual = page("gpunbd.8");
-    int lists = 0;
-    for (const auto& command : server::all_commands()) {
-        if (command->hidden || command->name == "serve") continue;
-        Words flags = flags_of(help_of({std::string(command->name)}));
-        flags.erase("help");
-        CAPTURE(command->name);
-        const std::size_t begin = manual.find(fmt::format(".Ss Flags of {}\n", command->name));
-        REQUIRE((begin == std::string::npos) == flags.empty());
-        if (flags.empty()) continue;
-        ++lists;
-        const std::string list = manual.substr(begin, manual.find("\n.El\n", begin) - begin);
-        for (const std::string& flag : flags) {
-            CAPTURE(flag);
-            CHECK(list.find(fmt::format(".It Fl -{}", flag)) != std::string::npos);
-        }
-    }
-    CHECK(lists != 0);
-    CHECK(manual.find(".Ss Flags of gpunbd\n") != std::string::npos);
-}
-
 TEST_CASE("every help text has the same parts, in 80 columns") {
     std::vector<std::string> helps{help_of({})};
     for (const std::string& command : names_of_commands()) helps.push_back(help_of({command}));
@@ -209,17 +187,6 @@ TEST_CASE("gpunbd.yaml(5) describes exactly the keys that exist, and the example
     for (const std::string& key : keys) {
         CAPTURE(key);
         CHECK(shown.count(key.substr(key.find_last_of('.') + 1)) == 1);
-    }
-}
-
-TEST_CASE("gpunbd.yaml(5) gives the values and the default of each key") {
-    const std::string manual = page("gpunbd.yaml.5");
-    for (const KeyText& key : all_keys()) {
-        const std::string entry = entry_of(manual, ".It Va " + key.path);
-        CAPTURE(entry);
-        CHECK(entry.substr(0, (key.type + key.range).size()) == key.type + key.range);
-        CAPTURE(key.fallback);
-        CHECK(entry.find(key.fallback) != std::string::npos);
     }
 }
 
