@@ -67,7 +67,7 @@ struct Description {
     std::vector<FlagGroup> groups;  // --help follows the last flag
     std::string examples;
     std::string_view ending;
-    std::string_view wraps = "";   // the sub-command whose command line follows this one's
+    std::string_view wraps = "";   // the sub-command that follows on its command line
     std::string_view manual = "";  // its text in gpunbd(8), in mdoc; empty: `about`
     bool hidden = false;           // omitted from the help and the manual
     Store store = {};              // of the argument

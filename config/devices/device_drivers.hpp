@@ -12,7 +12,7 @@ namespace gpunbd::config {
 struct DriverInfo {
     struct Setting {
         std::string_view key;           // of devices[]: "mapped"
-        std::string_view purpose;       // "GPUs, whose memory ...", for messages
+        std::string_view purpose;       // "GPUs, ...", for messages
         std::string_view flag = "";     // of serve; it sets the key to true. Empty: none
         std::string_view summary = "";  // of the flag
         std::string_view called = "";   // its names in other programs
@@ -29,7 +29,9 @@ struct DriverInfo {
     // empty if unknown.
     std::string (*guess)(std::string_view text) = nullptr;
     std::vector<Setting> settings = {};
-    std::string_view device_files = "";     // completions offer an id for each of these files
+    // Completions offer one id for each file that is named so, with a number appended. Empty: they
+    // offer `form` itself.
+    std::string_view device_files = "";
     bool completed = true;                  // whether completions offer ids at all
     std::string_view called = "";           // flags of other programs that name such a device
     std::string_view library = "";          // that the devices need

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -41,12 +42,20 @@ struct Field {
     // Samples that counters have before the first event, so that their rates are known.
     std::span<const std::string_view> expected_keys = {};
     std::span<const std::string_view> words = {};  // its possible values, if they are listed
+    std::uint64_t least = 0;                       // of a number
+    std::uint64_t most = 0;                        // of a number; 0: no limit
     Condition exposed_if = nullptr;                // else there is no sample; null: always
     Condition not_null_if = nullptr;               // else JSON has null; null: always
 
     constexpr Field one_of(std::span<const std::string_view> values) const {
         Field out = *this;
         out.words = values;
+        return out;
+    }
+    constexpr Field within(std::uint64_t smallest, std::uint64_t largest) const {
+        Field out = *this;
+        out.least = smallest;
+        out.most = largest;
         return out;
     }
     const Value& value_in(const Owner& object) const { return object.*member; }

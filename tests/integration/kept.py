@@ -16,7 +16,7 @@ BLOCK = 64 * KiB  # a request does not cross a multiple of this
 
 
 class Kept(server.Process):
-    """gpunbd keep with a server whose exports have keep. {directory} in arguments is the folder."""
+    """gpunbd keep with a server that keeps the contents of its exports. {directory} in arguments is the folder."""
 
     def __init__(self, *arguments, config=None, program=server.PROGRAM, restarts=10000, flags=(), environment=None):
         super().__init__()

@@ -418,7 +418,7 @@ class Stream:
 
 
 class Wire(Stream):
-    """A client without extended headers that sends what a test wants, and one request at a time unless told otherwise."""
+    """A client without extended headers that sends what a test wants, by default one request at a time."""
 
     structured = False
     cookie = 0  # of the last request

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdint>
 #include <map>
 #include <string_view>
 #include <type_traits>
@@ -25,28 +26,38 @@ struct IsOptional : std::false_type {};
 template <class Value>
 struct IsOptional<std::optional<Value>> : std::true_type {};
 
+struct NumberRange {
+    std::uint64_t least = 0;
+    std::uint64_t most = 0;  // 0: no limit
+
+    std::string text() const {
+        return fmt::format(", minimum: {}{}", least,
+                           most == 0 ? "" : fmt::format(", maximum: {}", most));
+    }
+};
+
 template <class Value>
-std::string type_of(bool nullable) {
+std::string type_of(bool nullable, const NumberRange& range) {
     const auto or_null = [&](std::string_view type) {
         return nullable ? fmt::format("type: [{}, \"null\"]", type) : fmt::format("type: {}", type);
     };
     if constexpr (IsOptional<Value>::value) {
-        return type_of<typename Value::value_type>(true);
+        return type_of<typename Value::value_type>(true, range);
     } else if constexpr (std::is_same_v<Value, std::string>) {
         return or_null("string");
     } else if constexpr (std::is_same_v<Value, bool>) {
         return or_null("boolean");
     } else if constexpr (std::is_floating_point_v<Value>) {
-        return or_null("number") + ", minimum: 0";
+        return or_null("number") + range.text();
     } else if constexpr (std::is_integral_v<Value>) {
-        return nullable ? or_null("integer") + ", minimum: 0" : reference("Count");
+        return nullable ? or_null("integer") + range.text() : reference("Count");
     } else if constexpr (std::is_same_v<Value, CountsByReason>) {
         return reference("Counts");
     } else if constexpr (std::is_same_v<Value, storage::Histogram>) {
         return reference("Latency");
     } else if constexpr (IsVector<Value>::value) {
         return fmt::format("type: array, items: {{{}}}",
-                           type_of<typename Value::value_type>(false));
+                           type_of<typename Value::value_type>(false, {}));
     } else {
         return reference(Value::schema.name);
     }
@@ -77,11 +88,15 @@ void add_schema(Schemas& out) {
         using Value = std::remove_cvref_t<decltype(field.value_in(std::declval<const Object&>()))>;
         add_schemas_of<Value>(out);
         bool nullable = false;
-        if constexpr (requires { field.not_null_if; }) nullable = field.not_null_if != nullptr;
+        NumberRange range;
+        if constexpr (requires { field.member; }) {
+            nullable = field.not_null_if != nullptr;
+            range = {.least = field.least, .most = field.most};
+        }
         names.push_back(field.name);
         properties += fmt::format("        {}: {{{}{}}}\n", field.name,
                                   field.words.empty()
-                                      ? type_of<Value>(nullable)
+                                      ? type_of<Value>(nullable, range)
                                       : fmt::format("enum: [{}]", fmt::join(field.words, ", ")),
                                   description(field.metric.help));
     });

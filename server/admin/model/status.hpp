@@ -21,14 +21,17 @@ namespace gpunbd::server {
 struct RequestStatus : RequestCounts<std::uint64_t> {
     using Counts = RequestCounts<std::uint64_t>;
 
-    std::string type = {};  // lower-case name of the protocol: "read", "write_zeroes", ...
+    std::string type = {};  // one of `types`
     std::uint64_t in_flight = 0;
 
+    static constexpr std::array<std::string_view, 8> types{
+        "read", "write", "trim", "write_zeroes", "flush", "cache", "block_status", "unknown"};
     static constexpr Schema schema{"Requests", "Requests of one type."};
     static constexpr auto fields() {
         using Self = RequestStatus;
         return std::tuple{
-            label("type", &Self::type, "type", "Lower-case name of the protocol, or unknown."),
+            label("type", &Self::type, "type", "Lower-case name of the protocol, or unknown.")
+                .one_of(types),
             gauge("in_flight", &Self::in_flight, "gpunbd_export_requests_in_flight",
                   "Requests not yet answered.")};
     }
@@ -40,19 +43,23 @@ struct RateStatus {
     double burst = 1;
 
     bool limited() const { return bytes_per_second || iops; }
+    // The ranges are those of `rates` in config/schema.cpp.
     static constexpr Schema schema{"Rates"};
     static constexpr auto fields() {
         using Self = RateStatus;
         return std::tuple{
             gauge("bytes_per_second", &Self::bytes_per_second,
                   "gpunbd_export_limit_bytes_per_second",
-                  "Limit on data per second; missing if there is none."),
+                  "Limit on data per second; missing if there is none.")
+                .within(64 << 10, std::uint64_t{1} << 40),
             gauge("iops", &Self::iops, "gpunbd_export_limit_requests_per_second",
-                  "Limit on requests per second; missing if there is none."),
+                  "Limit on requests per second; missing if there is none.")
+                .within(1, 1'000'000'000),
             gauge(
                 "burst", &Self::burst, "gpunbd_export_limit_burst_seconds",
                 "Time whose share of the limits may be used at once.",
-                +[](const Self& self) { return self.limited(); }),
+                +[](const Self& self) { return self.limited(); })
+                .within(0, 3600),
         };
     }
 };
@@ -151,8 +158,8 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
             gauge("connections", &Self::connections, "gpunbd_export_connections",
                   "Connections that have the export open."),
             gauge("stalled", &Self::stalled, "gpunbd_export_stalled_connections",
-                  "Connections whose clients have accepted no data for five seconds or more "
-                  "while replies wait."),
+                  "Connections with waiting replies on which the client has accepted no data for "
+                  "five seconds or more."),
             part("rates", &Self::rates, "Limits of all clients together."),
             field("rates_per_peer", &Self::rates_per_peer, "Limits of each client."),
             part("requests", &Self::requests),

@@ -410,7 +410,7 @@ FlagGroup data_path_flags() {
           .key = "pipeline.chunk_size",
           .with_file = true,
           .details =
-              R"(The pipeline moves data to and from a GPU whose memory the CPU cannot address.)"},
+              R"(The pipeline moves data to and from a GPU with memory that the CPU cannot address.)"},
          {.name = "--slots",
           .takes = "N",
           .example = "2",

@@ -40,7 +40,7 @@ Diagnosis check_persistence(const Machine& machine) {
                 "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1");
 }
 
-// Of a window, whose size is a power of two.
+// The size of a window is a power of two.
 std::string size_text(std::uint64_t bytes) {
     return bytes >> 30 != 0 ? fmt::format("{} GiB", bytes >> 30)
                             : fmt::format("{} MiB", bytes >> 20);
