@@ -15,6 +15,7 @@
 #include "storage/devices/channel.hpp"
 #include "storage/devices/cpu_address.hpp"
 #include "storage/devices/pending_releases.hpp"
+#include "storage/devices/slab_budget.hpp"
 
 namespace gpunbd::storage {
 
@@ -95,6 +96,9 @@ class Device {
     // Whether only one process can open the device.
     virtual bool exclusive() const { return false; }
     PendingReleases& releases() { return releases_; }
+    // For the slabs of volumes that are laid out on this device.
+    SlabBudget& budget() { return budget_; }
+    const SlabBudget& budget() const { return budget_; }
 
     // The files through which the driver maps device memory for the CPU, owned by the device.
     // Closing the last copy of such a file, in any process, unmaps the memory, which takes long.
@@ -149,6 +153,7 @@ class Device {
  private:
     std::uint32_t number_;
     PendingReleases releases_;
+    SlabBudget budget_;
 };
 
 }  // namespace gpunbd::storage

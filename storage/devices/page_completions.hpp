@@ -24,6 +24,11 @@ class PageCompletions {
         request.completions = this;
         ++in_progress_;
     }
+    // For the worker: the request is not submitted after all.
+    void cancel(PageRequest& request) {
+        request.in_progress = false;
+        --in_progress_;
+    }
     std::uint32_t in_progress() const { return in_progress_; }
     bool any() const { return any_.load(std::memory_order_acquire); }
     // Notifies the waiters of completed requests.

@@ -16,6 +16,7 @@ class PageEntry {
         hole = 0,
         mapped = 1,
         retired = 2,  // a hole; its former page may still be pinned
+        moving = 3,   // mapped; the page is being copied to another pool and must not be written
     };
 
     constexpr PageEntry() = default;  // a hole
@@ -27,9 +28,14 @@ class PageEntry {
         return PageEntry(State::retired, device, page);
     }
 
+    static constexpr PageEntry moving(std::uint32_t device, PageIndex page) {
+        return PageEntry(State::moving, device, page);
+    }
+
     constexpr State state() const { return static_cast<State>(word_ >> 56); }
-    constexpr bool is_mapped() const { return state() == State::mapped; }
-    // Only of mapped and retired pages.
+    constexpr bool is_mapped() const { return state() == State::mapped || is_moving(); }
+    constexpr bool is_moving() const { return state() == State::moving; }
+    // Only of mapped, moving and retired pages.
     constexpr std::uint32_t device() const {
         return static_cast<std::uint32_t>(word_ >> 32 & 0xffff);
     }
@@ -46,8 +52,9 @@ class PageEntry {
     std::uint64_t word_ = 0;
 };
 
-// The location of an entry. Any thread may load it; it is stored only under the lock of its page
-// pool.
+// The location of an entry. Any thread may load it. It is stored only under the lock of the page
+// pool that its page belongs to; for a hole, of the pool of the device on which the layout places
+// the page.
 class EntrySlot {
  public:
     static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);

@@ -47,8 +47,14 @@ void FreePages::add_slab(std::uint32_t slab) {
 
 void FreePages::remove_slab(std::uint32_t slab) {
     SlabCounts& counts = slabs_[slab];
-    free_pages_ -= counts.free;
-    clear_pages_ -= counts.clear;
+    if (counts.draining) {
+        counts.draining = false;
+        --drained_slabs_;
+    } else {
+        free_pages_ -= counts.free;
+        clear_pages_ -= counts.clear;
+        --empty_slabs_;
+    }
     counts.free = counts.clear = 0;
     const PageIndex begin = slab << slab_shift_;
     for (PageIndex page = begin; page != begin + counts.pages; ++page) {
@@ -57,13 +63,39 @@ void FreePages::remove_slab(std::uint32_t slab) {
     }
     has_free_.reset(slab);
     has_clear_.reset(slab);
-    --empty_slabs_;
 }
 
 std::uint32_t FreePages::last_empty_slab() const {
     std::uint32_t slab = slab_count_ - 1;
-    while (slabs_[slab].pages == 0 || slabs_[slab].free != slabs_[slab].pages) --slab;
+    while (!is_empty(slab) || slabs_[slab].draining) --slab;
     return slab;
+}
+
+std::uint32_t FreePages::drained_slab() const {
+    std::uint32_t slab = slab_count_ - 1;
+    while (!is_empty(slab) || !slabs_[slab].draining) --slab;
+    return slab;
+}
+
+void FreePages::set_draining(std::uint32_t slab, bool draining) {
+    SlabCounts& counts = slabs_[slab];
+    if (counts.draining == draining) return;
+    counts.draining = draining;
+    if (draining) {
+        free_pages_ -= counts.free;
+        clear_pages_ -= counts.clear;
+        has_free_.reset(slab);
+        has_clear_.reset(slab);
+        if (is_empty(slab)) {
+            --empty_slabs_;
+            ++drained_slabs_;
+        }
+    } else {
+        free_pages_ += counts.free;
+        clear_pages_ += counts.clear;
+        if (counts.free != 0) has_free_.set(slab);
+        if (counts.clear != 0) has_clear_.set(slab);
+    }
 }
 
 bool FreePages::find(Page& page) const {
@@ -79,7 +111,9 @@ bool FreePages::find(Page& page) const {
 FreePages::Page FreePages::find_unclear() const {
     const std::uint32_t end = slab_count_ << slab_shift_;
     PageIndex page = free_.first_set(0, end);
-    while (clear_.is_set(page)) page = free_.first_set(page + 1, end);
+    while (clear_.is_set(page) || slabs_[page >> slab_shift_].draining) {
+        page = free_.first_set(page + 1, end);
+    }
     return {page, false};
 }
 
@@ -102,17 +136,23 @@ bool FreePages::put(Page page) {
     const std::uint32_t slab = page.index >> slab_shift_;
     SlabCounts& counts = slabs_[slab];
     free_.set(page.index);
+    if (page.is_clear) {
+        clear_.set(page.index);
+        ++counts.clear;
+    }
+    ++counts.free;
+    if (counts.draining) {
+        if (is_empty(slab)) ++drained_slabs_;
+        return is_empty(slab);
+    }
     has_free_.set(slab);
     ++free_pages_;
     if (page.is_clear) {
-        clear_.set(page.index);
         has_clear_.set(slab);
         ++clear_pages_;
-        ++counts.clear;
     }
-    const bool is_empty = ++counts.free == counts.pages;
-    if (is_empty) ++empty_slabs_;
-    return is_empty;
+    if (is_empty(slab)) ++empty_slabs_;
+    return is_empty(slab);
 }
 
 }  // namespace gpunbd::storage

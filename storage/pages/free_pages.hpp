@@ -21,10 +21,16 @@ class FreePages {
     void unreserve_slab(std::uint32_t slab);
     // All pages of a reserved slab become free and read as zeroes.
     void add_slab(std::uint32_t slab);
-    // The pages of an empty slab are not free any more.
+    // The pages of an empty slab are not free any more. It is not draining any more either.
     void remove_slab(std::uint32_t slab);
-    // The last slab of which all pages are free; there must be one.
+    // The last slab of which all pages are free and that is not draining; there must be one.
     std::uint32_t last_empty_slab() const;
+    // While a slab is draining, none of its free pages is found or counted below, so that it
+    // becomes empty once its pages have moved. A slab that is empty cannot stop draining.
+    void set_draining(std::uint32_t slab, bool draining);
+    bool is_draining(std::uint32_t slab) const { return slabs_[slab].draining; }
+    // An empty slab that is draining: to be released. There must be one.
+    std::uint32_t drained_slab() const;
     std::uint32_t pages_in_slab(std::uint32_t slab) const { return slabs_[slab].pages; }
 
     struct Page {
@@ -37,20 +43,25 @@ class FreePages {
     Page find_unclear() const;
     // The page is not free any more. True: its slab was empty until now.
     bool take(Page page);
-    // The page is free. True: its slab is empty now.
+    // The page is free. True: its slab is empty now, draining or not.
     bool put(Page page);
+    bool is_empty(std::uint32_t slab) const {
+        return slabs_[slab].pages != 0 && slabs_[slab].free == slabs_[slab].pages;
+    }
     bool is_free(PageIndex page) const { return free_.is_set(page); }
 
     std::uint64_t reserved_pages() const { return reserved_pages_; }  // in all reserved slabs
     std::uint64_t free_pages() const { return free_pages_; }
     std::uint64_t clear_pages() const { return clear_pages_; }
-    std::uint32_t empty_slabs() const { return empty_slabs_; }
+    std::uint32_t empty_slabs() const { return empty_slabs_; }      // that are not draining
+    std::uint32_t drained_slabs() const { return drained_slabs_; }  // empty and draining
 
  private:
     struct SlabCounts {
         std::uint32_t pages = 0;  // 0: the number is not reserved
         std::uint32_t free = 0;
         std::uint32_t clear = 0;
+        bool draining = false;
     };
 
     std::uint32_t slab_shift_;  // log2 of the pages in a slab
@@ -64,6 +75,7 @@ class FreePages {
     std::uint64_t free_pages_ = 0;
     std::uint64_t clear_pages_ = 0;
     std::uint32_t empty_slabs_ = 0;
+    std::uint32_t drained_slabs_ = 0;
 };
 
 }  // namespace gpunbd::storage

@@ -38,7 +38,10 @@ PagePool::PagePool(Device& device, const Config& config)
       device_index_(config.device),
       page_size_(config.page_size),
       pages_(config.pages),
+      max_reserved_(config.pages + (config.has_spare_slab ? config.slab_pages : 0)),
       provision_(config.provision),
+      is_spill_(config.is_spill),
+      spare_slabs_(config.is_spill ? 0 : 1),
       ahead_(device.slow_to_allocate() || config.retainer != nullptr),
       slabs_(device, config),
       pins_(page_numbers(), pages_ * page_size_ / bytes_per_pin_byte),
@@ -49,8 +52,11 @@ PagePool::PagePool(Device& device, const Config& config)
 PagePool::~PagePool() {
     provisioner_.stop();
     slabs_.release_all();
+    for (std::uint32_t drained = free_.drained_slabs(); drained != 0; --drained) {
+        device_.releases().end();
+    }
     if (!releases_later()) return;
-    for (std::uint32_t empty = free_.empty_slabs(); empty > 1; --empty) device_.releases().end();
+    for (std::uint32_t i = free_.empty_slabs(); i > spare_slabs_; --i) device_.releases().end();
 }
 
 Status PagePool::fill(const std::stop_token& stop) {
@@ -70,15 +76,17 @@ bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
     Lock lock(mutex_);
     const PageEntry entry = slot.load();
     if (entry.is_mapped()) {
-        pin(entry.page());
-        out = PageRef(*this, entry.page());
+        if (entry == PageEntry::mapped(device_index_, entry.page())) {
+            pin(entry.page(), Access::write);
+            out = PageRef(*this, entry.page(), Access::write);
+        }
         return true;
     }
     // A retired page of this number has to be cleared and reused: with another, it would have two.
     if (is_retired_from(entry, number) || free_.clear_pages() == 0) return false;
     FreePages::Page page;
     take_free_page(page);
-    publish(slot, page.index, out);
+    publish(slot, *this, page.index, out);
     unlock_and_wake(lock);
     device_.populate(slabs_.slab_of(page.index), slabs_.offset_in_slab(page.index), page_size_);
     return true;
@@ -108,9 +116,10 @@ Status PagePool::map(std::uint64_t number, EntrySlot slot, PageRef& out) {
         PageIndex page = 0;
         if (pin_retired(number, slot, page)) return map_retired(slot, page, out);
         if (const Status status = take(page); status != Status::ok) {
+            if (map_to_spill(number, slot, out)) return Status::ok;
             const std::lock_guard lock(mutex_);
             if (!has_page(slot, number)) return status;
-        } else if (map_taken(number, slot, page, out)) {
+        } else if (map_taken(number, slot, *this, page, out)) {
             return Status::ok;
         }
         // map_at_once() of another thread has mapped a page meanwhile.
@@ -123,7 +132,7 @@ bool PagePool::pin_retired(std::uint64_t number, EntrySlot slot, PageIndex& page
     const PageEntry entry = slot.load();
     if (!is_retired_from(entry, number)) return false;
     page = entry.page();
-    pin(page);  // the page stays retired
+    pin(page, Access::read);  // the page stays retired
     return true;
 }
 
@@ -131,34 +140,43 @@ Status PagePool::map_retired(EntrySlot slot, PageIndex page, PageRef& out) {
     // Other holders of the page see its contents change, as by any write.
     const Status status = clear(page);
     if (status != Status::ok) {
-        unpin(page);
+        unpin(page, Access::read);
         return status;
     }
     const std::lock_guard lock(mutex_);
     retired_.remove(page);
-    publish(slot, page, out);
-    pins_.remove(page);  // not the last pin
+    publish(slot, *this, page, out);
+    pins_.remove(page, Access::read);  // not the last pin
     return Status::ok;
 }
 
-// False: another page was mapped meanwhile, and this one is free again.
-bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, PageIndex page, PageRef& out) {
-    Lock lock(mutex_);
-    if (!has_page(slot, number)) {
-        publish(slot, page, out);
-        return true;
+// False: another page was mapped meanwhile, and this one of `owner` is free again.
+bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, PagePool& owner, PageIndex page,
+                         PageRef& out) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!has_page(slot, number)) {
+            publish(slot, owner, page, out);
+            return true;
+        }
     }
-    ++pending_;
-    put_back({page, true}, lock);
-    unlock_and_wake(lock);
+    owner.put_back(page);
     return false;
 }
 
-void PagePool::publish(EntrySlot slot, PageIndex page, PageRef& out) {
-    pin(page);
-    out = PageRef(*this, page);
-    mapped_pages_.fetch_add(1, std::memory_order_relaxed);
-    slot.store(PageEntry::mapped(device_index_, page));
+bool PagePool::map_to_spill(std::uint64_t number, EntrySlot slot, PageRef& out) {
+    for (PagePool* const spill : spills_) {
+        PageIndex page = 0;
+        if (spill->take(page) == Status::ok) return map_taken(number, slot, *spill, page, out);
+    }
+    return false;
+}
+
+void PagePool::publish(EntrySlot slot, PagePool& owner, PageIndex page, PageRef& out) {
+    owner.pin(page, Access::write);
+    out = PageRef(owner, page, Access::write);
+    owner.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
+    slot.store(PageEntry::mapped(owner.device_index_, page));
 }
 
 // Whether the page that was mapped there is still pinned and not used elsewhere.
@@ -171,24 +189,127 @@ bool PagePool::has_page(EntrySlot slot, std::uint64_t number) const {
     return entry.is_mapped() || is_retired_from(entry, number);
 }
 
-void PagePool::unmap(std::uint64_t number, EntrySlot slot) {
+bool PagePool::unmap(std::uint64_t number, EntrySlot slot) {
     PageIndex page = 0;
     {
         // Under the lock, so that take() always finds a page mapped, retired, pending or free.
         const std::lock_guard lock(mutex_);
         const PageEntry entry = slot.load();
-        if (!entry.is_mapped()) return;
+        if (!entry.is_mapped()) return true;
+        if (entry.device() != device_index_) return false;
         page = entry.page();
-        slot.store(PageEntry::retired(device_index_, page));
+        // The next page of this number is not mapped in a spill pool if there is memory elsewhere.
+        slot.store(is_spill_ ? PageEntry() : PageEntry::retired(device_index_, page));
         mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
-        retired_.add(page, number);
+        retired_.add(page, is_spill_ ? RetiredPages::no_number : number);
     }
     free_if_unpinned(page);
+    return true;
+}
+
+// --- moving ----------------------------------------------------------------------------------
+
+bool PagePool::begin_move(EntrySlot slot, PageRef& out) {
+    const std::lock_guard lock(mutex_);
+    const PageEntry entry = slot.load();
+    const PageIndex page = entry.page();
+    if (quiesced_ || entry != PageEntry::mapped(device_index_, page)) return false;
+    if (pins_.any_writer(page)) return false;
+    slot.store(PageEntry::moving(device_index_, page));
+    // See pin().
+    if (pins_.any_writer(page)) {
+        slot.store(entry);
+        return false;
+    }
+    ++moving_;
+    pin(page, Access::read);
+    out = PageRef(*this, page, Access::read);
+    return true;
+}
+
+bool PagePool::commit_move(EntrySlot slot, PagePool& target, PageIndex page) {
+    Lock lock(mutex_);
+    const PageEntry entry = slot.load();
+    const bool is_moving = entry.is_moving() && entry.device() == device_index_;
+    if (is_moving) {
+        target.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
+        slot.store(PageEntry::mapped(target.device_index_, page));
+        mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
+        retired_.add(entry.page(), RetiredPages::no_number);  // pinned by the caller
+    }
+    end_move(lock);
+    return is_moving;
+}
+
+void PagePool::cancel_move(EntrySlot slot) {
+    Lock lock(mutex_);
+    const PageEntry entry = slot.load();
+    if (entry.is_moving() && entry.device() == device_index_) {
+        slot.store(PageEntry::mapped(device_index_, entry.page()));
+    }
+    end_move(lock);
+}
+
+void PagePool::end_move(Lock& lock) {
+    --moving_;
+    changed_.notify_all();
+    PageRequests waiters = std::exchange(move_waiters_, PageRequests{});
+    lock.unlock();
+    while (PageRequest* const request = waiters.pop()) {
+        request->status = Status::ok;
+        request->completions->put(*request);
+    }
+}
+
+bool PagePool::wait_for_move(EntrySlot slot, PageRequest& request) {
+    const std::lock_guard lock(mutex_);
+    const PageEntry entry = slot.load();
+    if (!entry.is_moving() || entry.device() != device_index_) return false;
+    move_waiters_.push(request);
+    return true;
+}
+
+bool PagePool::drain(std::uint32_t slab) {
+    Lock lock(mutex_);
+    if (!slabs_.is_allocated(slab)) return false;
+    if (free_.is_draining(slab)) return true;
+    const std::uint32_t empty = free_.empty_slabs();
+    free_.set_draining(slab, true);
+    if (free_.empty_slabs() == empty) return true;
+    // Of the empty slabs, all but the spare one were to be released before.
+    if (!releases_later() || empty <= spare_slabs_) device_.releases().begin();
+    unlock_and_wake(lock);
+    if (!ahead_) release_empty_slabs();
+    return true;
+}
+
+void PagePool::stop_draining(std::uint32_t slab) {
+    Lock lock(mutex_);
+    if (free_.is_empty(slab)) return;
+    free_.set_draining(slab, false);
+    unlock_and_wake(lock);
+}
+
+bool PagePool::is_allocated(std::uint32_t slab) const {
+    const std::lock_guard lock(mutex_);
+    return slabs_.is_allocated(slab) || free_.pages_in_slab(slab) != 0;
 }
 
 // --- pages -----------------------------------------------------------------------------------
 
-Status PagePool::take(PageIndex& page) {
+Status PagePool::take(PageIndex& page) { return take(page, true); }
+
+Status PagePool::take_unclear(PageIndex& page) { return take(page, false); }
+
+void PagePool::put_back(PageIndex page) {
+    {
+        const std::lock_guard lock(mutex_);
+        ++pending_;
+    }
+    free(page);
+}
+
+Status PagePool::take(PageIndex& page, bool must_be_clear) {
     Lock lock(mutex_);
     FreePages::Page found;
     while (!take_free_page(found)) {
@@ -205,13 +326,9 @@ Status PagePool::take(PageIndex& page) {
         device_.populate(slabs_.slab_of(page), slabs_.offset_in_slab(page), page_size_);
         return Status::ok;
     }
+    if (!must_be_clear) return Status::ok;
     const Status status = clear(page);
-    if (status != Status::ok) {
-        lock.lock();
-        ++pending_;
-        lock.unlock();
-        free(page);
-    }
+    if (status != Status::ok) put_back(page);
     return status;
 }
 
@@ -241,14 +358,16 @@ bool PagePool::take_free_page(FreePages::Page& page) {
 void PagePool::take_out(FreePages::Page page) {
     const bool was_empty = free_.take(page);
     // A slab that was to be released is used again.
-    if (was_empty && free_.empty_slabs() != 0 && releases_later()) device_.releases().end();
+    if (was_empty && free_.empty_slabs() >= spare_slabs_ && releases_later()) {
+        device_.releases().end();
+    }
 }
 
 void PagePool::free_if_unpinned(PageIndex page) {
     {
         // Several threads may find the page unpinned; the lock lets one of them free it.
         const std::lock_guard lock(mutex_);
-        if (!retired_.contains(page) || !pins_.none(page)) return;
+        if (!retired_.contains(page) || pins_.any(page)) return;
         retired_.remove(page);
         ++pending_;
     }
@@ -263,12 +382,14 @@ void PagePool::free(PageIndex page) {
 }
 
 void PagePool::put_back(FreePages::Page page, Lock& lock) {
-    // The pool keeps one empty slab, so that a page that comes and goes does not allocate each
-    // time.
-    if (free_.put(page) && free_.empty_slabs() > 1 && provision_ == Provision::thin) {
+    const std::uint32_t slab = slabs_.number_of(page.index);
+    const bool emptied = free_.put(page);
+    const bool is_drained = emptied && free_.is_draining(slab);
+    if (is_drained ||
+        (emptied && free_.empty_slabs() > spare_slabs_ && provision_ == Provision::thin)) {
         device_.releases().begin();
-        if (!releases_later()) {
-            release_slab(slabs_.number_of(page.index), lock);
+        if (!ahead_) {
+            release_slab(slab, lock);
             device_.releases().end();
         }
     }
@@ -284,9 +405,7 @@ void PagePool::end_pending() {
 // --- slabs -----------------------------------------------------------------------------------
 
 Status PagePool::add_slab(Lock& lock) {
-    // No more than the export needs: that may be all that the device has.
-    const auto pages = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(pages_ - free_.reserved_pages(), slabs_.slab_pages()));
+    const std::uint32_t pages = pages_of_next_slab();
     if (pages == 0) return Status::no_space;
     const std::uint32_t number = free_.unreserved_slab();
     free_.reserve_slab(number, pages);
@@ -302,23 +421,39 @@ Status PagePool::add_slab(Lock& lock) {
     }
     slabs_.add(number, pages, std::move(slab));
     free_.add_slab(number);
-    if (free_.empty_slabs() > 1 && releases_later()) device_.releases().begin();
+    if (free_.empty_slabs() > spare_slabs_ && releases_later()) device_.releases().begin();
     return Status::ok;
+}
+
+// No more than the export needs: that may be all that the device has.
+std::uint32_t PagePool::pages_of_next_slab() const {
+    const std::uint64_t reserved = free_.reserved_pages();
+    if (reserved < pages_) {
+        return static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(pages_ - reserved, slabs_.slab_pages()));
+    }
+    // Pages whose contents have moved away, but which slow clients still read, cannot be used.
+    const bool has_room = reserved + slabs_.slab_pages() <= max_reserved_;
+    return retired_.unnumbered() != 0 && has_room ? slabs_.slab_pages() : 0;
 }
 
 Status PagePool::allocate(std::uint32_t number, std::uint64_t bytes, Slab& slab) {
     const SlabRequest request{
         .bytes = bytes, .provision = provision_, .kept = slabs_.is_retained()};
+    SlabBudget& budget = slabs_.budget();
     PendingReleases& releases = device_.releases();
     Status status = Status::no_space;
     std::uint64_t ended = 0;
     try {
         do {
             ended = releases.ended();
+            if (!budget.take(bytes)) continue;
             status = device_.allocate(request, slab);
+            if (status != Status::ok) budget.give_back(bytes);
         } while (status == Status::no_space && may_wait_for_others() &&
                  releases.wait_for_one(ended));
     } catch (const std::bad_alloc&) {  // no memory for the description of the slab
+        budget.give_back(bytes);
         return Status::no_space;
     }
     if (status != Status::ok) return status;
@@ -371,7 +506,7 @@ std::string PagePool::adopt_slab(std::uint32_t number, SlabEntry entry, Descript
     const std::uint32_t whole = slabs_.slab_pages();
     const std::uint64_t reserved = free_.reserved_pages();
     const bool is_last = entry.pages == pages_ % whole && reserved % whole == 0;
-    if ((entry.pages != whole && !is_last) || reserved + entry.pages > pages_) {
+    if ((entry.pages != whole && !is_last) || reserved + entry.pages > max_reserved_) {
         return fmt::format("slab {} has an invalid number of pages: {}", number, entry.pages);
     }
     const auto descriptor = descriptors.find(number);
@@ -429,12 +564,18 @@ std::vector<PagePool::SlabCopy> PagePool::copy_slabs() const {
 
 // --- the provisioner -------------------------------------------------------------------------
 
-bool PagePool::has_slab_to_release() const { return releases_later() && free_.empty_slabs() > 1; }
+bool PagePool::has_slab_to_release() const {
+    return free_.drained_slabs() != 0 || (releases_later() && free_.empty_slabs() > spare_slabs_);
+}
+
+std::uint32_t PagePool::slab_to_release() const {
+    return free_.drained_slabs() != 0 ? free_.drained_slab() : free_.last_empty_slab();
+}
 
 // Whether fewer than half a slab of pages are ready for use, and more can be made ready.
 bool PagePool::can_prepare() const {
     const std::uint64_t ahead = (std::uint64_t{slabs_.slab_pages()} + 1) / 2;
-    return free_.clear_pages() < ahead &&
+    return !is_spill_ && free_.clear_pages() < ahead &&
            (free_.clear_pages() != free_.free_pages() ||
             (provision_ == Provision::thin && free_.reserved_pages() < pages_));
 }
@@ -484,7 +625,7 @@ void PagePool::provision() {
 void PagePool::quiesce() {
     Lock lock(mutex_);
     quiesced_ = true;
-    changed_.wait(lock, [this] { return !provisioning_; });
+    changed_.wait(lock, [this] { return !provisioning_ && moving_ == 0; });
 }
 
 void PagePool::resume() {
@@ -512,7 +653,7 @@ Status PagePool::prepare(Lock& lock) {
 }
 
 void PagePool::release_empty_slab(Lock& lock) {
-    release_slab(free_.last_empty_slab(), lock);
+    release_slab(slab_to_release(), lock);
     device_.releases().end();
 }
 

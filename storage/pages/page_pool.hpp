@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "storage/devices/device.hpp"
@@ -69,8 +71,8 @@ class PagePool {
     // Afterwards the pool can only be destroyed.
     void abandon() noexcept;
 
-    // Until resume(), only map() and take() make slabs, and no slab is released. Waits for work in
-    // progress. Page requests wait.
+    // Until resume(), only map() and take() make slabs, no slab is released, and no page moves.
+    // Waits for work in progress. Page requests wait.
     void quiesce();
     void resume();
     // The slabs as the directory has them, with copies of their descriptors. Throws
@@ -80,29 +82,60 @@ class PagePool {
     std::size_t page_numbers() const { return slabs_.page_numbers(); }
 
     // Maps a page that reads as zeroes to page number `number` of the volume, whose entry is
-    // `slot`, unless it is mapped already. `out` pins it. Returns false if the device would have to
-    // be called.
+    // `slot`, unless it is mapped already. `out` pins it for writing; it is a hole if the entry has
+    // to be looked at again. Returns false if the device would have to be called.
     bool map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out);
     // The same, but calls the device. Blocks.
     Status map(std::uint64_t number, EntrySlot slot, PageRef& out);
     // The provisioner maps the page and completes the request.
     void submit(PageRequest& request);
-    // The entry becomes a hole. Its page is reused once it is not pinned.
-    void unmap(std::uint64_t number, EntrySlot slot);
+    // The entry becomes a hole. Its page is reused once it is not pinned. False: its page has moved
+    // to another pool.
+    bool unmap(std::uint64_t number, EntrySlot slot);
 
     // Takes a page that reads as zeroes. Blocks.
     Status take(PageIndex& page);
+    // The same, but the page may contain anything.
+    Status take_unclear(PageIndex& page);
+    // Returns a page that was taken and never mapped.
+    void put_back(PageIndex page);
 
-    // A pin holds a page if the caller still sees it mapped after pin() has returned. Otherwise the
-    // page may be in use elsewhere, and the caller has to unpin it. Either the pinning thread sees
-    // that the page is unmapped, or the unmapping thread sees the pin; either the unpinning thread
-    // sees that the page is retired, or the retiring thread sees that no pin is left. This holds
-    // since each side stores before it loads, and these operations are sequentially consistent.
-    void pin(PageIndex page) { pins_.add(page); }
-    void unpin(PageIndex page) {
-        pins_.remove(page);
+    // Moving a page to another pool. Between begin_move() and the end of the move the page is read
+    // but not written: writers wait. One thread at a time moves the pages of a volume.
+    //
+    // False: the page is not mapped here, or is being written. Otherwise `out` pins it.
+    bool begin_move(EntrySlot slot, PageRef& out);
+    // The entry refers to `page` of `target` from now on, which has the contents. False: the page
+    // was unmapped meanwhile, and `page` is still the caller's.
+    bool commit_move(EntrySlot slot, PagePool& target, PageIndex page);
+    void cancel_move(EntrySlot slot);
+    // `request` is completed when the move has ended. False: the page is not moving.
+    bool wait_for_move(EntrySlot slot, PageRequest& request);
+
+    // From now on no free page of the slab is used, and the slab is released once it is empty.
+    // False: there is no such slab. stop_draining() reverses that, unless the slab is empty.
+    bool drain(std::uint32_t slab);
+    void stop_draining(std::uint32_t slab);
+    bool is_allocated(std::uint32_t slab) const;
+
+    // The pools to which pages are mapped if this one has no memory, in order. They outlive this
+    // pool. Call it before the first request for a page.
+    void set_spills(std::vector<PagePool*> spills) { spills_ = std::move(spills); }
+    std::span<PagePool* const> spills() const { return spills_; }
+
+    // A pin holds a page if the caller still sees it mapped after pin() has returned, and not
+    // moving if it is a pin for writing. Otherwise the page may be in use elsewhere, and the caller
+    // has to unpin it. Either the pinning thread sees that the page is unmapped or moving, or the
+    // thread that changes this sees the pin; either the unpinning thread sees that the page is
+    // retired, or the retiring thread sees that no pin is left. This holds since each side stores
+    // before it loads, and these operations are sequentially consistent.
+    void pin(PageIndex page, Access access) { pins_.add(page, access); }
+    void unpin(PageIndex page, Access access) {
+        pins_.remove(page, access);
         if (retired_.contains(page)) free_if_unpinned(page);
     }
+    // How often the page was pinned, modulo 2^20.
+    std::uint32_t uses(PageIndex page) const { return pins_.uses(page); }
 
     // For pages that are pinned or taken.
     const PoolSlabs& slabs() const { return slabs_; }
@@ -122,7 +155,11 @@ class PagePool {
     // Without the lock held.
     bool pin_retired(std::uint64_t number, EntrySlot slot, PageIndex& page);
     Status map_retired(EntrySlot slot, PageIndex page, PageRef& out);
-    bool map_taken(std::uint64_t number, EntrySlot slot, PageIndex page, PageRef& out);
+    bool map_taken(std::uint64_t number, EntrySlot slot, PagePool& owner, PageIndex page,
+                   PageRef& out);
+    bool map_to_spill(std::uint64_t number, EntrySlot slot, PageRef& out);
+    Status take(PageIndex& page, bool must_be_clear);
+    void end_move(Lock& lock);
     void free_if_unpinned(PageIndex page);
     void free(PageIndex page);  // after ++pending_
     Status clear(PageIndex page);
@@ -136,7 +173,7 @@ class PagePool {
     void release_empty_slabs();
 
     // With the lock held.
-    void publish(EntrySlot slot, PageIndex page, PageRef& out);
+    void publish(EntrySlot slot, PagePool& owner, PageIndex page, PageRef& out);
     bool is_retired_from(PageEntry entry, std::uint64_t number) const;
     bool has_page(EntrySlot slot, std::uint64_t number) const;
     bool take_free_page(FreePages::Page& page);
@@ -144,12 +181,14 @@ class PagePool {
     void end_pending();
     bool releases_later() const;
     bool has_slab_to_release() const;
+    std::uint32_t slab_to_release() const;
     bool can_prepare() const;
+    std::uint32_t pages_of_next_slab() const;
 
     // With the lock held. They release it while they call the device.
+    void put_back(FreePages::Page page, Lock& lock);  // after ++pending_
     Status add_slab(Lock& lock);
     Status clear_a_page(Lock& lock);
-    void put_back(FreePages::Page page, Lock& lock);  // after ++pending_
     void release_slab(std::uint32_t number, Lock& lock);
     void release_empty_slab(Lock& lock);
     bool map_adopted_slab(Lock& lock);
@@ -160,14 +199,20 @@ class PagePool {
     Device& device_;
     const std::uint32_t device_index_;  // in the volume
     const std::uint64_t page_size_;
-    const std::uint64_t pages_;  // the most that the export can map
+    const std::uint64_t pages_;         // the most that the export can map
+    const std::uint64_t max_reserved_;  // pages in slabs
     const Provision provision_;
+    const bool is_spill_;
+    // Empty slabs that are not released, so that a page that comes and goes does not allocate each
+    // time.
+    const std::uint32_t spare_slabs_;
     // Whether the provisioner allocates, clears and releases ahead of need.
     const bool ahead_;
     PoolSlabs slabs_;
     PinCounts pins_;
     RetiredPages retired_;
     std::atomic<std::uint64_t> mapped_pages_{0};
+    std::vector<PagePool*> spills_;
     std::mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
 
     // Guards the following members, and changes of slabs_ and retired_. It is not held while the
@@ -175,6 +220,8 @@ class PagePool {
     mutable std::mutex mutex_;
     FreePages free_;
     bool quiesced_ = false;
+    std::uint32_t moving_ = 0;  // pages
+    PageRequests move_waiters_;
     bool provisioning_ = false;        // one thread at a time releases or maps slabs
     std::uint32_t pending_ = 0;        // pages and slabs that other threads are about to make free
     std::condition_variable changed_;  // pending_ or provisioning_ has changed
@@ -186,8 +233,11 @@ class PagePool {
 class PageRef {
  public:
     PageRef() = default;
-    PageRef(PagePool& pool, PageIndex page) : pool_(&pool), page_(page) {}  // adopts a pin
-    PageRef(PageRef&& other) noexcept : pool_(other.pool_), page_(other.page_) {
+    // Adopts a pin.
+    PageRef(PagePool& pool, PageIndex page, Access access)
+        : pool_(&pool), page_(page), access_(access) {}
+    PageRef(PageRef&& other) noexcept
+        : pool_(other.pool_), page_(other.page_), access_(other.access_) {
         other.pool_ = nullptr;
     }
     PageRef& operator=(PageRef&& other) noexcept {
@@ -195,13 +245,14 @@ class PageRef {
             reset();
             pool_ = other.pool_;
             page_ = other.page_;
+            access_ = other.access_;
             other.pool_ = nullptr;
         }
         return *this;
     }
     ~PageRef() { reset(); }
     void reset() {
-        if (pool_ != nullptr) pool_->unpin(page_);
+        if (pool_ != nullptr) pool_->unpin(page_, access_);
         pool_ = nullptr;
     }
 
@@ -215,6 +266,7 @@ class PageRef {
  private:
     PagePool* pool_ = nullptr;
     PageIndex page_ = 0;
+    Access access_ = Access::read;
 };
 
 }  // namespace gpunbd::storage

@@ -40,7 +40,8 @@ struct Header {
     std::uint64_t stripe_size;
     std::int64_t made;
     std::uint8_t instance[16];
-    std::uint32_t provision;
+    std::uint16_t provision;
+    std::uint16_t spills;  // the last ones of `devices`
     std::uint32_t devices;
     std::uint32_t name;    // bytes; follows the device records
     std::uint32_t wanted;  // bytes; follows the name
@@ -51,7 +52,8 @@ struct DeviceRecord {
     std::uint64_t pages;
     std::uint32_t slab_pages;
     std::uint32_t slabs;
-    char identity[64];  // zero-terminated
+    char identity[60];  // zero-terminated
+    std::uint32_t home;
 };
 static_assert(sizeof(DeviceRecord) == 80);
 
@@ -90,7 +92,8 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
                   .stripe_size = shape.stripe_size,
                   .made = shape.made,
                   .instance = {},
-                  .provision = static_cast<std::uint32_t>(shape.provision),
+                  .provision = static_cast<std::uint16_t>(shape.provision),
+                  .spills = static_cast<std::uint16_t>(shape.spills),
                   .devices = static_cast<std::uint32_t>(shape.devices.size()),
                   .name = static_cast<std::uint32_t>(shape.name.size()),
                   .wanted = static_cast<std::uint32_t>(shape.wanted.size())};
@@ -101,7 +104,8 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
         DeviceRecord record{.pages = device.pages,
                             .slab_pages = device.slab_pages,
                             .slabs = device.slabs,
-                            .identity = {}};
+                            .identity = {},
+                            .home = device.home};
         device.identity.copy(record.identity, sizeof record.identity - 1);
         std::memcpy(at, &record, sizeof record);
         at += sizeof record;
@@ -130,8 +134,8 @@ std::string header_error(const Header& header, std::uint64_t bytes) {
         header.wanted > max_text || header.size == 0 || !std::has_single_bit(header.page_size) ||
         header.size > std::numeric_limits<std::uint64_t>::max() - header.page_size ||
         header.stripe_size % header.page_size != 0 ||
-        header.provision > static_cast<std::uint32_t>(Provision::full) ||
-        header.size / header.page_size >= max_pages ||
+        header.provision > static_cast<std::uint16_t>(Provision::full) ||
+        header.spills >= header.devices || header.size / header.page_size >= max_pages ||
         header.entries != head_bytes(header.devices, std::uint64_t{header.name} + header.wanted) ||
         header.entries > bytes) {
         return contradiction;
@@ -139,11 +143,13 @@ std::string header_error(const Header& header, std::uint64_t bytes) {
     return {};
 }
 
-// Each page number costs memory, so there may be less than twice as many as pages.
-bool is_valid(const DeviceRecord& record) {
+// Each page number costs memory. Slabs may have less than twice as many as pages, and pools whose
+// pages move have one more slab.
+bool is_valid(const DeviceRecord& record, bool pages_move) {
     const std::uint64_t numbers = std::uint64_t{record.slab_pages} * record.slabs;
     return std::has_single_bit(record.slab_pages) && record.pages <= numbers &&
-           numbers <= max_page_numbers && numbers < 2 * std::max<std::uint64_t>(record.pages, 1);
+           numbers <= max_page_numbers &&
+           numbers < (pages_move ? 4 : 2) * std::max<std::uint64_t>(record.pages, 1);
 }
 
 std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uint64_t bytes) {
@@ -158,7 +164,8 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
                      .page_size = header.page_size,
                      .stripe_size = header.stripe_size,
                      .provision = static_cast<Provision>(header.provision),
-                     .devices = {}};
+                     .devices = {},
+                     .spills = header.spills};
     std::copy(std::begin(header.instance), std::end(header.instance), shape.instance.begin());
     const std::byte* at = base + sizeof header;
     std::uint64_t pages = 0;
@@ -166,12 +173,15 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
         DeviceRecord record{};
         std::memcpy(&record, at, sizeof record);
         record.identity[sizeof record.identity - 1] = '\0';
-        if (!is_valid(record)) return contradiction;
-        pages += record.pages;
+        if (!is_valid(record, header.spills != 0)) return contradiction;
+        const std::uint32_t layout_devices = header.devices - header.spills;
+        if (record.home >= layout_devices) return contradiction;
+        if (i < layout_devices) pages += record.pages;
         shape.devices.push_back({.identity = record.identity,
                                  .pages = record.pages,
                                  .slab_pages = record.slab_pages,
-                                 .slabs = record.slabs});
+                                 .slabs = record.slabs,
+                                 .home = record.home});
     }
     const auto* const texts = reinterpret_cast<const char*>(at);
     shape.name.assign(texts, header.name);

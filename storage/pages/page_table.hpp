@@ -70,6 +70,7 @@ struct TableShape {
         std::uint64_t pages = 0;       // the maximum of the volume on this device
         std::uint32_t slab_pages = 0;  // a power of two; the last slab may be shorter
         std::uint32_t slabs = 0;       // at most
+        std::uint32_t home = 0;        // of spill memory: the device whose pages are moved here
         bool operator==(const DeviceShare&) const = default;
     };
     std::string name;    // the name of the export
@@ -80,8 +81,12 @@ struct TableShape {
     std::uint64_t page_size = 0;    // bytes
     std::uint64_t stripe_size = 0;  // bytes; 0: linear
     Provision provision = Provision::thin;
-    std::vector<DeviceShare> devices;
+    std::vector<DeviceShare> devices;  // those of the layout, then the spill memory
+    std::uint32_t spills = 0;          // the number of the latter
 
+    std::uint32_t layout_devices() const {
+        return static_cast<std::uint32_t>(devices.size()) - spills;
+    }
     std::uint64_t pages() const { return (size + page_size - 1) / page_size; }
     bool operator==(const TableShape&) const = default;
 };

@@ -14,15 +14,15 @@ PinCounts::PinCounts(std::size_t pages, std::uint64_t max_bytes) {
     const std::uint64_t cpus = std::bit_ceil(std::max(std::thread::hardware_concurrency(), 1U));
     const std::uint64_t tables = std::bit_floor(std::clamp<std::uint64_t>(fit, 1, cpus));
     for (std::uint64_t i = 0; i != tables; ++i) {
-        tables_.push_back(std::make_unique<std::atomic<std::uint32_t>[]>(pages));
+        tables_.push_back(std::make_unique<std::atomic<std::uint64_t>[]>(pages));
     }
     mask_ = static_cast<std::uint32_t>(tables - 1);
 }
 
-bool PinCounts::none(PageIndex page) const {
-    std::uint32_t sum = 0;
+std::uint64_t PinCounts::sum(PageIndex page) const {
+    std::uint64_t sum = 0;
     for (const Table& table : tables_) sum += table[page].load();
-    return sum == 0;
+    return sum;
 }
 
 std::uint32_t PinCounts::next_number() {

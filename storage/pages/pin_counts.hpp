@@ -1,6 +1,6 @@
 // Counts the pins of each page of a pool. Every thread counts in a table of its own, so that
-// threads that pin the same pages share no cache line. Only a thread that wants to free a page
-// reads all tables.
+// threads that pin the same pages share no cache line. Only a thread that wants to free or to move
+// a page reads all tables.
 #pragma once
 
 #include <atomic>
@@ -13,29 +13,42 @@
 
 namespace gpunbd::storage {
 
+enum class Access : std::uint8_t { read, write };
+
 class PinCounts {
  public:
     PinCounts() = default;  // without pages
     // One table for each CPU, or as many as fit into `max_bytes`, but at least one.
     PinCounts(std::size_t pages, std::uint64_t max_bytes);
 
-    // add(), remove() and none() are sequentially consistent: see PagePool::pin().
-    void add(PageIndex page) { mine()[page].fetch_add(1); }
-    void remove(PageIndex page) { mine()[page].fetch_sub(1); }
-    // After none() has returned true for an unmapped page, a thread that has not yet seen the
-    // unmapping may still pin it briefly.
-    bool none(PageIndex page) const;
+    // These functions are sequentially consistent: see PagePool::pin().
+    void add(PageIndex page, Access access) { mine()[page].fetch_add(one(access) + one_use); }
+    void remove(PageIndex page, Access access) { mine()[page].fetch_sub(one(access)); }
+    // After these have returned false, a thread that has not yet seen the page unmapped or moving
+    // may still pin it briefly.
+    bool any(PageIndex page) const { return sum(page) % one_use != 0; }
+    bool any_writer(PageIndex page) const { return sum(page) % one_use >= one(Access::write); }
+    // How often the page was pinned, modulo 2^20.
+    std::uint32_t uses(PageIndex page) const {
+        return static_cast<std::uint32_t>(sum(page) / one_use);
+    }
 
  private:
-    // If another thread removes a pin, one table is too high and one too low; their sum is still
-    // right, modulo 2^32.
-    using Table = std::unique_ptr<std::atomic<std::uint32_t>[]>;
+    // Each count has three fields: 24 bits of readers, 20 bits of writers, 20 bits of uses. If
+    // another thread removes a pin, one table is too high and one too low; the sum of all tables is
+    // still right, modulo 2^64.
+    using Table = std::unique_ptr<std::atomic<std::uint64_t>[]>;
+    static constexpr std::uint64_t one_use = std::uint64_t{1} << 44;
+    static constexpr std::uint64_t one(Access access) {
+        return access == Access::read ? 1 : std::uint64_t{1} << 24;
+    }
 
     Table& mine() {
         if (thread_number_ == 0) thread_number_ = next_number();
         return tables_[thread_number_ & mask_];
     }
     static std::uint32_t next_number();
+    std::uint64_t sum(PageIndex page) const;
 
     static constinit thread_local std::uint32_t thread_number_;  // 0: not assigned yet
     std::vector<Table> tables_;

@@ -17,6 +17,12 @@ struct PoolConfig {
     std::uint32_t slab_pages = 1;      // a power of two; the last slab may be shorter
     SlabDirectory directory;           // has room for all of `pages`
     SlabRetainer* retainer = nullptr;  // outlives the pool; null: slabs are not retained
+    SlabBudget* budget = nullptr;      // outlives the pool; null: that of the device
+    // The layout places no page here. Pages of another pool are moved here when its memory has to
+    // be given back.
+    bool is_spill = false;
+    // The directory has room for one slab more than `pages` need.
+    bool has_spare_slab = false;
 };
 
 }  // namespace gpunbd::storage

@@ -22,13 +22,19 @@ bool PoolSlabs::retain(std::uint32_t number, Slab& slab) {
     SlabRetainer* const retainer = config_.retainer;
     if (retainer == nullptr || retainer->keep(config_.device, number, slab.descriptor)) return true;
     retainer->forget(config_.device, number);  // it may have been retained, but too late
-    device_.release(slab);
+    release_memory(slab);
     return false;
 }
 
 void PoolSlabs::release(std::uint32_t number, Slab& slab) {
     if (config_.retainer != nullptr) config_.retainer->forget(config_.device, number);
+    release_memory(slab);
+}
+
+void PoolSlabs::release_memory(Slab& slab) noexcept {
+    const std::uint64_t bytes = slab.bytes;
     device_.release(slab);
+    budget().give_back(bytes);
 }
 
 void PoolSlabs::add(std::uint32_t number, std::uint32_t pages, Slab slab) {
@@ -64,6 +70,7 @@ bool PoolSlabs::adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor
     const bool is_imported =
         imported != nullptr && imported->take(config_.device, number, entry, slab);
     if (!is_imported && device_.adopt(descriptor, record, slab) != Status::ok) return false;
+    budget().add(slab.bytes);
     // abandon() has to know the slab before anything can throw.
     slabs_[number] = std::move(slab);
     adopted_[number] = true;
@@ -80,13 +87,13 @@ void PoolSlabs::abandon() noexcept {
             config_.directory.store(number, {.generation = entry(number).generation - 1});
             config_.retainer->forget(config_.device, number);
         }
-        device_.release(slab);
+        release_memory(slab);
     }
 }
 
 void PoolSlabs::release_all() noexcept {
     for (std::uint32_t number = 0; number != count_; ++number) {
-        if (slabs_[number].bytes != 0) device_.release(slabs_[number]);
+        if (slabs_[number].bytes != 0) release_memory(slabs_[number]);
     }
 }
 

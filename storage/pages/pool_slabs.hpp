@@ -50,10 +50,15 @@ class PoolSlabs {
 
     SlabEntry entry(std::uint32_t number) const { return config_.directory.load(number); }
     bool is_retained() const { return config_.retainer != nullptr; }
+    // Charged for each slab until it is released.
+    SlabBudget& budget() const {
+        return config_.budget != nullptr ? *config_.budget : device_.budget();
+    }
+    bool is_allocated(std::uint32_t number) const { return slabs_[number].bytes != 0; }
 
     // These two may block. The caller does not hold the lock of the pool.
     //
-    // False: the slab cannot be retained, and has been released.
+    // False: the slab cannot be retained, and has been released, as by release().
     bool retain(std::uint32_t number, Slab& slab);
     void release(std::uint32_t number, Slab& slab);
 
@@ -82,6 +87,8 @@ class PoolSlabs {
     void map(Slab& slab) noexcept;  // without the lock
 
  private:
+    void release_memory(Slab& slab) noexcept;
+
     Device& device_;
     const PoolConfig config_;
     const std::uint64_t page_size_;

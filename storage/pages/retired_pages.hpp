@@ -21,25 +21,31 @@ class RetiredPages {
 
     // The caller holds the lock of the pool.
     //
-    // `number`: the page number in the volume to which the page was mapped.
+    static constexpr std::uint64_t no_number = ~std::uint64_t{0};
+    // `number`: the page number in the volume to which the page was mapped. no_number: its contents
+    // are elsewhere, or will not be needed again.
     void add(PageIndex page, std::uint64_t number) {
         numbers_[page] = number;
         retired_[page].store(true);
         ++count_;
+        if (number == no_number) ++unnumbered_;
     }
     void remove(PageIndex page) {
         retired_[page].store(false);
         --count_;
+        if (numbers_[page] == no_number) --unnumbered_;
     }
     bool contains(PageIndex page, std::uint64_t number) const {
         return contains(page) && numbers_[page] == number;
     }
     std::uint64_t count() const { return count_; }
+    std::uint64_t unnumbered() const { return unnumbered_; }  // with no_number
 
  private:
     std::unique_ptr<std::atomic<bool>[]> retired_;
     std::vector<std::uint64_t> numbers_;
     std::uint64_t count_ = 0;
+    std::uint64_t unnumbered_ = 0;
 };
 
 }  // namespace gpunbd::storage

@@ -14,7 +14,8 @@ namespace gpunbd::storage {
 namespace {
 
 TableShape shape_of(const VolumeOptions& options, const Layout& layout,
-                    const std::vector<Device*>& devices, const Retention& retention) {
+                    const std::vector<Device*>& devices, const std::vector<Spill>& spills,
+                    const Retention& retention) {
     TableShape shape{
         .name = retention.name,
         .wanted = retention.wanted,
@@ -24,26 +25,31 @@ TableShape shape_of(const VolumeOptions& options, const Layout& layout,
         .page_size = options.page_size,
         .stripe_size = options.stripe_size,
         .provision = options.provision,
-        .devices = {}};
-    for (std::uint32_t i = 0; i != devices.size(); ++i) {
-        const std::uint64_t pages = layout.pages_on(i);
+        .devices = {},
+        .spills = static_cast<std::uint32_t>(spills.size())};
+    // See PagePool::pages_of_next_slab().
+    const std::uint32_t spare = spills.empty() ? 0 : 1;
+    const auto add = [&](const Device& device, std::uint32_t home) {
+        const std::uint64_t pages = layout.pages_on(home);
         const std::uint32_t slab_pages =
             PagePool::slab_pages_for(pages, options.page_size, retention.retainer != nullptr);
-        shape.devices.push_back({.identity = devices[i]->info().identity,
+        shape.devices.push_back({.identity = device.info().identity,
                                  .pages = pages,
                                  .slab_pages = slab_pages,
-                                 .slabs = PagePool::slabs_for(pages, slab_pages)});
-    }
+                                 .slabs = PagePool::slabs_for(pages, slab_pages) + spare,
+                                 .home = home});
+    };
+    for (std::uint32_t i = 0; i != devices.size(); ++i) add(*devices[i], i);
+    for (const Spill& spill : spills) add(*spill.device, spill.home);
     return shape;
 }
 
 // The layout with which the volume was made, whatever the devices have available now. Empty if the
 // shape is contradictory.
 std::optional<Layout> layout_of(const TableShape& shape) {
-    const auto devices = static_cast<std::uint32_t>(shape.devices.size());
+    const std::uint32_t devices = shape.layout_devices();
     std::vector<std::uint64_t> shares;
-    shares.reserve(devices);
-    for (const TableShape::DeviceShare& device : shape.devices) shares.push_back(device.pages);
+    for (std::uint32_t i = 0; i != devices; ++i) shares.push_back(shape.devices[i].pages);
     if (shape.stripe_size == 0) return Layout::linear(std::move(shares));
     const std::uint64_t unit = shape.stripe_size / shape.page_size;
     if (unit > std::numeric_limits<std::uint64_t>::max() / devices) return std::nullopt;
@@ -59,19 +65,21 @@ std::optional<Layout> layout_of(const TableShape& shape) {
 std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions& options,
                                                              const std::vector<Device*>& devices,
                                                              const std::stop_token& stop,
-                                                             const Retention& retention) {
+                                                             const Retention& retention,
+                                                             const std::vector<Spill>& spills) {
     std::vector<std::uint64_t> available;
     available.reserve(devices.size());
     for (const Device* device : devices) available.push_back(device->available());
     auto fitted = lay_out(options, available);
     if (const auto* misfit = std::get_if<Misfit>(&fitted)) return *misfit;
     auto& layout = std::get<Layout>(fitted);
-    PageTable table(shape_of(options, layout, devices, retention), retention.retainer != nullptr);
+    PageTable table(shape_of(options, layout, devices, spills, retention),
+                    retention.retainer != nullptr);
     if (retention.retainer != nullptr && !retention.retainer->keep_table(table.descriptor())) {
         throw std::runtime_error("the supervisor does not keep its page table");
     }
     std::unique_ptr<Volume> volume(
-        new Volume(std::move(table), std::move(layout), devices, retention.retainer));
+        new Volume(std::move(table), std::move(layout), devices, spills, retention.retainer));
     if (const auto full = volume->fill(stop)) {
         volume->abandon();
         return Misfit{.device = *full,
@@ -83,11 +91,12 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
 
 std::variant<std::unique_ptr<Volume>, std::string> Volume::take_over(
     PageTable table, const std::vector<Device*>& devices, Descriptors slabs,
-    std::shared_ptr<SlabRetainer> retainer, bool quiesced, ImportedSlabs* imported) {
+    std::shared_ptr<SlabRetainer> retainer, bool quiesced, ImportedSlabs* imported,
+    const std::vector<Spill>& spills) {
     auto layout = layout_of(table.shape());
     if (!layout) return std::string("its layout is inconsistent");
     std::unique_ptr<Volume> volume(
-        new Volume(std::move(table), std::move(*layout), devices, std::move(retainer)));
+        new Volume(std::move(table), std::move(*layout), devices, spills, std::move(retainer)));
     if (quiesced) volume->quiesce();
     const auto checked = volume->check_entries();
     if (const auto* const reason = std::get_if<std::string>(&checked)) return *reason;
@@ -102,9 +111,10 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::take_over(
         throw;
     }
     // The slabs change from here on, so nothing may fail.
-    volume->clear_retired_entries();
-    for (std::uint32_t i = 0; i != devices.size(); ++i)
+    volume->settle_entries();
+    for (std::uint32_t i = 0; i != volume->pools_.size(); ++i) {
         volume->pools_[i]->commit_adoption(mapped[i]);
+    }
     return volume;
 }
 
@@ -125,7 +135,7 @@ std::string Volume::adopt(const MappedPages& mapped, Descriptors& slabs, Importe
 
 std::optional<std::uint32_t> Volume::fill(const std::stop_token& stop) {
     if (shape().provision != Provision::full) return std::nullopt;
-    for (std::uint32_t i = 0; i != pools_.size(); ++i) {
+    for (std::uint32_t i = 0; i != layout_.devices(); ++i) {
         if (pools_[i]->fill(stop) != Status::ok) return i;
     }
     return std::nullopt;
@@ -136,23 +146,36 @@ void Volume::abandon() noexcept {
 }
 
 Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
-               std::shared_ptr<SlabRetainer> retainer)
+               const std::vector<Spill>& spills, std::shared_ptr<SlabRetainer> retainer)
     : retainer_(std::move(retainer)),
       table_(std::move(table)),
       layout_(std::move(layout)),
       size_(table_.shape().size),
       page_size_(table_.shape().page_size),
       page_shift_(static_cast<std::uint32_t>(std::countr_zero(page_size_))) {
-    for (std::uint32_t i = 0; i < devices.size(); ++i) {
-        const TableShape::DeviceShare& share = shape().devices[i];
-        const PagePool::Config config{.device = i,
+    const auto add = [&](Device& device, SlabBudget* budget, bool is_spill) {
+        const auto index = static_cast<std::uint32_t>(pools_.size());
+        const TableShape::DeviceShare& share = shape().devices[index];
+        const PagePool::Config config{.device = index,
                                       .page_size = page_size_,
                                       .pages = share.pages,
-                                      .provision = shape().provision,
+                                      .provision = is_spill ? Provision::thin : shape().provision,
                                       .slab_pages = share.slab_pages,
-                                      .directory = table_.slabs(i),
-                                      .retainer = retainer_.get()};
-        pools_.push_back(std::make_unique<PagePool>(*devices[i], config));
+                                      .directory = table_.slabs(index),
+                                      .retainer = retainer_.get(),
+                                      .budget = budget,
+                                      .is_spill = is_spill,
+                                      .has_spare_slab = !spills.empty()};
+        pools_.push_back(std::make_unique<PagePool>(device, config));
+    };
+    for (Device* const device : devices) add(*device, nullptr, false);
+    std::vector<std::vector<PagePool*>> spills_of(devices.size());
+    for (const Spill& spill : spills) {
+        add(*spill.device, spill.budget, true);
+        spills_of[spill.home].push_back(pools_.back().get());
+    }
+    for (std::uint32_t i = 0; i != devices.size(); ++i) {
+        pools_[i]->set_spills(std::move(spills_of[i]));
     }
 }
 
@@ -161,11 +184,12 @@ std::variant<Volume::MappedPages, std::string> Volume::check_entries() const {
     for (const auto& pool : pools_) used.emplace_back(pool->page_numbers());
     for (std::uint64_t page = 0; page != shape().pages(); ++page) {
         const PageEntry entry = table_.slot(page).load();
-        if (entry.state() > PageEntry::State::retired) {
+        if (entry.state() > PageEntry::State::moving) {
             return fmt::format("page {} is in an unknown state", page);
         }
         if (!entry.is_mapped()) continue;
-        if (entry.device() != layout_.device_of(page) ||
+        if (entry.device() >= pools_.size() ||
+            shape().devices[entry.device()].home != layout_.device_of(page) ||
             entry.page() >= used[entry.device()].size()) {
             return fmt::format("page {} has an invalid location", page);
         }
@@ -176,10 +200,12 @@ std::variant<Volume::MappedPages, std::string> Volume::check_entries() const {
     return used;
 }
 
-void Volume::clear_retired_entries() {
+void Volume::settle_entries() {
     for (std::uint64_t page = 0; page != shape().pages(); ++page) {
         const EntrySlot slot = table_.slot(page);
-        if (slot.load().state() == PageEntry::State::retired) slot.store(PageEntry());
+        const PageEntry entry = slot.load();
+        if (entry.state() == PageEntry::State::retired) slot.store(PageEntry());
+        if (entry.is_moving()) slot.store(PageEntry::mapped(entry.device(), entry.page()));
     }
 }
 
@@ -226,9 +252,23 @@ PageRef Volume::find(std::uint64_t page) const {
     PageEntry entry = slot.load(std::memory_order_acquire);
     while (entry.is_mapped()) {
         PagePool& pool = *pools_[entry.device()];
-        pool.pin(entry.page());
-        PageRef ref(pool, entry.page());
+        pool.pin(entry.page(), Access::read);
+        PageRef ref(pool, entry.page(), Access::read);
         // The page may have been unmapped and reused before it was pinned.
+        const PageEntry again = slot.load();
+        if (again == entry) return ref;
+        entry = again;
+    }
+    return {};
+}
+
+PageRef Volume::find_to_write(std::uint64_t page) const {
+    const EntrySlot slot = table_.slot(page);
+    PageEntry entry = slot.load(std::memory_order_acquire);
+    while (entry.is_mapped() && !entry.is_moving()) {
+        PagePool& pool = *pools_[entry.device()];
+        pool.pin(entry.page(), Access::write);
+        PageRef ref(pool, entry.page(), Access::write);
         const PageEntry again = slot.load();
         if (again == entry) return ref;
         entry = again;
@@ -238,24 +278,43 @@ PageRef Volume::find(std::uint64_t page) const {
 
 std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                       PageCompletions& completions) {
-    out = find(page);
-    if (!out.hole()) return Status::ok;
-    PagePool& pool = pool_for(page);
-    if (pool.map_at_once(page, table_.slot(page), out)) return Status::ok;
-    request.number = page;
-    request.slot = table_.slot(page);
-    completions.begin(request);
-    pool.submit(request);
-    return std::nullopt;
+    const EntrySlot slot = table_.slot(page);
+    while (true) {
+        out = find_to_write(page);
+        if (!out.hole()) return Status::ok;
+        const PageEntry entry = slot.load();
+        if (!entry.is_mapped()) {
+            PagePool& pool = pool_for(page);
+            if (!pool.map_at_once(page, slot, out)) {
+                request.number = page;
+                request.slot = slot;
+                completions.begin(request);
+                pool.submit(request);
+                return std::nullopt;
+            }
+            if (!out.hole()) return Status::ok;
+        } else if (entry.is_moving()) {
+            completions.begin(request);
+            if (pools_[entry.device()]->wait_for_move(slot, request)) return std::nullopt;
+            completions.cancel(request);
+        }
+    }
 }
 
 Status Volume::map(std::uint64_t page, PageRef& out) {
-    out = find(page);
-    return out.hole() ? pool_for(page).map(page, table_.slot(page), out) : Status::ok;
+    Status status = Status::ok;
+    do {
+        out = find_to_write(page);
+        if (out.hole()) status = pool_for(page).map(page, table_.slot(page), out);
+    } while (out.hole() && status == Status::ok);  // a page that is moving
+    return status;
 }
 
 void Volume::unmap(std::uint64_t page) {
-    if (mapped(page)) pool_for(page).unmap(page, table_.slot(page));
+    const EntrySlot slot = table_.slot(page);
+    for (PageEntry entry = slot.load(); entry.is_mapped(); entry = slot.load()) {
+        if (pools_[entry.device()]->unmap(page, slot)) return;
+    }
 }
 
 Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {

@@ -26,6 +26,14 @@ struct VolumeOptions {
     Provision provision = Provision::thin;
 };
 
+// Memory to which the pages of one device of a volume are moved when that device has to give memory
+// back. The device and the budget outlive the volume.
+struct Spill {
+    std::uint32_t home = 0;  // the index of that device in the volume
+    Device* device = nullptr;
+    SlabBudget* budget = nullptr;  // shared by all volumes that use this memory
+};
+
 // How a volume is recorded so that it outlives the process.
 struct Retention {
     std::string name;                                  // the name of the export
@@ -39,21 +47,21 @@ class Volume {
     // The devices outlive the volume. A linear volume fills each device before it uses the next. If
     // `stop` is requested between two slabs, creation fails as if memory had run out. Throws
     // std::system_error if there is no memory for the table.
-    static std::variant<std::unique_ptr<Volume>, Misfit> create(const VolumeOptions& options,
-                                                                const std::vector<Device*>& devices,
-                                                                const std::stop_token& stop = {},
-                                                                const Retention& retention = {});
+    static std::variant<std::unique_ptr<Volume>, Misfit> create(
+        const VolumeOptions& options, const std::vector<Device*>& devices,
+        const std::stop_token& stop = {}, const Retention& retention = {},
+        const std::vector<Spill>& spills = {});
     // Takes over the table and the slabs of another process. `slabs` has their descriptors by
     // device and number. The retainer keeps these slabs already, and forgets those that are not in
-    // the table. `devices` are those of table.shape(), in their order. `quiesced`: as after
-    // quiesce(). `imported` may have some of the slabs already, or be null. A text is the reason
-    // for a failure. After a failure or an exception, the table and all slabs in it are unchanged,
-    // so that the caller can try again.
+    // the table. `devices` are those of the layout in table.shape(), and `spills` the others, in
+    // their order. `quiesced`: as after quiesce(). `imported` may have some of the slabs already,
+    // or be null. A text is the reason for a failure. After a failure or an exception, the table
+    // and all slabs in it are unchanged, so that the caller can try again.
     using Descriptors = std::map<std::uint32_t, PagePool::Descriptors>;
     static std::variant<std::unique_ptr<Volume>, std::string> take_over(
         PageTable table, const std::vector<Device*>& devices, Descriptors slabs,
         std::shared_ptr<SlabRetainer> retainer, bool quiesced = false,
-        ImportedSlabs* imported = nullptr);
+        ImportedSlabs* imported = nullptr, const std::vector<Spill>& spills = {});
 
     std::uint64_t size() const { return size_; }
     std::uint64_t page_size() const { return page_size_; }
@@ -62,6 +70,7 @@ class Volume {
     // The shape, also for another process, and the descriptor of the table, which may be empty.
     const TableShape& shape() const { return table_.shape(); }
     const OwnedFd& table_descriptor() const { return table_.descriptor(); }
+    // The devices of the layout and of the spill memory, in the order of shape().devices.
     std::vector<Device*> devices() const;
     // Until resume(), slabs are neither allocated nor released ahead of need. Waits for work in
     // progress. So no slab changes while no request needs a page.
@@ -80,18 +89,17 @@ class Volume {
     };
     std::vector<SlabCopy> copy_slabs() const;
     // The number of devices over which a long request is spread at a time.
-    std::uint32_t width() const {
-        return table_.shape().stripe_size != 0 ? static_cast<std::uint32_t>(pools_.size()) : 1;
-    }
+    std::uint32_t width() const { return table_.shape().stripe_size != 0 ? layout_.devices() : 1; }
 
     // Starts threads ahead of need. If the system refuses one now, a later request tries again.
     void start_provisioners() noexcept;
 
-    // The page behind page number `page`, pinned, or a hole. Lock-free.
+    // The page behind page number `page`, pinned for reading, or a hole. Lock-free.
     PageRef find(std::uint64_t page) const;
-    // Like find(), but maps a page that reads as zeroes if there is none. Does not block: if the
-    // device has to be called, returns nothing and submits `request`. Its waiter is called when it
-    // may try again, or when request.status is an error.
+    // Like find(), but pins the page for writing, and maps a page that reads as zeroes if there is
+    // none. Does not block: if the device has to be called, or if the page is moving, returns
+    // nothing and submits `request`. Its waiter is called when it may try again, or when
+    // request.status is an error.
     std::optional<Status> acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                   PageCompletions& completions);
     // Like acquire(), but blocks.
@@ -109,6 +117,12 @@ class Volume {
         std::uint64_t length = 0;  // bytes
     };
     Run run_at(std::uint64_t offset, std::uint64_t length) const;
+
+    // The pools by the index in devices(). Those of the layout know their spills.
+    std::uint32_t layout_devices() const { return layout_.devices(); }
+    PagePool& pool(std::uint32_t device) const { return *pools_[device]; }
+    // For moving pages: the entry of page number `page`.
+    EntrySlot slot(std::uint64_t page) const { return table_.slot(page); }
 
     std::uint64_t mapped_bytes() const;
     std::uint64_t allocated_bytes() const;
@@ -130,9 +144,11 @@ class Volume {
         return entry.is_mapped() ? entry.device() + 1 : 0;
     }
     PagePool& pool_for(std::uint64_t page) { return *pools_[layout_.device_of(page)]; }
+    // A page that is mapped and not moving, pinned for writing; otherwise a hole.
+    PageRef find_to_write(std::uint64_t page) const;
 
     Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
-           std::shared_ptr<SlabRetainer> retainer);
+           const std::vector<Spill>& spills, std::shared_ptr<SlabRetainer> retainer);
 
     // Provision::full: allocates all missing slabs. Returns the index of the device that has no
     // memory.
@@ -145,8 +161,9 @@ class Volume {
     // abandon().
     std::string adopt(const MappedPages& mapped, Descriptors& slabs, ImportedSlabs* imported);
     void abandon() noexcept;
-    // Pins of another process are gone, so its retired pages are plain holes.
-    void clear_retired_entries();
+    // Pins and moves of another process are gone: its retired pages are plain holes, and its moving
+    // pages are where they were.
+    void settle_entries();
 
     const std::shared_ptr<SlabRetainer> retainer_;  // outlives the pools, which call it
     PageTable table_;
@@ -154,7 +171,7 @@ class Volume {
     const std::uint64_t size_;       // bytes
     const std::uint64_t page_size_;  // bytes
     const std::uint32_t page_shift_;
-    std::vector<std::unique_ptr<PagePool>> pools_;  // in the order of the layout
+    std::vector<std::unique_ptr<PagePool>> pools_;  // of the layout, then of the spill memory
 };
 
 }  // namespace gpunbd::storage

@@ -31,13 +31,11 @@ void ZeroTransfer::advance() {
         Chunk& next = chunk(issued_);
         if (whole && !keep_pages_) {
             volume_->unmap(page);
-        } else if (keep_pages_ && !was_mapped) {
+        } else if (keep_pages_ || was_mapped) {
             const std::optional<Status> mapped = acquire(next.page);
-            next.page.reset();
             if (!mapped) return;
-            status_ = *mapped;  // a newly mapped page reads as zeroes
-        } else if (was_mapped) {
-            next.page = volume_->find(page);
+            status_ = *mapped;
+            if (!was_mapped) next.page.reset();  // a newly mapped page reads as zeroes
         }
         if (!next.page.hole()) {
             next.offset = position_;

@@ -28,19 +28,25 @@ bool wait_for_pages(Channels& channels) {
 
 Rig::Rig(const RigOptions& with) : options(with) {
     std::vector<Device*> all;
-    for (const char kind : options.devices) {
-        const auto number = static_cast<std::uint32_t>(devices.size());
-        devices.push_back(kind == 'b' ? make_bar(number) : make_memory(number, kind == 's'));
-        all.push_back(devices.back().get());
+    for (const char kind : options.devices) all.push_back(&make_device(kind));
+    std::vector<Spill> spills;
+    for (const char kind : options.spills) {
+        spills.push_back({.device = &make_device(kind), .budget = &spill_budget});
     }
     auto made = Volume::create(
         {.size = options.size, .page_size = options.page_size, .stripe_size = options.stripe_size},
-        all);
+        all, {}, {}, spills);
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
     volume = std::get<std::unique_ptr<Volume>>(std::move(made));
     channels = open_channels();
     model.resize(options.size);
     known.assign(options.size, true);
+}
+
+Device& Rig::make_device(char kind) {
+    const auto number = static_cast<std::uint32_t>(devices.size());
+    devices.push_back(kind == 'b' ? make_bar(number) : make_memory(number, kind == 's'));
+    return *devices.back();
 }
 
 std::unique_ptr<Device> Rig::make_memory(std::uint32_t number, bool staged) {

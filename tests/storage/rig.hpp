@@ -24,6 +24,7 @@ namespace gpunbd::storage::test {
 struct RigOptions {
     std::string_view devices =
         "h";  // one letter each: 'h' in place, 's' through staging memory, 'b' a BAR
+    std::string_view spills = "";  // the same, for the pages of the first device
     std::uint64_t size = 3 * 128 * kib + 5000;
     std::uint64_t page_size = 128 * kib;
     std::uint64_t stripe_size = 0;
@@ -54,8 +55,9 @@ class Rig {
     RigOptions options;
     FaultScript script;  // of all staged devices
     std::vector<MemoryDevice*> memories;
-    std::deque<FakeCard> cards;  // for BARs
-    std::vector<std::unique_ptr<Device>> devices;
+    std::deque<FakeCard> cards;                    // for BARs
+    std::vector<std::unique_ptr<Device>> devices;  // with those of the spill memory
+    SlabBudget spill_budget;
     std::unique_ptr<Volume> volume;
     std::unique_ptr<Channels> channels;
     // The expected contents. A byte is known until a write of it fails.
@@ -63,6 +65,7 @@ class Rig {
     std::vector<char> known;
 
  private:
+    Device& make_device(char kind);
     std::unique_ptr<Device> make_memory(std::uint32_t number, bool staged);
     std::unique_ptr<Device> make_bar(std::uint32_t number);
 };

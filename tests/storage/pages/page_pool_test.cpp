@@ -106,7 +106,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
                         REQUIRE(holds(pool, at->first, page_size, at->second.stamp));
                         Owned& mine = at->second;
                         if (random.one_in(3)) {
-                            pool.pin(at->first);
+                            pool.pin(at->first, Access::read);
                             ++mine.pins;
                         } else if (mine.mapped && (mine.pins == 0 || random.one_in(2))) {
                             const PageIndex page = at->first;
@@ -116,7 +116,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
                         } else {
                             const PageIndex page = at->first;
                             if (--mine.pins == 0 && !mine.mapped) owned.erase(at);
-                            pool.unpin(page);
+                            pool.unpin(page, Access::read);
                         }
                         // All slabs but one are released.
                         const std::uint64_t allocated = pool.allocated_bytes();
@@ -133,7 +133,8 @@ TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
                     for (const auto& [page, mine] : owned) {
                         REQUIRE(holds(pool, page, page_size, mine.stamp));
                         if (mine.mapped) retire(pool, page);
-                        for (std::uint32_t i = 0; i != mine.pins; ++i) pool.unpin(page);
+                        for (std::uint32_t i = 0; i != mine.pins; ++i)
+                            pool.unpin(page, Access::read);
                     }
                     if (!full) CHECK(device.slabs() <= 1);
                 }
@@ -374,26 +375,26 @@ TEST_CASE("page pool: a retired page is not reused while it is pinned") {
     REQUIRE(pool.take(page) == Status::ok);
     stamp(pool, page, page_size, 1);
     PageIndex other = 0;
-    pool.pin(page);
+    pool.pin(page, Access::read);
     retire(pool, page);
     CHECK(pool.take(other) == Status::no_space);
     // Pinned by one thread and unpinned by another, so that both counts are needed.
-    std::thread([&] { pool.pin(page); }).join();
-    std::thread([&] { pool.unpin(page); }).join();
+    std::thread([&] { pool.pin(page, Access::read); }).join();
+    std::thread([&] { pool.unpin(page, Access::read); }).join();
     CHECK(pool.take(other) == Status::no_space);
     CHECK(holds(pool, page, page_size, 1));
-    std::thread([&] { pool.unpin(page); }).join();
+    std::thread([&] { pool.unpin(page, Access::read); }).join();
     REQUIRE(pool.take(other) == Status::ok);
     CHECK(holds(pool, page, page_size, 0));
     // A late pin has no effect, and unpinning it does not free the page of its new owner.
-    pool.pin(page);
-    pool.unpin(page);
+    pool.pin(page, Access::read);
+    pool.unpin(page, Access::read);
     CHECK(pool.take(other) == Status::no_space);
     // If the owner retires the page in between, the last unpin frees it once.
-    pool.pin(page);
+    pool.pin(page, Access::read);
     retire(pool, page);
     CHECK(pool.take(other) == Status::no_space);
-    pool.unpin(page);
+    pool.unpin(page, Access::read);
     REQUIRE(pool.take(other) == Status::ok);
     CHECK(pool.take(page) == Status::no_space);
     retire(pool, other);
@@ -408,9 +409,9 @@ TEST_CASE("page reference: moves, resets, and releases its pin once") {
     const auto held = [](PagePool& pool) {
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
-        pool.pin(page);
+        pool.pin(page, Access::read);
         retire(pool, page);
-        return PageRef(pool, page);
+        return PageRef(pool, page, Access::read);
     };
     const auto is_free = [](PagePool& pool) {
         PageIndex page = 0;
@@ -433,12 +434,12 @@ TEST_CASE("page reference: moves, resets, and releases its pin once") {
     b = std::move(same);
     CHECK(b.cpu() == memory_of(second, 0));
     CHECK_FALSE(is_free(second));
-    second.pin(0);
+    second.pin(0, Access::read);
     b.reset();
     b.reset();
     CHECK(b.hole());
     CHECK_FALSE(is_free(second));  // one of two pins is left
-    second.unpin(0);
+    second.unpin(0, Access::read);
     CHECK(is_free(second));
 }
 

@@ -1,0 +1,16 @@
+#include "storage/migration/use_history.hpp"
+
+#include <algorithm>
+
+namespace gpunbd::storage {
+
+void UseHistory::tick(const PagePool& pool) {
+    for (PageIndex page = 0; page != uses_.size(); ++page) {
+        const std::uint32_t uses = pool.uses(page);
+        const int idle = uses == uses_[page] ? idle_ticks_[page] + 1 : 0;
+        idle_ticks_[page] = static_cast<std::uint8_t>(std::min<int>(idle, longest));
+        uses_[page] = uses;
+    }
+}
+
+}  // namespace gpunbd::storage
