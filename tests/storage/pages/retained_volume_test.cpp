@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/migration/page_mover.hpp"
 #include "storage/pages/volume.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/crash_image.hpp"
@@ -36,11 +37,26 @@ struct CutCase {
     std::vector<std::uint64_t> shares;  // pages of each device
     std::uint64_t stripe;               // pages; 0: linear
     int steps;
+    // Pages of spill memory. While a slow client reads old pages, the pools need more than the
+    // export, so this is more. 0: none, and pages do not move.
+    std::uint64_t spill = 0;
 
     std::uint64_t pages() const {
         std::uint64_t all = 0;
         for (const std::uint64_t share : shares) all += share;
         return all;
+    }
+    std::vector<std::uint64_t> capacities() const {
+        std::vector<std::uint64_t> all = shares;
+        if (spill != 0) all.push_back(spill);
+        return all;
+    }
+    // Takes the spill memory off the devices, which are in the order of capacities().
+    std::vector<Spill> take_spills(std::vector<Device*>& devices, SlabBudget& budget) const {
+        if (spill == 0) return {};
+        Device* const last = devices.back();
+        devices.pop_back();
+        return {{.home = 0, .device = last, .budget = &budget}};
     }
 };
 
@@ -164,7 +180,7 @@ class CutProcess {
  public:
     CutProcess(const CutCase& row, Provision provision, bool discards) : row_(row) {
         std::vector<Device*> all;
-        for (const std::uint64_t share : row.shares) {
+        for (const std::uint64_t share : row.capacities()) {
             const auto number = static_cast<std::uint32_t>(memories_.size());
             memories_.push_back(std::make_unique<MemoryDevice>(
                 number,
@@ -173,14 +189,17 @@ class CutProcess {
                 std::make_unique<CutDevice>(*memories_.back(), [this] { cut_here(); }));
             all.push_back(devices_.back().get());
         }
-        auto made = Volume::create({.size = row.pages() * row.page_size - 5,
-                                    .page_size = row.page_size,
-                                    .stripe_size = row.stripe * row.page_size,
-                                    .provision = provision},
-                                   all, {}, {.name = "cut", .wanted = {}, .retainer = store_});
+        const std::vector<Spill> spills = row.take_spills(all, spill_budget_);
+        auto made =
+            Volume::create({.size = row.pages() * row.page_size - 5,
+                            .page_size = row.page_size,
+                            .stripe_size = row.stripe * row.page_size,
+                            .provision = provision},
+                           all, {}, {.name = "cut", .wanted = {}, .retainer = store_}, spills);
         REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
         volume_ = std::get<std::unique_ptr<Volume>>(std::move(made));
         expected_.pages.resize(row.pages());
+        for (const auto& device : devices_) mover_.open(*device);
         const std::lock_guard lock(instant_);
         is_watched_ = true;
     }
@@ -189,6 +208,7 @@ class CutProcess {
             const std::lock_guard lock(instant_);
             is_watched_ = false;
         }
+        volume_->quiesce();  // no other thread may be at a store when the watch ends
         watch_.reset();
         held_.clear();
     }
@@ -202,7 +222,7 @@ class CutProcess {
 
     void step(Random& random) {
         const std::uint64_t page = random.below(static_cast<std::uint32_t>(row_.pages()));
-        switch (random.below(7)) {
+        switch (random.below(row_.spill == 0 ? 7 : 10)) {
             case 0:
             case 1:
                 write(page, random);
@@ -216,6 +236,13 @@ class CutProcess {
                 break;
             case 5:
                 if (PageRef ref = volume_->find(page); !ref.hole()) held_.push_back(std::move(ref));
+                break;
+            case 7:
+            case 8:
+                move(page, 0, 1);
+                break;
+            case 9:
+                move(page, 1, 0);
                 break;
             default:
                 if (held_.empty()) break;
@@ -259,6 +286,11 @@ class CutProcess {
         ++stamp_;
         store_words(page, ref, {stamp_, stamp_ << 20, stamp_ << 40});
     }
+    // The contents stay.
+    void move(std::uint64_t page, std::uint32_t from, std::uint32_t to) {
+        PagePool* const targets[] = {&volume_->pool(to)};
+        mover_.move(*volume_, volume_->pool(from), targets, {&page, 1});
+    }
     void zero(std::uint64_t page) {
         const PageRef ref = volume_->find(page);
         if (!ref.hole()) store_words(page, ref, {});
@@ -301,10 +333,12 @@ class CutProcess {
         std::make_shared<FakeRetainer>([this] { cut_here(); });
     std::vector<std::unique_ptr<MemoryDevice>> memories_;
     std::vector<std::unique_ptr<CutDevice>> devices_;
+    SlabBudget spill_budget_;
     std::unique_ptr<Volume> volume_;
     std::optional<StoreWatch> watch_;
     std::vector<PageRef> held_;
     TestWaiter asking_;
+    PageMover mover_{{.chunk_size = 1 << 20, .slots = 2, .pinned = 1 << 20}};
 };
 
 // The next process: takes over an image, on devices without a spare byte.
@@ -312,17 +346,18 @@ class NextProcess {
  public:
     NextProcess(const CutCase& row, bool discards, const CrashImage& image) : row_(row) {
         std::vector<Device*> all;
-        for (const std::uint64_t share : row.shares) {
+        for (const std::uint64_t share : row.capacities()) {
             memories_.push_back(std::make_unique<MemoryDevice>(
                 static_cast<std::uint32_t>(memories_.size()),
                 MemoryDevice::Options{.capacity = share * row.page_size, .discards = discards}));
             all.push_back(memories_.back().get());
         }
+        const std::vector<Spill> spills = row.take_spills(all, spill_budget_);
         table_ = restore_image(image, row.page_size, *store_);
         auto table = PageTable::open(OwnedFd::copy_of(table_.get()));
         REQUIRE(std::holds_alternative<PageTable>(table));
-        auto taken =
-            Volume::take_over(std::move(std::get<PageTable>(table)), all, store_->copies(), store_);
+        auto taken = Volume::take_over(std::move(std::get<PageTable>(table)), all, store_->copies(),
+                                       store_, false, nullptr, spills);
         if (const auto* const why = std::get_if<std::string>(&taken)) FAIL(*why);
         volume_ = std::get<std::unique_ptr<Volume>>(std::move(taken));
     }
@@ -377,7 +412,7 @@ class NextProcess {
         REQUIRE(std::holds_alternative<PageTable>(opened));
         const auto& table = std::get<PageTable>(opened);
         std::vector<FakeRetainer::Number> in_directory;
-        for (std::uint32_t device = 0; device != row_.shares.size(); ++device) {
+        for (std::uint32_t device = 0; device != row_.capacities().size(); ++device) {
             const SlabDirectory slabs = table.slabs(device);
             for (std::uint32_t i = 0; i != slabs.slabs(); ++i) {
                 if (slabs.load(i).pages != 0) in_directory.emplace_back(device, i);
@@ -399,6 +434,7 @@ class NextProcess {
         model_[page] = {.is_mapped = true, .words = words};
     }
     void check_all_is_taken() const {
+        if (row_.spill != 0) return;
         REQUIRE(volume_->allocated_bytes() == row_.pages() * row_.page_size);
         for (const auto& memory : memories_) REQUIRE(memory->available() == 0);
     }
@@ -406,6 +442,7 @@ class NextProcess {
     const CutCase& row_;
     const std::shared_ptr<FakeRetainer> store_ = std::make_shared<FakeRetainer>();
     std::vector<std::unique_ptr<MemoryDevice>> memories_;
+    SlabBudget spill_budget_;
     std::unique_ptr<Volume> volume_;
     OwnedFd table_;
     std::vector<PageModel> model_;
@@ -438,7 +475,7 @@ class CutTakeOver {
     CutTakeOver(const CutCase& row, bool discards, const CrashImage& image) : row_(row) {
         table_ = restore_image(image, row.page_size, *store_);
         std::vector<Device*> all;
-        for (const std::uint64_t share : row.shares) {
+        for (const std::uint64_t share : row.capacities()) {
             const auto number = static_cast<std::uint32_t>(memories_.size());
             memories_.push_back(std::make_unique<MemoryDevice>(
                 number,
@@ -447,6 +484,7 @@ class CutTakeOver {
                 std::make_unique<CutDevice>(*memories_.back(), [this] { cut_here(); }));
             all.push_back(devices_.back().get());
         }
+        const std::vector<Spill> spills = row.take_spills(all, spill_budget_);
         auto table = PageTable::open(OwnedFd::copy_of(table_.get()));
         REQUIRE(std::holds_alternative<PageTable>(table));
         auto slabs = store_->copies();
@@ -456,11 +494,12 @@ class CutTakeOver {
             watch.emplace(begin, bytes, instant_, [this] { take_cut(); });
         }
         is_watched_ = true;
-        auto taken =
-            Volume::take_over(std::move(std::get<PageTable>(table)), all, std::move(slabs), store_);
-        CHECK(std::holds_alternative<std::unique_ptr<Volume>>(taken));
+        auto taken = Volume::take_over(std::move(std::get<PageTable>(table)), all, std::move(slabs),
+                                       store_, false, nullptr, spills);
+        REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
         cut_here();
         is_watched_ = false;
+        std::get<std::unique_ptr<Volume>>(taken)->quiesce();  // as in ~CutProcess
         watch.reset();
     }
     CutTakeOver(const CutTakeOver&) = delete;
@@ -488,6 +527,7 @@ class CutTakeOver {
     OwnedFd table_;
     std::vector<std::unique_ptr<MemoryDevice>> memories_;
     std::vector<std::unique_ptr<CutDevice>> devices_;
+    SlabBudget spill_budget_;
 };
 
 // Runs for some of the images only.
@@ -548,10 +588,16 @@ TEST_CASE("kept volume: killed at any step, it has all acknowledged contents (la
         {{"one device", 64 * mib, {6}, 0, 100}, {"striped over two", 64 * mib, {3, 3}, 1, 100}});
 }
 
+TEST_CASE("kept volume: killed at any step, it has all acknowledged contents (pages move)") {
+    kill_at_each_step({{"small pages", 4 * kib, {12}, 0, 120, 40},
+                       {"few pages in a slab", 16 * mib, {5}, 0, 60, 40}});
+}
+
 TEST_CASE("kept volume: killed during a takeover, it has all acknowledged contents") {
     const CutCase rows[] = {{"small pages", 4 * kib, {24}, 0, 40},
                             {"few pages in a slab", 16 * mib, {9, 8}, 3, 40},
-                            {"a page is a slab", 64 * mib, {6}, 0, 60}};
+                            {"a page is a slab", 64 * mib, {6}, 0, 60},
+                            {"pages move", 4 * kib, {12}, 0, 60, 40}};
     for (const CutCase& row : rows) {
         for (const Provision provision : {Provision::thin, Provision::full}) {
             CAPTURE(row.name);
