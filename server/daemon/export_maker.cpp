@@ -46,12 +46,15 @@ void ExportMaker::give_up() {
 void ExportMaker::stop() {
     give_up();
     if (thread_.joinable()) thread_.join();
+    job_.reset();
+    work_.reset();
+    made_ = {};
 }
 
 void ExportMaker::start(Job job) {
     Make make = job.prepare();
     if (!make) return;
-    job_ = std::move(job);
+    job_ = std::make_shared<Job>(std::move(job));
     const storage::SignalsBlocked blocked;
     work_.emplace(io_.get_executor());
     thread_ = std::jthread([this, make = std::move(make)](const std::stop_token& stop) {
@@ -67,14 +70,18 @@ void ExportMaker::make(const std::stop_token& stop, const Make& make) {
         made_ = {};
         retry_until_allocated([&] { made_.problems.emplace_back(error.what()); });
     }
-    retry_until_allocated([this] { boost::asio::post(io_, [this] { finish(); }); });
+    retry_until_allocated([this, weak = std::weak_ptr(job_)] {
+        boost::asio::post(io_, [this, weak] {
+            if (!weak.expired()) finish();
+        });
+    });
 }
 
 void ExportMaker::finish() {
     thread_.join();
     work_.reset();
     std::optional<Job> next = std::exchange(next_, std::nullopt);
-    const std::function<void(MadeExports)> done = std::move(job_.done);
+    const std::function<void(MadeExports)> done = std::move(job_->done);
     // The next job starts even if this one fails.
     std::exception_ptr failure;
     try {

@@ -5,6 +5,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <thread>
@@ -36,7 +37,7 @@ class ExportMaker {
     void submit(Job job);
     // Cancels the job in progress and drops the waiting one.
     void give_up();
-    // Calls give_up() and waits.
+    // Calls give_up() and waits. `done` of the job in progress is not called.
     void stop();
     bool busy() const { return thread_.joinable(); }
 
@@ -46,7 +47,9 @@ class ExportMaker {
     void finish();
 
     boost::asio::io_context& io_;
-    Job job_;
+    // The job in progress. The handler that the thread posts holds a weak reference, so it does
+    // nothing after stop() or the destruction.
+    std::shared_ptr<Job> job_;
     // Keeps the event loop running while a job is in progress.
     std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
     std::optional<Job> next_;

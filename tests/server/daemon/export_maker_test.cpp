@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <future>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -154,6 +155,34 @@ TEST_CASE("ExportMaker: its destruction cancels the job in progress") {
         while (!begun) std::this_thread::yield();
     }
     CHECK(cancelled);
+}
+
+TEST_CASE("ExportMaker: the loop may run after a job was stopped or its maker destroyed") {
+    boost::asio::io_context io;
+    std::optional<ExportMaker> maker(io);
+    maker->submit({.prepare = []() -> ExportMaker::Make {
+                       return [](const std::stop_token&) { return MadeExports(); };
+                   },
+                   .done = [](const MadeExports&) { FAIL("called after the stop"); }});
+    SUBCASE("stopped") { maker->stop(); }
+    SUBCASE("destroyed") { maker.reset(); }
+    CHECK_NOTHROW(io.run());
+}
+
+TEST_CASE("ExportMaker: a stopped job does not end a later one") {
+    boost::asio::io_context io;
+    ExportMaker maker(io);
+    Slow first;
+    Slow next;
+    first.gate.set_value();
+    maker.submit(first.job("first"));
+    maker.stop();
+    next.gate.set_value();
+    maker.submit(next.job("next"));
+    io.run();
+    CHECK(first.done.empty());
+    CHECK(next.done == std::vector<std::string>{"next"});
+    CHECK_FALSE(maker.busy());
 }
 
 // Calls a function when memory is allocated, and blocks before memory is released.
