@@ -40,8 +40,8 @@ LineLimit& client_lines() {
     return limit;
 }
 
-void log_omitted_lines() {
-    const std::uint64_t count = client_lines().take_omitted();
+void log_omitted_lines(LineLimit& limit) {
+    const std::uint64_t count = limit.take_omitted();
     if (count == 0) return;
     spdlog::warn("{} line{} about clients {} left out: more than {} a second", count,
                  count == 1 ? "" : "s", count == 1 ? "was" : "were", LineLimit::per_second);

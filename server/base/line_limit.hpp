@@ -34,8 +34,8 @@ class LineLimit {
 
 // The limit of this process.
 LineLimit& client_lines();
-// Logs the number of omitted lines, if there are any.
-void log_omitted_lines();
+// Logs the number of lines that `limit` has omitted, if there are any.
+void log_omitted_lines(LineLimit& limit);
 
 // A log line that a client can cause at any rate, such as a line about a refused request.
 class ClientLine : public storage::LogLine {

@@ -2,30 +2,34 @@
 
 #include <boost/asio/post.hpp>
 
-#include "server/base/line_limit.hpp"
-
 namespace gpunbd::server {
 
 namespace {
 
 constexpr auto report_interval = std::chrono::seconds(1);
 
+void report_later(boost::asio::steady_timer& timer, LineLimit& limit) {
+    timer.expires_after(report_interval);
+    timer.async_wait([&limit](boost::system::error_code error) {
+        if (!error) log_omitted_lines(limit);
+    });
+}
+
 }  // namespace
 
 void OmittedLines::start() {
-    client_lines().when_omitted([this] { boost::asio::post(io_, [this] { report_later(); }); });
+    timer_ = std::make_shared<boost::asio::steady_timer>(io_);
+    limit_.when_omitted([&io = io_, &limit = limit_, weak = std::weak_ptr(timer_)] {
+        boost::asio::post(io, [&limit, weak] {
+            if (const auto timer = weak.lock()) report_later(*timer, limit);
+        });
+    });
 }
 
 void OmittedLines::stop() {
-    client_lines().when_omitted(nullptr);
-    log_omitted_lines();
-}
-
-void OmittedLines::report_later() {
-    timer_.expires_after(report_interval);
-    timer_.async_wait([](boost::system::error_code error) {
-        if (!error) log_omitted_lines();
-    });
+    limit_.when_omitted(nullptr);
+    timer_.reset();
+    log_omitted_lines(limit_);
 }
 
 }  // namespace gpunbd::server

@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "server/base/line_limit.hpp"
 #include "server/base/open_files.hpp"
 #include "server/daemon/admin_service.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
@@ -58,7 +59,7 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
                                           .hand_over = [this] { hand_over_->begin(); },
                                           .log_trace = [this] { workers_->log_trace(); },
                                           .child_exited = [this] { command_->on_child_exit(); }});
-    list.add<OmittedLines>(c);
+    list.add<OmittedLines>(c.io, client_lines());
     auto& workers = *(workers_ = &list.add<WorkerPool>(c));
     auto& exports = *(
         exports_ = &list.add<ExportService>(c, workers, [&list](const auto& next, auto& problems) {

@@ -227,7 +227,7 @@ TEST_CASE("client lines: other lines are not limited") {
         ClientLine(level_enum::info).say("a client's");
         ClientLine(level_enum::debug).say("not logged, and not counted");
     }
-    log_omitted_lines();
+    log_omitted_lines(client_lines());
     std::size_t operators = 0;
     std::size_t clients = 0;
     const auto lines = log.lines(config::LogFormat::text);
