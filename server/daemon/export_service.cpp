@@ -178,10 +178,11 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
     finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
                        context_.retained.mappings.get());
     log_changes(*reload);
-    apply_to_sessions([this, reload] {
+    // The loop may call this after the destruction of this object, but not of the context.
+    apply_to_sessions([&context = context_, reload] {
         if (reload->source == Source::file) {
             spdlog::info("SIGHUP: {} exports are offered now", reload->options.exports.size());
-            context_.supervision.notify_ready(any_keeps(context_.options.exports));
+            context.supervision.notify_ready(any_keeps(context.options.exports));
         }
         if (reload->done) reload->done({});
     });
@@ -235,9 +236,9 @@ void ExportService::apply_to_sessions(std::function<void()> then) {
     const auto& workers = workers_.workers();
     const auto applied = std::make_shared<Applied>(std::move(then), workers.size());
     for (const auto& worker : workers) {
-        worker->check_access([this, applied] {
+        worker->check_access([&io = context_.io, applied] {
             if (--applied->left != 0) return;
-            asio::post(context_.io, within(applied->memory, [applied] { applied->then(); }));
+            asio::post(io, within(applied->memory, [applied] { applied->then(); }));
         });
     }
 }

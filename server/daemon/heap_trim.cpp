@@ -31,9 +31,9 @@ void HeapTrim::check() {
     }
     for (const auto& worker : workers_) {
         if (!worker->budget_had_burst()) continue;
-        worker->post([this](WorkerContext& its) {
+        worker->post([&io = io_, trim = trim_](WorkerContext& its) {
             try {
-                if (its.budget.end_burst()) boost::asio::post(io_, trim_);
+                if (its.budget.end_burst()) boost::asio::post(io, trim);
             } catch (const std::bad_alloc&) {
                 // Trimmed after the next burst.
             }

@@ -165,8 +165,8 @@ ServerAdminBackend::ServerAdminBackend(asio::io_context& io, const ExportRegistr
     : io_(io),
       exports_(exports),
       counters_(counters),
-      change_export_(std::move(change_export)),
-      answer_kept_query_(std::move(answer_about_kept)) {}
+      change_export_(std::make_shared<const ChangeExport>(std::move(change_export))),
+      answer_kept_query_(std::make_shared<const AnswerAboutKept>(std::move(answer_about_kept))) {}
 
 void ServerAdminBackend::serves(Workers workers) {
     const std::lock_guard lock(mutex_);
@@ -395,21 +395,23 @@ void ServerAdminBackend::change(std::string_view name, Change change, std::strin
                                 done = std::move(done)](const std::string& why_not) {
         completion(why_not.empty() ? Outcome(Done{done}) : Outcome(NotDone{why_not}));
     };
-    asio::post(
-        io_, [call = change_export_, export_name = std::string(name), change = std::move(change),
-              change_done = std::move(done_callback)] { call(export_name, change, change_done); });
-}
-
-void ServerAdminBackend::list_kept(Completion completion) {
-    asio::post(io_, [answer = answer_kept_query_, completion = std::move(completion)] {
-        answer({.drop = {}, .completion = completion});
+    asio::post(io_, [weak = std::weak_ptr(change_export_), export_name = std::string(name),
+                     change = std::move(change), change_done = std::move(done_callback)] {
+        if (const auto call = weak.lock()) (*call)(export_name, change, change_done);
     });
 }
 
+void ServerAdminBackend::list_kept(Completion completion) {
+    ask_about_kept({.drop = {}, .completion = std::move(completion)});
+}
+
 void ServerAdminBackend::drop_kept(std::string_view name, Completion completion) {
-    asio::post(io_, [answer = answer_kept_query_, drop = std::string(name),
-                     completion = std::move(completion)] {
-        answer({.drop = drop, .completion = completion});
+    ask_about_kept({.drop = std::string(name), .completion = std::move(completion)});
+}
+
+void ServerAdminBackend::ask_about_kept(RetainedQuery query) {
+    asio::post(io_, [weak = std::weak_ptr(answer_kept_query_), query = std::move(query)] {
+        if (const auto answer = weak.lock()) (*answer)(query);
     });
 }
 

@@ -74,12 +74,14 @@ class ServerAdminBackend final : public AdminBackend {
     void add_connections(Status& status, const Workers& workers) const;
     // `done`: the text of a successful outcome.
     void change(std::string_view name, Change change, std::string done, Completion completion);
+    void ask_about_kept(RetainedQuery query);
 
     boost::asio::io_context& io_;
     const ExportRegistry& exports_;
     const AcceptCounters& counters_;
-    const ChangeExport change_export_;
-    const AnswerAboutKept answer_kept_query_;
+    // Posted handlers hold weak references, so they do nothing after the destruction.
+    const std::shared_ptr<const ChangeExport> change_export_;
+    const std::shared_ptr<const AnswerAboutKept> answer_kept_query_;
     const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     std::atomic<State> state_{State::starting};
     mutable std::mutex mutex_;

@@ -9,7 +9,9 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "storage/base/long_work.hpp"
 #include "tests/server/captured_log.hpp"
@@ -366,6 +368,30 @@ TEST_CASE("observed: a change that the server refuses, or does not complete") {
     watched.io.reset();  // as at the end of the server
     REQUIRE(outcome);
     CHECK(std::get<NotDone>(*outcome).why.find("the server is ending") != std::string::npos);
+}
+
+TEST_CASE("observed: a destroyed backend makes no change") {
+    Rig rig;
+    boost::asio::io_context io;
+    const AcceptCounters counters;
+    int calls = 0;
+    std::optional<ServerAdminBackend> backend(
+        std::in_place, io, rig.exports, counters,
+        [&](const std::string&, const ServerAdminBackend::Change&,
+            const ServerAdminBackend::ChangeDone&) { ++calls; },
+        [&](const ServerAdminBackend::RetainedQuery&) { ++calls; });
+    std::vector<Outcome> outcomes;
+    const auto completion = [&] {
+        return Completion([&](Outcome its) { outcomes.push_back(std::move(its)); });
+    };
+    backend->set_read_only(rig.exports.snapshot()->front()->info.name, true, completion());
+    backend->list_kept(completion());
+    backend->drop_kept("old", completion());
+    backend.reset();
+    io.run();
+    CHECK(calls == 0);
+    REQUIRE(outcomes.size() == 3);
+    for (const Outcome& each : outcomes) CHECK(std::holds_alternative<NotDone>(each));
 }
 
 TEST_CASE("observed: long operations are reported while they last") {
