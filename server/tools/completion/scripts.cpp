@@ -40,6 +40,19 @@ const DriverInfo* counted_driver(std::string_view word) {
     return found == device_drivers().end() || found->device_files.empty() ? nullptr : &*found;
 }
 
+// The words, separated by spaces. `count` returns the code that prints the numbered ids of a
+// driver.
+template <class Count>
+std::string joined(const Words& words, Count count) {
+    std::string out;
+    for (std::string_view word : words) {
+        if (!out.empty()) out += ' ';
+        const DriverInfo* driver = counted_driver(word);
+        out += driver == nullptr ? std::string(word) : count(*driver);
+    }
+    return out;
+}
+
 template <class Action>
 void for_each_flag(const Description& command, Action action) {
     for (const FlagGroup& group : command.groups) {
@@ -63,15 +76,10 @@ std::string bash_flags(const Description& command) {
 std::string bash_values(std::string_view takes, const Words& words) {
     if (takes.starts_with(uri_argument)) return "_gpunbd_uri_or_file";
     if (takes_path(takes)) return "files=yes";
-    std::string out = fmt::format("words='{}'", fmt::join(words, " "));
-    for (std::string_view word : words) {
-        if (const DriverInfo* driver = counted_driver(word)) {
-            out = replaced(
-                out, word,
-                fmt::format("'\"$(_gpunbd_count {} {})\"'", driver->scheme, driver->device_files));
-        }
-    }
-    return out;
+    const auto count = [](const DriverInfo& driver) {
+        return fmt::format("'\"$(_gpunbd_count {} {})\"'", driver.scheme, driver.device_files);
+    };
+    return fmt::format("words='{}'", joined(words, count));
 }
 
 std::string bash_case(const Description& command) {
@@ -201,9 +209,11 @@ std::string zsh_action(std::string_view takes, const Words& words) {
             plain += fmt::format(" {}", word);
         }
     }
-    if (!counted.empty()) return fmt::format(":{}: _gpunbd_count{} ={}", takes, plain, counted);
-    return fmt::format(":{}:({})", takes,
-                       replaced(fmt::format("{}", fmt::join(words, " ")), ":", "\\:"));
+    // A ':' that is not escaped ends the action.
+    const std::string action = counted.empty()
+                                   ? fmt::format("({})", fmt::join(words, " "))
+                                   : fmt::format(" _gpunbd_count{} ={}", plain, counted);
+    return fmt::format(":{}:{}", takes, replaced(action, ":", "\\:"));
 }
 
 std::string zsh_flag(const Flag& flag) {
@@ -309,22 +319,14 @@ std::string fish_quoted(std::string_view text) {
     return fmt::format("'{}'", replaced(replaced(text, "\\", "\\\\"), "'", "\\'"));
 }
 
-std::string fish_words(const Words& words) {
-    std::string out = fmt::format("{}", fmt::join(words, " "));
-    for (std::string_view word : words) {
-        if (const DriverInfo* driver = counted_driver(word)) {
-            out = replaced(
-                out, word,
-                fmt::format("(__gpunbd_count {} {})", driver->scheme, driver->device_files));
-        }
-    }
-    return out;
-}
-
 std::string fish_argument(std::string_view takes, const Words& words) {
     if (takes.empty()) return "";
     if (takes_path(takes)) return " -r -F";
-    return words.empty() ? " -x" : fmt::format(" -x -a '{}'", fish_words(words));
+    if (words.empty()) return " -x";
+    const auto count = [](const DriverInfo& driver) {
+        return fmt::format("(__gpunbd_count {} {})", driver.scheme, driver.device_files);
+    };
+    return fmt::format(" -x -a '{}'", joined(words, count));
 }
 
 std::string fish_flags(const Description& command, std::string_view condition) {
