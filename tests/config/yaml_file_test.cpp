@@ -8,6 +8,7 @@
 #include <array>
 #include <random>
 
+#include "config/devices/device_drivers.hpp"
 #include "tests/config/text.hpp"
 
 namespace gpunbd::config {
@@ -187,6 +188,16 @@ TEST_CASE("devices: ids of PCI BARs are normalised") {
         CHECK(problems(text).find("is not a device; write pci:, the card's address") !=
               std::string::npos);
     }
+}
+
+TEST_CASE("devices: messages describe the devices of all drivers") {
+    const std::vector<DriverInfo> before = device_drivers();
+    set_device_drivers({{.form = "disk", .description = "disk"},
+                        {.form = "gpu:N", .description = "gpu:N with a number"},
+                        {.form = "card", .description = "card"}});
+    CHECK(device_forms() == "disk, gpu:N, card");
+    CHECK(device_descriptions() == "disk, gpu:N with a number, or card");
+    set_device_drivers(before);
 }
 
 TEST_CASE("unknown and duplicate keys are problems") {
@@ -586,6 +597,7 @@ TEST_CASE("CRLF line ends and a byte order mark are accepted") {
 }
 
 TEST_CASE("all problems are reported in the order of the file, and no option is set") {
+    const std::string devices = device_descriptions();
     CHECK(problems(R"(threads: lots
 listeners:
   tcp:
@@ -612,10 +624,11 @@ limit: {}
        "8GiB\n"
        "f:10:16: exports[0].page_size: '3M' is not a power of two; use for example 2M\n"
        "f:12:11: exports[1].name: the name 'a' is already in line 8; give each once\n"
-       "f:13:21: exports[1].devices[1]: 'tpu:0' is not a device; write host, cuda:N with the "
-       "GPU's number, for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)\n"
-       "f:14:5: exports[1].readonly: unknown key; did you mean read_only?\n"
-       "f:15:1: limit: unknown key; did you mean limits?\n");
+       "f:13:21: exports[1].devices[1]: 'tpu:0' is not a device; write " +
+              devices +
+              " ('gpunbd devices' lists them)\n"
+              "f:14:5: exports[1].readonly: unknown key; did you mean read_only?\n"
+              "f:15:1: limit: unknown key; did you mean limits?\n");
 }
 
 TEST_CASE("the numbers of problems, exports and devices are limited") {

@@ -7,6 +7,7 @@
 
 #include "config/command_line/help_text.hpp"
 #include "config/command_line/parse.hpp"
+#include "config/devices/device_drivers.hpp"
 #include "config/serve_command.hpp"
 #include "config/yaml_file.hpp"
 #include "server/commands/commands.hpp"
@@ -409,7 +410,7 @@ TEST_CASE("help and version go to standard output") {
 TEST_CASE("wrong usage is one line and exit code 2") {
     struct Row {
         std::vector<const char*> arguments;
-        const char* message;  // without "(see ...)"
+        const char* message;  // without "(see ...)". DEVICES: device_descriptions()
     };
     const Row rows[] = {
         {{}, "gpunbd: no command; write for example gpunbd serve --size 1G"},
@@ -449,8 +450,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", "--device", "host", "--device", "host"},
          "gpunbd serve: --device host is given twice; give each device once"},
         {{"serve", "--device", "pci:0a:00.0/2", "--device", "PCI:0000:0A:00.0/2"},
-         "gpunbd serve: --device: 'PCI:0000:0A:00.0/2' is not a device; write host, cuda:N with "
-         "the GPU's number, for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
+         "gpunbd serve: --device: 'PCI:0000:0A:00.0/2' is not a device; write DEVICES ('gpunbd "
+         "devices' lists them)"},
         {{"serve", "--device", "pci:0a:00.0/2", "--device", "pci:0000:0A:00.0/2"},
          "gpunbd serve: --device pci:0000:0A:00.0/2 is given twice; give each device once"},
         {{"serve", "--device", "host", "--force-pci"},
@@ -637,8 +638,9 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --device: 'cuda:0,cuda:1' is not a device; write one device at a time "
          "('gpunbd devices' lists them)"},
         {{"serve", "--device", "cuda:all"},
-         "gpunbd serve: --device: 'cuda:all' is not a device; write host, cuda:N with the GPU's "
-         "number, for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
+         "gpunbd serve: --device: 'cuda:all' is not a device; write DEVICES ('gpunbd devices' "
+         "lists "
+         "them)"},
         {{"serve", "-b", "[::1]"},
          "gpunbd serve: --bind: '[::1]' is not a numeric IPv4 or IPv6 address; write ::1"},
         {{"serve", "-b", "*"},
@@ -676,8 +678,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --pidfile: the name of the file is empty; write for example --pidfile "
          "/run/gpunbd.pid"},
         {{"serve", "--device", ""},
-         "gpunbd serve: --device: '' is not a device; write host, cuda:N with the GPU's number, "
-         "for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
+         "gpunbd serve: --device: '' is not a device; write DEVICES ('gpunbd devices' lists them)"},
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values follow flags, as in --size 8G"},
         {{""},
@@ -705,7 +706,11 @@ TEST_CASE("wrong usage is one line and exit code 2") {
     for (const Row& row : rows) {
         CAPTURE(row.message);
         const CommandLine line = parse_line(row.arguments);
-        const std::string message(row.message);
+        std::string message(row.message);
+        constexpr std::string_view devices = "DEVICES";
+        if (const std::size_t at = message.find(devices); at != std::string::npos) {
+            message.replace(at, devices.size(), device_descriptions());
+        }
         const std::string command = message.substr(0, message.find(':'));
         CHECK(line.exit_code == 2);
         std::string expected = message;
