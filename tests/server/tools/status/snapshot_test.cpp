@@ -130,5 +130,12 @@ TEST_CASE("status has a row for each device and export, and no control character
     CHECK(printed.find("fast ") != std::string::npos);
 }
 
+TEST_CASE("status counts the stalled clients of an export beside its connections") {
+    const auto stalled = read_status(sample_status(1'700'003'600, 0, 2));
+    CHECK(status_text(good(stalled)).find(" 1 (2 stalled) ") != std::string::npos);
+    const auto none = read_status(sample_status());
+    CHECK(status_text(good(none)).find("stalled") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace gpunbd::status
