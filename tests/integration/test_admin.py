@@ -240,8 +240,11 @@ class Admin(server.Test):
         one, address = self.configured()
         with wire.connect(one.path, name='<script>'):
             pass
-        events = [each['text'] for each in admin.request(address, API + '/events')[1]]
-        self.assertTrue(any(text.startswith("export '<script>': 64 MiB") for text in events), events)
+
+        def is_listed():  # the endpoint receives events shortly after their lines are logged
+            events = admin.request(address, API + '/events')[1]
+            return any(each['text'].startswith("export '<script>': 64 MiB") for each in events)
+        server.wait_until(is_listed, what=one.log)
         self.assertEqual(admin.request(address, API + '/log-level', {'level': 'debug'})[0], 200)
         server.wait_until(lambda: re.search(r'unix:pid=\d+,uid=\d+: admin endpoint: ', one.log()), what=one.log)
 
