@@ -222,6 +222,7 @@ void Migrator::move_back(Migration& out) {
                     return uses.heat(spill, located.page);
                 });
                 std::vector<std::uint64_t> numbers;
+                numbers.reserve(left.size());
                 for (const Located& located : left) numbers.push_back(located.number);
                 PagePool* const targets[] = {&home};
                 move(*volume, spill, targets, numbers, out);
@@ -238,6 +239,7 @@ void Migrator::move_back(Migration& out) {
 void Migrator::move(Volume& volume, PagePool& from, std::span<PagePool* const> targets,
                     std::span<const std::uint64_t> numbers, Migration& out) {
     std::vector<std::uint64_t> before;
+    before.reserve(targets.size());
     for (const PagePool* target : targets) before.push_back(target->mapped_bytes());
     const PageMover::Result result = mover_.move(volume, from, targets, numbers);
     for (std::size_t i = 0; i != targets.size(); ++i) {
