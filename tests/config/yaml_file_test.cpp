@@ -7,6 +7,7 @@
 
 #include <array>
 #include <random>
+#include <utility>
 
 #include "config/devices/device_drivers.hpp"
 #include "tests/config/text.hpp"
@@ -191,13 +192,13 @@ TEST_CASE("devices: ids of PCI BARs are normalised") {
 }
 
 TEST_CASE("devices: messages describe the devices of all drivers") {
-    const std::vector<DriverInfo> before = device_drivers();
+    std::vector<DriverInfo> before = device_drivers();
     set_device_drivers({{.form = "disk", .description = "disk"},
                         {.form = "gpu:N", .description = "gpu:N with a number"},
                         {.form = "card", .description = "card"}});
     CHECK(device_forms() == "disk, gpu:N, card");
     CHECK(device_descriptions() == "disk, gpu:N with a number, or card");
-    set_device_drivers(before);
+    set_device_drivers(std::move(before));
 }
 
 TEST_CASE("unknown and duplicate keys are problems") {
