@@ -30,6 +30,19 @@ class CopyOwner {
 // enqueue() until copy_done(), even if the client disconnects.
 struct Copy {
     enum class Kind : std::uint8_t { read, write, zero };  // from the client's view
+
+    // Describes the next copy. `cpu_address`: the mapping of `device_address`, or null.
+    void prepare(Kind its_kind, std::uint32_t bytes, std::uint64_t device_address,
+                 std::byte* cpu_address, std::byte* its_staging, CopyOwner& its_owner) {
+        kind = its_kind;
+        status = Status::ok;
+        length = bytes;
+        address = device_address;
+        cpu = cpu_address;
+        staging = its_staging;
+        owner = &its_owner;
+    }
+
     Kind kind = Kind::read;
     Status status = Status::ok;    // set before copy_done()
     std::uint32_t length = 0;      // bytes

@@ -98,7 +98,6 @@ class Device {
     PendingReleases& releases() { return releases_; }
     // For the slabs of volumes that are laid out on this device.
     SlabBudget& budget() { return budget_; }
-    const SlabBudget& budget() const { return budget_; }
 
     // The files through which the driver maps device memory for the CPU, owned by the device.
     // Closing the last copy of such a file, in any process, unmaps the memory, which takes long.

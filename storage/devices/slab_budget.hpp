@@ -29,7 +29,6 @@ class SlabBudget {
 
     std::uint64_t used() const { return used_.load(); }
     std::uint64_t limit() const { return limit_.load(); }
-    bool is_limited() const { return limit() != unlimited; }
     void set_limit(std::uint64_t bytes) { limit_.store(bytes); }
 
  private:

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds tick_interval{10};
 // A page that a client is writing is tried again after this time, as often as this.
 constexpr std::chrono::milliseconds retry_interval{1};
 constexpr int retries = 20;
-// A slab whose pages have moved is not released while a client that reads slowly pins one of them.
+// An emptied slab is not released while a slow client still reads one of its old pages.
 constexpr std::chrono::milliseconds release_timeout{500};
 
 }  // namespace
@@ -41,17 +41,15 @@ void Migrator::start() {
 }
 
 void Migrator::reclaim(std::uint64_t bytes, Done done) {
-    {
-        const std::lock_guard lock(mutex_);
-        requests_.push_back({.bytes = bytes, .done = std::move(done)});
-    }
-    changed_.notify_all();
+    submit({.bytes = bytes, .done = std::move(done)});
 }
 
-void Migrator::release(Done done) {
+void Migrator::release(Done done) { submit({.bytes = std::nullopt, .done = std::move(done)}); }
+
+void Migrator::submit(Request request) {
     {
         const std::lock_guard lock(mutex_);
-        requests_.push_back({.bytes = std::nullopt, .done = std::move(done)});
+        requests_.push_back(std::move(request));
     }
     changed_.notify_all();
 }
@@ -208,8 +206,8 @@ std::vector<Migrator::Candidate> Migrator::candidates() {
 
 void Migrator::move_back(Migration& out) {
     for (const std::shared_ptr<Volume>& volume : volumes_()) {
-        for (std::uint32_t index = volume->layout_devices(); index != volume->devices().size();
-             ++index) {
+        const std::size_t pools = volume->shape().devices.size();
+        for (std::uint32_t index = volume->layout_devices(); index != pools; ++index) {
             PagePool& spill = volume->pool(index);
             PagePool& home = volume->pool(volume->shape().devices[index].home);
             if (&home.device() != &device_) continue;
@@ -238,16 +236,12 @@ void Migrator::move_back(Migration& out) {
 
 void Migrator::move(Volume& volume, PagePool& from, std::span<PagePool* const> targets,
                     std::span<const std::uint64_t> numbers, Migration& out) {
-    std::vector<std::uint64_t> before;
-    before.reserve(targets.size());
-    for (const PagePool* target : targets) before.push_back(target->mapped_bytes());
     const PageMover::Result result = mover_.move(volume, from, targets, numbers);
-    for (std::size_t i = 0; i != targets.size(); ++i) {
-        const std::uint64_t now = targets[i]->mapped_bytes();
-        if (now > before[i]) out.moved[targets[i]->device().info().id] += now - before[i];
+    for (const auto& [target, pages] : result.moved) {
+        out.moved[target->device().info().id] += pages * volume.page_size();
     }
     out.failed += result.failed;
-    if (result.full != 0) out.spill_full = true;
+    if (result.is_full) out.spill_full = true;
 }
 
 std::vector<Migrator::Located> Migrator::pages_in(const Volume& volume, std::uint32_t pool) {
@@ -278,7 +272,8 @@ void Migrator::tick() {
     std::erase_if(histories_, [](const auto& entry) { return entry.second.volume.expired(); });
     try {
         for (const std::shared_ptr<Volume>& volume : volumes_()) {
-            for (std::uint32_t index = 0; index != volume->devices().size(); ++index) {
+            const std::size_t pools = volume->shape().devices.size();
+            for (std::uint32_t index = 0; index != pools; ++index) {
                 const PagePool& pool = volume->pool(index);
                 const PagePool& home = volume->pool(volume->shape().devices[index].home);
                 if (&home.device() != &device_) continue;

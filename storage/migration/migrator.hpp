@@ -64,7 +64,6 @@ class Migrator {
     // Lifts the limit, and moves pages back as far as the device has memory.
     void release(Done done);
 
-    Device& device() const { return device_; }
     Totals totals() const;
 
  private:
@@ -72,7 +71,7 @@ class Migrator {
         std::optional<std::uint64_t> bytes;  // empty: release()
         Done done;
     };
-    // One slab whose pages are to be moved.
+    // A slab that may be emptied.
     struct Candidate {
         std::shared_ptr<Volume> volume;
         std::uint32_t pool = 0;
@@ -90,6 +89,7 @@ class Migrator {
         UseHistory uses;
     };
 
+    void submit(Request request);
     void run();
     void serve(const Request& request);
     void move_out(Migration& out);

@@ -48,13 +48,12 @@ bool PageMover::Move::begin(Volume& volume, PagePool& from, std::span<PagePool* 
         return !pool->device().failed() && pool->take_unclear(target_) == Status::ok;
     });
     if (target == targets.end()) {
-        ++result.full;
+        result.is_full = true;
         return false;
     }
     to_ = *target;
     if (!from.begin_move(slot_, source_)) {
         to_->put_back(target_);
-        ++result.busy;
         return false;
     }
     at_ = 0;
@@ -101,8 +100,9 @@ bool PageMover::Move::start_read(Channels& channels) {
     data_ = read_staging_;
     state_ = State::reading;
     std::byte* const cpu = source_.cpu();
-    enqueue(from, Copy::Kind::read, source_.address() + at_, cpu == nullptr ? nullptr : cpu + at_,
-            read_staging_);
+    copy_.prepare(Copy::Kind::read, length_, source_.address() + at_,
+                  cpu == nullptr ? nullptr : cpu + at_, read_staging_, *this);
+    from.enqueue(copy_);
     return true;
 }
 
@@ -118,20 +118,10 @@ bool PageMover::Move::start_write(Channels& channels) {
     if (write_staging_ == nullptr) return false;
     std::memcpy(write_staging_, data_, length_);
     state_ = State::writing;
-    enqueue(to, Copy::Kind::write, slabs.address_of(target_) + at_, nullptr, write_staging_);
+    copy_.prepare(Copy::Kind::write, length_, slabs.address_of(target_) + at_, nullptr,
+                  write_staging_, *this);
+    to.enqueue(copy_);
     return true;
-}
-
-void PageMover::Move::enqueue(Channel& channel, Copy::Kind kind, std::uint64_t address,
-                              std::byte* cpu, std::byte* staging) {
-    copy_.kind = kind;
-    copy_.status = Status::ok;
-    copy_.length = length_;
-    copy_.address = address;
-    copy_.cpu = cpu;
-    copy_.staging = staging;
-    copy_.owner = this;
-    channel.enqueue(copy_);
 }
 
 void PageMover::Move::copy_done(Copy& copy) {
@@ -164,10 +154,9 @@ void PageMover::Move::release_staging(Channels& channels) {
 void PageMover::Move::commit(Result& result) {
     store_fence();  // clients may read the new page at once
     if (from_->commit_move(slot_, *to_, target_)) {
-        ++result.moved;
+        ++result.moved[to_];
     } else {
         to_->put_back(target_);
-        ++result.busy;
     }
     source_.reset();
     state_ = State::idle;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 
 #include "storage/devices/channels.hpp"
@@ -14,10 +15,9 @@ namespace gpunbd::storage {
 class PageMover {
  public:
     struct Result {
-        std::uint64_t moved = 0;   // pages
-        std::uint64_t busy = 0;    // pages that were being written, or were changed meanwhile
-        std::uint64_t full = 0;    // pages for which no target had memory
-        std::uint64_t failed = 0;  // pages that could not be read or written
+        std::map<const PagePool*, std::uint64_t> moved;  // pages, by target
+        std::uint64_t failed = 0;                        // pages that could not be read or written
+        bool is_full = false;                            // no target had memory for some page
     };
 
     // For the calling thread, which also destroys it.
@@ -26,7 +26,8 @@ class PageMover {
     // Throws what Device::open_channel() throws.
     void open(Device& device) { channels_.open(device); }
     // Moves the pages with these page numbers, if they are in pool `from`, each to the first of
-    // `targets` that has memory. Blocks. The channels of all these devices are open.
+    // `targets` that has memory. Pages that are being written, or that are unmapped meanwhile, do
+    // not move. Blocks. The channels of all these devices are open.
     Result move(Volume& volume, PagePool& from, std::span<PagePool* const> targets,
                 std::span<const std::uint64_t> numbers);
 
@@ -35,11 +36,10 @@ class PageMover {
     class Move final : private CopyOwner {
      public:
         bool idle() const { return state_ == State::idle; }
-        // False: the page is not moved, and `result` says why.
+        // False: the page does not move.
         bool begin(Volume& volume, PagePool& from, std::span<PagePool* const> targets,
                    std::uint64_t number, Result& result);
-        // Continues as far as possible without waiting. Idle: the page has moved, or it has not and
-        // `result` says why.
+        // Continues as far as possible without waiting. Idle afterwards: the move has ended.
         void advance(Channels& channels, Result& result);
 
      private:
@@ -60,8 +60,6 @@ class PageMover {
         void commit(Result& result);
         void fail(Channels& channels, Result& result);
         void release_staging(Channels& channels);
-        void enqueue(Channel& channel, Copy::Kind kind, std::uint64_t address, std::byte* cpu,
-                     std::byte* staging);
         void copy_done(Copy& copy) override;
 
         State state_ = State::idle;

@@ -86,7 +86,7 @@ bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
     if (is_retired_from(entry, number) || free_.clear_pages() == 0) return false;
     FreePages::Page page;
     take_free_page(page);
-    publish(slot, *this, page.index, out);
+    publish(slot, page.index, out);
     unlock_and_wake(lock);
     device_.populate(slabs_.slab_of(page.index), slabs_.offset_in_slab(page.index), page_size_);
     return true;
@@ -145,7 +145,7 @@ Status PagePool::map_retired(EntrySlot slot, PageIndex page, PageRef& out) {
     }
     const std::lock_guard lock(mutex_);
     retired_.remove(page);
-    publish(slot, *this, page, out);
+    publish(slot, page, out);
     pins_.remove(page, Access::read);  // not the last pin
     return Status::ok;
 }
@@ -156,7 +156,7 @@ bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, PagePool& owner, 
     {
         const std::lock_guard lock(mutex_);
         if (!has_page(slot, number)) {
-            publish(slot, owner, page, out);
+            owner.publish(slot, page, out);
             return true;
         }
     }
@@ -172,11 +172,11 @@ bool PagePool::map_to_spill(std::uint64_t number, EntrySlot slot, PageRef& out) 
     return false;
 }
 
-void PagePool::publish(EntrySlot slot, PagePool& owner, PageIndex page, PageRef& out) {
-    owner.pin(page, Access::write);
-    out = PageRef(owner, page, Access::write);
-    owner.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
-    slot.store(PageEntry::mapped(owner.device_index_, page));
+void PagePool::publish(EntrySlot slot, PageIndex page, PageRef& out) {
+    pin(page, Access::write);
+    out = PageRef(*this, page, Access::write);
+    mapped_pages_.fetch_add(1, std::memory_order_relaxed);
+    slot.store(PageEntry::mapped(device_index_, page));
 }
 
 // Whether the page that was mapped there is still pinned and not used elsewhere.
@@ -230,7 +230,7 @@ bool PagePool::begin_move(EntrySlot slot, PageRef& out) {
 bool PagePool::commit_move(EntrySlot slot, PagePool& target, PageIndex page) {
     Lock lock(mutex_);
     const PageEntry entry = slot.load();
-    const bool is_moving = entry.is_moving() && entry.device() == device_index_;
+    const bool is_moving = moves_from_here(entry);
     if (is_moving) {
         target.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
         slot.store(PageEntry::mapped(target.device_index_, page));
@@ -244,10 +244,14 @@ bool PagePool::commit_move(EntrySlot slot, PagePool& target, PageIndex page) {
 void PagePool::cancel_move(EntrySlot slot) {
     Lock lock(mutex_);
     const PageEntry entry = slot.load();
-    if (entry.is_moving() && entry.device() == device_index_) {
+    if (moves_from_here(entry)) {
         slot.store(PageEntry::mapped(device_index_, entry.page()));
     }
     end_move(lock);
+}
+
+bool PagePool::moves_from_here(PageEntry entry) const {
+    return entry.is_moving() && entry.device() == device_index_;
 }
 
 void PagePool::end_move(Lock& lock) {
@@ -263,8 +267,7 @@ void PagePool::end_move(Lock& lock) {
 
 bool PagePool::wait_for_move(EntrySlot slot, PageRequest& request) {
     const std::lock_guard lock(mutex_);
-    const PageEntry entry = slot.load();
-    if (!entry.is_moving() || entry.device() != device_index_) return false;
+    if (!moves_from_here(slot.load())) return false;
     move_waiters_.push(request);
     return true;
 }
@@ -432,7 +435,7 @@ std::uint32_t PagePool::pages_of_next_slab() const {
         return static_cast<std::uint32_t>(
             std::min<std::uint64_t>(pages_ - reserved, slabs_.slab_pages()));
     }
-    // Pages whose contents have moved away, but which slow clients still read, cannot be used.
+    // The old pages of moved contents cannot be used while slow clients still read them.
     const bool has_room = reserved + slabs_.slab_pages() <= max_reserved_;
     return retired_.unnumbered() != 0 && has_room ? slabs_.slab_pages() : 0;
 }

@@ -172,8 +172,11 @@ class PagePool {
     void provision();
     void release_empty_slabs();
 
+    // With the lock held that guards the entry. For a page of spill memory it is not this pool's.
+    void publish(EntrySlot slot, PageIndex page, PageRef& out);
+
     // With the lock held.
-    void publish(EntrySlot slot, PagePool& owner, PageIndex page, PageRef& out);
+    bool moves_from_here(PageEntry entry) const;
     bool is_retired_from(PageEntry entry, std::uint64_t number) const;
     bool has_page(EntrySlot slot, std::uint64_t number) const;
     bool take_free_page(FreePages::Page& page);

@@ -143,8 +143,8 @@ std::string header_error(const Header& header, std::uint64_t bytes) {
     return {};
 }
 
-// Each page number costs memory. Slabs may have less than twice as many as pages, and pools whose
-// pages move have one more slab.
+// Each page number costs memory, so there may be less than twice as many as pages. If pages move,
+// each pool has one more slab.
 bool is_valid(const DeviceRecord& record, bool pages_move) {
     const std::uint64_t numbers = std::uint64_t{record.slab_pages} * record.slabs;
     return std::has_single_bit(record.slab_pages) && record.pages <= numbers &&

@@ -70,7 +70,7 @@ struct TableShape {
         std::uint64_t pages = 0;       // the maximum of the volume on this device
         std::uint32_t slab_pages = 0;  // a power of two; the last slab may be shorter
         std::uint32_t slabs = 0;       // at most
-        std::uint32_t home = 0;        // of spill memory: the device whose pages are moved here
+        std::uint32_t home = 0;        // of spill memory: pages of this device are moved here
         bool operator==(const DeviceShare&) const = default;
     };
     std::string name;    // the name of the export

@@ -247,13 +247,14 @@ std::vector<Device*> Volume::devices() const {
     return devices;
 }
 
+template <Access access>
 PageRef Volume::find(std::uint64_t page) const {
     const EntrySlot slot = table_.slot(page);
     PageEntry entry = slot.load(std::memory_order_acquire);
-    while (entry.is_mapped()) {
+    while (entry.is_mapped() && (access == Access::read || !entry.is_moving())) {
         PagePool& pool = *pools_[entry.device()];
-        pool.pin(entry.page(), Access::read);
-        PageRef ref(pool, entry.page(), Access::read);
+        pool.pin(entry.page(), access);
+        PageRef ref(pool, entry.page(), access);
         // The page may have been unmapped and reused before it was pinned.
         const PageEntry again = slot.load();
         if (again == entry) return ref;
@@ -262,25 +263,13 @@ PageRef Volume::find(std::uint64_t page) const {
     return {};
 }
 
-PageRef Volume::find_to_write(std::uint64_t page) const {
-    const EntrySlot slot = table_.slot(page);
-    PageEntry entry = slot.load(std::memory_order_acquire);
-    while (entry.is_mapped() && !entry.is_moving()) {
-        PagePool& pool = *pools_[entry.device()];
-        pool.pin(entry.page(), Access::write);
-        PageRef ref(pool, entry.page(), Access::write);
-        const PageEntry again = slot.load();
-        if (again == entry) return ref;
-        entry = again;
-    }
-    return {};
-}
+PageRef Volume::find(std::uint64_t page) const { return find<Access::read>(page); }
 
 std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                       PageCompletions& completions) {
     const EntrySlot slot = table_.slot(page);
     while (true) {
-        out = find_to_write(page);
+        out = find<Access::write>(page);
         if (!out.hole()) return Status::ok;
         const PageEntry entry = slot.load();
         if (!entry.is_mapped()) {
@@ -304,7 +293,7 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
 Status Volume::map(std::uint64_t page, PageRef& out) {
     Status status = Status::ok;
     do {
-        out = find_to_write(page);
+        out = find<Access::write>(page);
         if (out.hole()) status = pool_for(page).map(page, table_.slot(page), out);
     } while (out.hole() && status == Status::ok);  // a page that is moving
     return status;

@@ -144,8 +144,9 @@ class Volume {
         return entry.is_mapped() ? entry.device() + 1 : 0;
     }
     PagePool& pool_for(std::uint64_t page) { return *pools_[layout_.device_of(page)]; }
-    // A page that is mapped and not moving, pinned for writing; otherwise a hole.
-    PageRef find_to_write(std::uint64_t page) const;
+    // Pins for this access. A page that is moving is not found for writing.
+    template <Access access>
+    PageRef find(std::uint64_t page) const;
 
     Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
            const std::vector<Spill>& spills, std::shared_ptr<SlabRetainer> retainer);

@@ -29,13 +29,8 @@ void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
     const std::uint64_t in_page = volume_->offset_in_page(chunk.offset);
     // A write that cannot be received in place does not use the mapping.
     std::byte* const mapping = kind == Copy::Kind::write ? nullptr : chunk.page.cpu();
-    chunk.copy.kind = kind;
-    chunk.copy.status = Status::ok;
-    chunk.copy.length = chunk.length;
-    chunk.copy.address = chunk.page.address() + in_page;
-    chunk.copy.cpu = mapping == nullptr ? nullptr : mapping + in_page;
-    chunk.copy.staging = staging;
-    chunk.copy.owner = this;
+    chunk.copy.prepare(kind, chunk.length, chunk.page.address() + in_page,
+                       mapping == nullptr ? nullptr : mapping + in_page, staging, *this);
 }
 
 bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingArena& arena,

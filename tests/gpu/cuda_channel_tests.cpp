@@ -70,12 +70,8 @@ class Copies final : public CopyOwner {
     void add(Copy::Kind kind, const Slab& slab, std::uint64_t offset, std::size_t length,
              std::byte* staging) {
         Copy& copy = copies_.emplace_back();
-        copy.kind = kind;
-        copy.length = static_cast<std::uint32_t>(length);
-        copy.address = slab.address + offset;
-        copy.cpu = slab.cpu == nullptr ? nullptr : slab.cpu + offset;
-        copy.staging = staging;
-        copy.owner = this;
+        copy.prepare(kind, static_cast<std::uint32_t>(length), slab.address + offset,
+                     slab.cpu == nullptr ? nullptr : slab.cpu + offset, staging, *this);
         ++pending_;
         channel_.enqueue(copy);
     }

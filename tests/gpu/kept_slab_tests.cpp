@@ -72,12 +72,8 @@ class Copies final : public CopyOwner {
         if (staging == nullptr) throw std::runtime_error("no staging memory");
         if (kind == Copy::Kind::write) std::memcpy(staging, data.data(), data.size());
         Copy copy;
-        copy.kind = kind;
-        copy.length = static_cast<std::uint32_t>(data.size());
-        copy.address = slab.address + offset;
-        copy.cpu = slab.cpu == nullptr ? nullptr : slab.cpu + offset;
-        copy.staging = staging;
-        copy.owner = this;
+        copy.prepare(kind, static_cast<std::uint32_t>(data.size()), slab.address + offset,
+                     slab.cpu == nullptr ? nullptr : slab.cpu + offset, staging, *this);
         done_ = false;
         channel_->enqueue(copy);
         while (!done_) channel_->poll();

@@ -83,13 +83,7 @@ class Client final : private CopyOwner {
     }
     bool run(Channel& channel, Copy::Kind kind, std::uint64_t address, std::byte* cpu,
              std::byte* staging, std::uint32_t length) {
-        copy_.kind = kind;
-        copy_.status = Status::ok;
-        copy_.length = length;
-        copy_.address = address;
-        copy_.cpu = cpu;
-        copy_.staging = staging;
-        copy_.owner = this;
+        copy_.prepare(kind, length, address, cpu, staging, *this);
         ended_ = false;
         channel.enqueue(copy_);
         while (!ended_) channel.poll();

@@ -29,12 +29,9 @@ void Meter::run(const Round& round, std::byte* staging) {
     for (std::uint32_t i = 0; i < round.copies; ++i) {
         Copy& copy = copies_[i];
         place_ = (place_ + stride + spread) % (slab_.bytes - round.bytes) & ~(spread - 1);
-        copy.kind = round.kind;
-        copy.length = round.bytes;
-        copy.address = slab_.address + place_;
-        copy.cpu = slab_.cpu == nullptr ? nullptr : slab_.cpu + place_;
-        copy.staging = staging == nullptr ? nullptr : staging + std::size_t{i} * round.bytes;
-        copy.owner = this;
+        copy.prepare(round.kind, round.bytes, slab_.address + place_,
+                     slab_.cpu == nullptr ? nullptr : slab_.cpu + place_,
+                     staging == nullptr ? nullptr : staging + std::size_t{i} * round.bytes, *this);
         channel_.enqueue(copy);
     }
     while (pending_ != 0) channel_.poll();

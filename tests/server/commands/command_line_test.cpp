@@ -639,8 +639,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "('gpunbd devices' lists them)"},
         {{"serve", "--device", "cuda:all"},
          "gpunbd serve: --device: 'cuda:all' is not a device; write DEVICES ('gpunbd devices' "
-         "lists "
-         "them)"},
+         "lists them)"},
         {{"serve", "-b", "[::1]"},
          "gpunbd serve: --bind: '[::1]' is not a numeric IPv4 or IPv6 address; write ::1"},
         {{"serve", "-b", "*"},

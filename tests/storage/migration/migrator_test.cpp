@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t all = ~std::uint64_t{0};
 
-// A rig whose volume is shared with a migrator of its first device.
+// A rig with a migrator of its first device, which shares its volume.
 class MovingRig : public Rig {
  public:
     explicit MovingRig(const RigOptions& with)
