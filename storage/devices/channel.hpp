@@ -27,15 +27,18 @@ class CopyOwner {
 };
 
 // One contiguous copy between staging memory and device memory. It belongs to the channel from
-// enqueue() until copy_done(), even if the client disconnects.
+// enqueue() until copy_done(), even if the client disconnects. The channel may change the staging
+// memory of a write.
 struct Copy {
     enum class Kind : std::uint8_t { read, write, zero };  // from the client's view
 
     // Describes the next copy. `cpu_address`: the mapping of `device_address`, or null.
     void prepare(Kind its_kind, std::uint32_t bytes, std::uint64_t device_address,
-                 std::byte* cpu_address, std::byte* its_staging, CopyOwner& its_owner) {
+                 std::byte* cpu_address, std::byte* its_staging, CopyOwner& its_owner,
+                 bool is_revocable = false) {
         kind = its_kind;
         status = Status::ok;
+        revocable = is_revocable;
         length = bytes;
         address = device_address;
         cpu = cpu_address;
@@ -45,6 +48,7 @@ struct Copy {
 
     Kind kind = Kind::read;
     Status status = Status::ok;    // set before copy_done()
+    bool revocable = false;        // see Slab::revocable
     std::uint32_t length = 0;      // bytes
     std::uint64_t address = 0;     // in the device's address space
     std::byte* cpu = nullptr;      // the same location in the CPU's address space, or null
@@ -122,6 +126,9 @@ class Channel {
     bool busy() const {
         return unfinished_ != 0 || read_staging_.can_wake() || write_staging_.can_wake();
     }
+    // Whether copies only advance when other threads of this machine run. A worker with real-time
+    // priority that polled without a pause would keep the CPU from them.
+    virtual bool waits_for_threads() const { return false; }
 
  protected:
     // Takes copies off `queued`, starts them, and finishes those that have ended. Must not block.

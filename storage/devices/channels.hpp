@@ -1,6 +1,7 @@
 // The channels of one worker, one for each device, and the completions of its page requests.
 #pragma once
 
+#include <algorithm>
 #include <boost/intrusive/list.hpp>
 #include <functional>
 #include <memory>
@@ -75,6 +76,11 @@ class Channels {
             if (channel->busy()) return true;
         }
         return false;
+    }
+    // Whether nothing is left to do until other threads of this machine have run.
+    bool waits_for_threads() const {
+        if (!deferred_.empty() || page_completions_.any()) return false;
+        return std::ranges::any_of(open_, &Channel::waits_for_threads);
     }
     // The devices and their channels, for any thread. open() waits for this lock, so code that
     // holds it does not allocate.

@@ -1,5 +1,5 @@
-// A device is one pool of memory (`host`, `cuda:N`, `pci:ADDRESS/BAR`). It allocates and clears
-// slabs, and opens the channels through which workers copy.
+// A device is one pool of memory (`host`, `cuda:N`, `pci:ADDRESS/BAR`, `file:PATH`). It allocates
+// and clears slabs, and opens the channels through which workers copy.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,21 @@ namespace gpunbd::storage {
 struct DeviceInfo {
     std::string id;    // "host", "cuda:0"
     std::string name;  // "NVIDIA H200"
-    // Identifies the hardware across restarts: "host", "GPU-" and a UUID, or the id of a BAR.
+    // Identifies the device across restarts: "host", "GPU-" and a UUID, or the id of a BAR. Kept
+    // contents can be taken over by the device with the same identity.
     std::string identity;
+    // Identifies the hardware if another driver also knows it: "GPU-" and a UUID. Empty: none does.
+    std::string hardware;
+    std::string driver;   // name and version, if it is not that of the id
+    std::string memory;   // its heaps, and what the CPU can map
+    std::string queues;   // how many of each kind
     std::string address;  // PCI address
     std::string link;     // "PCIe gen 5 x16"
     std::string access;   // the access paths that work, and why others do not
     int copy_engines = 0;
-    std::uint64_t total = 0;    // bytes
-    std::uint64_t reserve = 0;  // bytes left to other users of the device
+    std::uint64_t total = 0;      // bytes
+    std::uint64_t reserve = 0;    // bytes left to other users of the device
+    std::uint64_t revocable = 0;  // the most bytes of revocable slabs
     int numa_node = -1;
 };
 
@@ -40,6 +47,12 @@ struct DeviceUse {
     // Whether another program computes on the device; empty: unknown, or not a GPU.
     std::optional<bool> others_compute = {};
     std::uint64_t competition_noticed = 0;  // how often that began
+    // Bytes of all revocable slabs, and of the slabs that may have pages on the host.
+    std::uint64_t revocable = 0;
+    std::uint64_t yielded = 0;
+    std::uint64_t evictions = 0;  // how often other programs were seen to take such memory
+    // Bytes of revocable slabs that should be given up, because the host could not take them.
+    std::uint64_t revocable_excess = 0;
 };
 
 enum class Provision {
@@ -52,6 +65,7 @@ struct SlabRequest {
     Provision provision = Provision::thin;
     // The slab has a descriptor, so that another process can take it over.
     bool kept = false;
+    bool fixed = false;  // the slab must not be revocable
 };
 
 // The record of a kept slab that another process needs to adopt it, in addition to its descriptor
@@ -70,7 +84,9 @@ struct Slab {
     std::uint64_t bytes = 0;    // 0: no slab
     std::uint64_t handle = 0;   // identifies the slab within its device
     bool resident = false;      // allocated with Provision::full
-    std::uint8_t kind = 0;      // how it was allocated; defined by the device
+    // The driver moves pages of the slab to host memory if another program needs the device memory.
+    bool revocable = false;
+    std::uint8_t kind = 0;  // how it was allocated; defined by the device
     // The descriptor of a kept slab, whose memory lives until all copies of it are closed. Empty:
     // the memory ends with the process.
     OwnedFd descriptor = {};
@@ -88,7 +104,13 @@ class Device {
     virtual const DeviceInfo& info() const = 0;
     // Bytes that can still be allocated, without the reserve.
     virtual std::uint64_t available() const = 0;
+    // Bytes that any program can allocate. May be called often, from any thread.
+    virtual std::uint64_t free_memory() const { return available() + info().reserve; }
+    // Whether its memory is also that of all programs, so that they wait while it is scarce.
+    virtual bool is_system_memory() const { return false; }
     virtual bool failed() const { return false; }
+    // Whether contents can still be read. A file can be read after a write to it has failed.
+    virtual bool readable() const { return !failed(); }
     // `allocated` is the sum of all its slabs, in bytes.
     virtual DeviceUse use(std::uint64_t allocated) const { return {.mapped = allocated}; }
     // Whether allocating and clearing are so slow that a thread should do them ahead of need.
@@ -127,6 +149,10 @@ class Device {
     virtual void release(Slab& slab) noexcept = 0;
     // When it returns, the range reads as zeroes through every channel and by the CPU.
     virtual Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) = 0;
+    // Copies a range within or between slabs of the device. When it returns, the copy is complete
+    // for every channel and for the CPU. Throws what open_channel() throws.
+    virtual Status copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
+                        std::uint64_t to_offset, std::uint64_t bytes);
     // Announces that the range will be written for the first time since it was allocated or
     // discarded, so that its memory can be allocated in one piece. Its contents stay.
     virtual void populate(const Slab&, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {}

@@ -25,8 +25,12 @@ struct DeviceOptions {
     std::optional<std::uint64_t> capacity = {};  // the most bytes to allocate
     // The most bytes to map into the CPU's address space; 0: none; empty: as many as possible.
     std::optional<std::uint64_t> mapped = {};
+    // The most bytes to allocate as revocable slabs; 2^64 - 1: as many as the device has.
+    std::uint64_t revocable = 0;
     GpuUse gpu_use = GpuUse::automatic;
     bool force = false;  // even if others use the device
+    bool encrypt =
+        true;  // file devices: encrypt the contents with a key that exists only in memory
 };
 
 // Another process has opened an exclusive device.
@@ -50,6 +54,11 @@ class DeviceDriver {
     // The ids of existing devices, which may be opened to list them. If there are none, sets
     // `why_none` to the reason and the remedy.
     virtual std::vector<std::string> enumerate(std::string& why_none) const = 0;
+    // The id of an existing device with this DeviceInfo::identity, which may be one that
+    // enumerate() omits. Nullopt: unknown; the devices of enumerate() have to be opened.
+    virtual std::optional<std::string> id_of(std::string_view /*identity*/) const {
+        return std::nullopt;
+    }
     // The devices that are opened only if they are named, because opening them changes their
     // contents.
     virtual std::vector<DeviceInfo> only_by_name() const { return {}; }

@@ -11,12 +11,13 @@ using PageIndex = std::uint32_t;  // within one pool
 
 class PageEntry {
  public:
-    // The zero word of a new table is a hole. A state has 8 bits.
+    // The zero word of a new table is a hole. A state has 8 bits. Those with a page are odd.
     enum class State : std::uint8_t {
         hole = 0,
         mapped = 1,
         retired = 2,  // a hole; its former page may still be pinned
-        moving = 3,   // mapped; the page is being copied to another pool and must not be written
+        moving = 3,   // mapped; the page is being copied and must not be written
+        shared = 5,   // mapped, maybe in other tables too; the page must not be written
     };
 
     constexpr PageEntry() = default;  // a hole
@@ -31,16 +32,27 @@ class PageEntry {
     static constexpr PageEntry moving(std::uint32_t device, PageIndex page) {
         return PageEntry(State::moving, device, page);
     }
+    static constexpr PageEntry shared(std::uint32_t device, PageIndex page) {
+        return PageEntry(State::shared, device, page);
+    }
 
     constexpr State state() const { return static_cast<State>(word_ >> 56); }
-    constexpr bool is_mapped() const { return state() == State::mapped || is_moving(); }
+    constexpr bool is_known() const { return state() <= State::moving || state() == State::shared; }
+    constexpr bool is_mapped() const { return (word_ >> 56 & 1) != 0; }
+    constexpr bool is_writable() const { return state() == State::mapped; }
     constexpr bool is_moving() const { return state() == State::moving; }
-    // Only of mapped, moving and retired pages.
+    constexpr bool is_shared() const { return state() == State::shared; }
+    // Only of mapped, moving, shared and retired pages.
     constexpr std::uint32_t device() const {
         return static_cast<std::uint32_t>(word_ >> 32 & 0xffff);
     }
     constexpr PageIndex page() const { return static_cast<PageIndex>(word_); }
     constexpr std::uint64_t word() const { return word_; }
+    // Whether both are mapped to the same page of the same volume or of volumes that share pages.
+    constexpr bool has_page_of(PageEntry other) const {
+        constexpr std::uint64_t location = (std::uint64_t{1} << 48) - 1;
+        return is_mapped() && other.is_mapped() && ((word_ ^ other.word_) & location) == 0;
+    }
 
     constexpr bool operator==(const PageEntry&) const = default;
 

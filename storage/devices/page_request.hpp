@@ -1,5 +1,6 @@
-// A request to map a page for a hole when the device has to be called. The provisioner of the page
-// pool serves it and returns it to its worker, which does other work meanwhile.
+// A request to map a page for a hole, or to copy a shared page, when the device has to be called.
+// The provisioner of the page pool serves it and returns it to its worker, which does other work
+// meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ class PageWaiter {
 // It must not move while it is in progress.
 struct PageRequest {
     bool in_progress = false;    // used by the worker
-    Status status = Status::ok;  // of the last request; ok: a page was mapped
+    Status status = Status::ok;  // of the last request; ok: look at the entry again
+    bool copies = false;         // a shared page of the pool
     std::uint64_t number = 0;    // the page number in the volume
     EntrySlot slot;
     PageWaiter* waiter = nullptr;

@@ -14,8 +14,10 @@ enum class PathKind : std::uint8_t {
     engine_batch,       // one call of the copy engines for all waiting copies
     persistent_kernel,  // a lingering kernel serves it from a mailbox, without a driver call
     kernel,             // one gather/scatter kernel for all waiting copies
+    managed,            // the CPU accesses managed memory and keeps its pages on the host
+    file,               // read from or written to a file
 };
-inline constexpr std::size_t path_kinds = 6;
+inline constexpr std::size_t path_kinds = 8;
 
 constexpr const char* to_text(PathKind path) {
     switch (path) {
@@ -31,6 +33,10 @@ constexpr const char* to_text(PathKind path) {
             return "persistent kernel";
         case PathKind::kernel:
             return "kernel";
+        case PathKind::managed:
+            return "managed memory";
+        case PathKind::file:
+            return "file I/O";
     }
     return "?";
 }

@@ -1,8 +1,10 @@
 // Keeps the exports' use of one device within a limit: it moves the pages of slabs that are used
 // rarely to spill memory, so that the slabs are released to other programs, and moves pages back
-// when the limit allows it. The work is done on a thread of its own.
+// when the limit allows it. The work is done on threads of its own.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -15,9 +17,10 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "storage/migration/page_mover.hpp"
+#include "storage/migration/mover_pool.hpp"
 #include "storage/migration/use_history.hpp"
 
 namespace gpunbd::storage {
@@ -29,9 +32,20 @@ struct Migration {
     std::map<std::string, std::uint64_t> moved;  // bytes of pages, by the device that has them now
     std::uint64_t busy = 0;                      // pages that clients were writing all the time
     std::uint64_t failed = 0;                    // pages that could not be copied
-    bool spill_full = false;                     // no spill memory was left
-    std::string error;                           // why nothing could be moved; empty: none
+    // Some pages stay because their targets have no memory: spill memory on the way out, memory of
+    // the device or room below its limit on the way back.
+    bool no_room = false;
+    bool cut_short = false;  // a later request ended the way back
+    std::string error;       // why nothing could be moved; empty: none
     std::chrono::nanoseconds duration{};
+
+    // Bytes that should have been released and were not.
+    std::uint64_t missing() const { return wanted - std::min(wanted, released); }
+};
+
+struct MigratorOptions {
+    ChannelOptions channels;  // of all threads together
+    unsigned threads = MoverPool::default_threads();
 };
 
 class Migrator {
@@ -39,15 +53,20 @@ class Migrator {
     using Volumes = std::vector<std::shared_ptr<Volume>>;
     using Done = std::function<void(const Migration&)>;
     struct Totals {
+        std::uint64_t reclaims = 0;
+        std::uint64_t releases = 0;
         std::uint64_t moved_out = 0;   // bytes of pages
         std::uint64_t moved_back = 0;  // bytes of pages
+        std::uint64_t failed = 0;      // pages that could not be copied
         std::uint64_t unmet = 0;       // bytes that should have been released and were not
+        // Of the last reclaim().
         std::chrono::nanoseconds last_reclaim{};
+        std::chrono::system_clock::time_point last_reclaim_end{};
     };
 
     // `volumes` returns the volumes that may have pages on the device; it is called on the
     // migrator's thread. The device outlives the migrator.
-    Migrator(Device& device, std::function<Volumes()> volumes, const ChannelOptions& channels);
+    Migrator(Device& device, std::function<Volumes()> volumes, const MigratorOptions& options);
     // Waits for the pages on their way. Requests that have not begun are dropped with their `done`.
     ~Migrator();
     Migrator(const Migrator&) = delete;
@@ -61,56 +80,126 @@ class Migrator {
     //
     // Lowers the limit so that `bytes` less than now are in use; 2^64 - 1: everything.
     void reclaim(std::uint64_t bytes, Done done);
-    // Lifts the limit, and moves pages back as far as the device has memory.
-    void release(Done done);
+    // Raises the limit by `bytes`, and moves pages back as far as the limit and the memory of the
+    // device allow it: the pages that were used last come first. Ends early when another request
+    // waits.
+    void release(std::uint64_t bytes, Done done);
+    // Empties revocable slabs of so many bytes, those first whose pages are used most: the pages
+    // move to slabs of the device that are not revocable, or to spill memory that is not memory of
+    // the host. The limit stays.
+    void give_up_revocable(std::uint64_t bytes, Done done);
+    // Opens the channels to all devices of the present volumes, which otherwise happens soon after
+    // they are made. The result only has an error.
+    void prepare(Done done);
+    // Lifts the limit.
+    void release(Done done) { release(SlabBudget::unlimited, std::move(done)); }
+    // The way back takes so many bytes per second at most; 0: as many as possible.
+    void set_return_rate(std::uint64_t bytes) { return_rate_ = bytes; }
 
     Totals totals() const;
 
  private:
+    enum class Direction : std::uint8_t { none, out, back, fixed };
     struct Request {
-        std::optional<std::uint64_t> bytes;  // empty: release()
+        Direction direction = Direction::out;
+        std::uint64_t bytes = 0;
         Done done;
     };
     // A slab that may be emptied.
     struct Candidate {
-        std::shared_ptr<Volume> volume;
-        std::uint32_t pool = 0;
+        PagePool* owner = nullptr;
+        std::uint32_t pool = 0;  // the index of the owner in its volumes
         std::uint32_t slab = 0;
+        std::uint32_t generation = 0;  // a later slab of this number has another one
+        std::uint64_t bytes = 0;
         std::uint64_t heat = 0;
-        std::vector<std::uint64_t> numbers;  // page numbers in the volume
-    };
+        // Its pages. One that several volumes share is there once.
+        struct Page {
+            Volume* volume = nullptr;
+            std::uint64_t number = 0;  // in the volume
+        };
+        std::vector<Page> pages;
 
+        bool has_page(const Page& page) const;
+        bool is_emptied() const { return pages.empty(); }
+        bool is_allocated() const {
+            return owner->is_allocated(slab) && owner->slabs().entry(slab).generation == generation;
+        }
+    };
+    // The pages in spill memory.
+    struct Spilled {
+        struct Page {
+            std::uint32_t volume = 0;  // an index
+            std::uint32_t pool = 0;
+            std::uint32_t heat = 0;
+            std::uint64_t number = 0;  // in the volume
+        };
+        std::vector<std::weak_ptr<Volume>> volumes;
+        std::vector<Page> pages;
+    };
     struct Located {
+        std::uint32_t volume = 0;  // an index
         std::uint64_t number = 0;  // page number in the volume
         PageIndex page = 0;        // in its pool
     };
     struct History {
-        std::weak_ptr<Volume> volume;  // the address of a pool may be used again
+        std::weak_ptr<PagePool> pool;  // its address may be used again
         UseHistory uses;
     };
+    // The volumes that share the pool `index` of one of them.
+    struct Sharing {
+        PagePool* pool = nullptr;
+        std::uint32_t index = 0;
+        std::vector<std::uint32_t> volumes;  // indices
+    };
+    // Pools with pages that find no memory elsewhere.
+    using Pools = std::vector<const PagePool*>;
 
     void submit(Request request);
     void run();
     void serve(const Request& request);
+    void count(Direction direction, const Migration& out);
+
     void move_out(Migration& out);
+    std::vector<Candidate> find_slabs(const Volumes& volumes);
+    std::vector<Candidate> candidates(const Volumes& volumes);
+    void empty_slabs(std::uint64_t limit, Migration& out);
+    std::uint64_t excess_above(std::uint64_t limit, std::span<Candidate* const> emptied) const;
+    // `target`: the pool to which pages of a pool move; null: any of its spill pools.
+    using Target = std::function<PagePool*(PagePool&)>;
+    void move_out(std::span<Candidate* const> slabs, const Target& target, Pools& full,
+                  Migration& out);
+    static void await_release(std::span<Candidate* const> emptied);
+    static void stop_draining(std::span<const Candidate> slabs);
+
+    void give_up_revocable(std::uint64_t bytes, Migration& out);
+
     void move_back(Migration& out);
-    // False: some of its pages have not moved.
-    bool empty_slab(const Candidate& candidate, Migration& out);
-    void await_release(const std::vector<Candidate>& emptied);
-    void move(Volume& volume, PagePool& from, std::span<PagePool* const> targets,
-              std::span<const std::uint64_t> numbers, Migration& out);
-    std::vector<Candidate> candidates();
-    static std::vector<Located> pages_in(const Volume& volume, std::uint32_t pool);
-    void tick();
-    UseHistory& history(const std::shared_ptr<Volume>& volume, const PagePool& pool);
+    Spilled find_spilled(const Pools& full);
+    bool move_back(const Spilled& spilled, Pools& full, Migration& out);
+    bool wait_for_return();
+    void refill(Migration& out);
+
+    // Moves the pages. Returns how many bytes have moved.
+    std::uint64_t move(std::span<PageToMove> pages, Pools& full, Migration& out);
+    static std::vector<Located> pages_in(const Volumes& volumes, const Sharing& sharing);
+    std::vector<Sharing> pools_of(const Volumes& volumes, bool spills) const;
+    static bool has_pool(const Volume& volume, std::uint32_t index);
+    bool is_ours(const Volume& volume, std::uint32_t pool) const;
     void open_channels(const Volume& volume);
+    void tick();
+    void visit_pools();
+    UseHistory& history(const std::shared_ptr<PagePool>& pool);
     bool stopping() const;
 
     Device& device_;
     const std::function<Volumes()> volumes_;
-    // Used by the thread only.
-    PageMover mover_;
+    const MigratorOptions options_;
+    std::atomic<std::uint64_t> return_rate_{0};  // bytes per second
+    // Used by the thread only, which opens and closes the channels.
+    std::optional<MoverPool> movers_;
     std::map<const PagePool*, History> histories_;
+    std::chrono::steady_clock::time_point return_time_;  // of the next pages
     std::thread thread_;
     mutable std::mutex mutex_;  // guards the following members
     std::condition_variable changed_;

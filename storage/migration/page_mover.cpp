@@ -14,46 +14,52 @@ namespace {
 
 constexpr std::chrono::microseconds poll_interval{20};  // while copies are in flight
 
+bool is_zero(const std::byte* data, std::size_t length) {
+    return data[0] == std::byte{} && std::memcmp(data, data + 1, length - 1) == 0;
+}
+
 }  // namespace
 
-PageMover::Result PageMover::move(Volume& volume, PagePool& from,
-                                  std::span<PagePool* const> targets,
-                                  std::span<const std::uint64_t> numbers) {
-    Result result;
-    std::size_t next = 0;
+void PageMover::move(MoveQueue& queue) noexcept {
     while (true) {
         bool any = false;
+        bool advanced = false;
         for (Move& move : moves_) {
-            while (move.idle() && next != numbers.size()) {
-                if (move.begin(volume, from, targets, numbers[next++], result)) break;
+            while (move.idle()) {
+                PageToMove* const page = queue.next();
+                if (page == nullptr || move.begin(*page)) break;
+                if (page->outcome == PageToMove::Outcome::no_room) queue.set_full(page->from);
             }
             if (move.idle()) continue;
-            move.advance(channels_, result);
             any = true;
+            if (!move.advance(channels_)) continue;
+            advanced = true;
+            channels_.poll();  // the device copies while the CPU works on the next page
         }
-        if (!any) return result;
+        if (!any) return;
+        if (advanced) continue;
         channels_.poll();
         // Copies take longer than this. A thread that only polled would take a CPU from clients.
         if (channels_.busy()) std::this_thread::sleep_for(poll_interval);
     }
 }
 
-bool PageMover::Move::begin(Volume& volume, PagePool& from, std::span<PagePool* const> targets,
-                            std::uint64_t number, Result& result) {
-    volume_ = &volume;
-    from_ = &from;
-    slot_ = volume.slot(number);
+bool PageMover::Move::begin(PageToMove& page) {
+    page_ = &page;
+    const std::span<PagePool* const> targets =
+        page.to != nullptr ? std::span<PagePool* const>(&page.to, 1) : page.from->spills();
     // The target is allocated first, because that may block, and clients wait during the move.
     const auto target = std::ranges::find_if(targets, [&](PagePool* pool) {
         return !pool->device().failed() && pool->take_unclear(target_) == Status::ok;
     });
     if (target == targets.end()) {
-        result.is_full = true;
+        page.outcome = PageToMove::Outcome::no_room;
         return false;
     }
     to_ = *target;
-    if (!from.begin_move(slot_, source_)) {
+    if (!page.from->begin_move(page.number, page.volume->slot(page.number), source_)) {
         to_->put_back(target_);
+        page.outcome = PageToMove::Outcome::stayed;
         return false;
     }
     at_ = 0;
@@ -61,25 +67,25 @@ bool PageMover::Move::begin(Volume& volume, PagePool& from, std::span<PagePool* 
     return true;
 }
 
-void PageMover::Move::advance(Channels& channels, Result& result) {
-    while (true) {
+bool PageMover::Move::advance(Channels& channels) {
+    for (bool advanced = false;; advanced = true) {
         switch (state_) {
             case State::idle:
             case State::reading:
             case State::writing:
-                return;
+                return advanced;
             case State::next_chunk:
-                if (!start_read(channels)) return;
+                if (!start_read(channels)) return advanced;
                 break;
             case State::read:
-                if (!start_write(channels)) return;
+                if (!start_write(channels)) return advanced;
                 break;
             case State::written:
                 end_chunk(channels);
-                if (at_ == volume_->page_size()) commit(result);
+                if (at_ == page_->volume->page_size()) commit();
                 break;
             case State::failed:
-                fail(channels, result);
+                fail(channels);
                 break;
         }
     }
@@ -88,7 +94,7 @@ void PageMover::Move::advance(Channels& channels, Result& result) {
 bool PageMover::Move::start_read(Channels& channels) {
     Channel& from = channels.to(source_.device());
     length_ = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>({volume_->page_size() - at_, from.options().chunk_size,
+        std::min<std::uint64_t>({page_->volume->page_size() - at_, from.options().chunk_size,
                                  channels.to(to_->device()).options().chunk_size}));
     if (from.sends_from(source_.slab(), length_)) {
         data_ = source_.cpu() + at_;
@@ -101,7 +107,8 @@ bool PageMover::Move::start_read(Channels& channels) {
     state_ = State::reading;
     std::byte* const cpu = source_.cpu();
     copy_.prepare(Copy::Kind::read, length_, source_.address() + at_,
-                  cpu == nullptr ? nullptr : cpu + at_, read_staging_, *this);
+                  cpu == nullptr ? nullptr : cpu + at_, read_staging_, *this,
+                  source_.slab().revocable);
     from.enqueue(copy_);
     return true;
 }
@@ -114,12 +121,16 @@ bool PageMover::Move::start_write(Channels& channels) {
         state_ = State::written;
         return true;
     }
-    write_staging_ = to.write_staging().take(length_, write_held_);
-    if (write_staging_ == nullptr) return false;
-    std::memcpy(write_staging_, data_, length_);
+    auto kind = Copy::Kind::zero;  // costs no transfer
+    if (!is_zero(data_, length_)) {
+        kind = Copy::Kind::write;
+        write_staging_ = to.write_staging().take(length_, write_held_);
+        if (write_staging_ == nullptr) return false;
+        std::memcpy(write_staging_, data_, length_);
+    }
     state_ = State::writing;
-    copy_.prepare(Copy::Kind::write, length_, slabs.address_of(target_) + at_, nullptr,
-                  write_staging_, *this);
+    copy_.prepare(kind, length_, slabs.address_of(target_) + at_, nullptr, write_staging_, *this,
+                  slabs.slab_of(target_).revocable);
     to.enqueue(copy_);
     return true;
 }
@@ -151,23 +162,27 @@ void PageMover::Move::release_staging(Channels& channels) {
     }
 }
 
-void PageMover::Move::commit(Result& result) {
+void PageMover::Move::commit() {
     store_fence();  // clients may read the new page at once
-    if (from_->commit_move(slot_, *to_, target_)) {
-        ++result.moved[to_];
+    if (page_->from->commit_move(page_->number, source_.index(), *to_, target_)) {
+        page_->to = to_;
+        end(PageToMove::Outcome::moved);
     } else {
         to_->put_back(target_);
+        end(PageToMove::Outcome::stayed);
     }
-    source_.reset();
-    state_ = State::idle;
 }
 
-void PageMover::Move::fail(Channels& channels, Result& result) {
+void PageMover::Move::fail(Channels& channels) {
     release_staging(channels);
-    from_->cancel_move(slot_);
+    page_->from->cancel_move(page_->number, source_.index());
     to_->put_back(target_);
+    end(PageToMove::Outcome::failed);
+}
+
+void PageMover::Move::end(PageToMove::Outcome outcome) {
     source_.reset();
-    ++result.failed;
+    page_->outcome = outcome;
     state_ = State::idle;
 }
 

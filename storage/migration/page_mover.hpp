@@ -4,32 +4,25 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
-#include <span>
 
 #include "storage/devices/channels.hpp"
-#include "storage/pages/volume.hpp"
+#include "storage/migration/move_queue.hpp"
 
 namespace gpunbd::storage {
 
 class PageMover {
  public:
-    struct Result {
-        std::map<const PagePool*, std::uint64_t> moved;  // pages, by target
-        std::uint64_t failed = 0;                        // pages that could not be read or written
-        bool is_full = false;                            // no target had memory for some page
-    };
+    // Enough to copy on the device while the CPU copies too. More would let writers wait longer.
+    static constexpr std::size_t pages_at_a_time = 4;
 
     // For the calling thread, which also destroys it.
     explicit PageMover(const ChannelOptions& options) : channels_(options) {}
 
     // Throws what Device::open_channel() throws.
     void open(Device& device) { channels_.open(device); }
-    // Moves the pages with these page numbers, if they are in pool `from`, each to the first of
-    // `targets` that has memory. Pages that are being written, or that are unmapped meanwhile, do
-    // not move. Blocks. The channels of all these devices are open.
-    Result move(Volume& volume, PagePool& from, std::span<PagePool* const> targets,
-                std::span<const std::uint64_t> numbers);
+    // Moves pages of the queue until none is left, and sets their outcomes. Other movers may take
+    // pages of the same queue. Blocks. The channels of all these devices are open.
+    void move(MoveQueue& queue) noexcept;
 
  private:
     // One page on its way. It is copied in chunks, one after another.
@@ -37,10 +30,10 @@ class PageMover {
      public:
         bool idle() const { return state_ == State::idle; }
         // False: the page does not move.
-        bool begin(Volume& volume, PagePool& from, std::span<PagePool* const> targets,
-                   std::uint64_t number, Result& result);
-        // Continues as far as possible without waiting. Idle afterwards: the move has ended.
-        void advance(Channels& channels, Result& result);
+        bool begin(PageToMove& page);
+        // Continues as far as possible without waiting. False: nothing was possible. Idle
+        // afterwards: the move has ended.
+        bool advance(Channels& channels);
 
      private:
         enum class State : std::uint8_t {
@@ -57,16 +50,15 @@ class PageMover {
         bool start_read(Channels& channels);
         bool start_write(Channels& channels);
         void end_chunk(Channels& channels);
-        void commit(Result& result);
-        void fail(Channels& channels, Result& result);
+        void commit();
+        void fail(Channels& channels);
+        void end(PageToMove::Outcome outcome);
         void release_staging(Channels& channels);
         void copy_done(Copy& copy) override;
 
         State state_ = State::idle;
-        Volume* volume_ = nullptr;
-        PagePool* from_ = nullptr;
+        PageToMove* page_ = nullptr;
         PagePool* to_ = nullptr;
-        EntrySlot slot_;
         PageRef source_;
         PageIndex target_ = 0;
         std::uint64_t at_ = 0;             // of the chunk within the page
@@ -80,7 +72,7 @@ class PageMover {
     };
 
     Channels channels_;
-    std::array<Move, 8> moves_;
+    std::array<Move, pages_at_a_time> moves_;
 };
 
 }  // namespace gpunbd::storage

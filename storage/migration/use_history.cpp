@@ -5,6 +5,8 @@
 namespace gpunbd::storage {
 
 void UseHistory::tick(const PagePool& pool) {
+    uses_.resize(pool.page_numbers());
+    idle_ticks_.resize(pool.page_numbers(), longest);
     for (PageIndex page = 0; page != uses_.size(); ++page) {
         const std::uint32_t uses = pool.uses(page);
         const int idle = uses == uses_[page] ? idle_ticks_[page] + 1 : 0;

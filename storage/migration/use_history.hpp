@@ -17,6 +17,7 @@ class UseHistory {
     void tick(const PagePool& pool);
     // 0: the page has not been used for a long time. Each tick without use halves it.
     std::uint32_t heat(const PagePool& pool, PageIndex page) const {
+        if (page >= uses_.size()) return std::uint32_t{1} << longest;  // the pool has grown
         const bool used_since = pool.uses(page) != uses_[page];
         return std::uint32_t{1} << longest >> (used_since ? 0 : idle_ticks_[page] + 1);
     }

@@ -13,6 +13,8 @@ class Bitmap {
  public:
     explicit Bitmap(std::size_t bits) : words_(bits / word_bits + 1) {}
 
+    // Throws std::bad_alloc.
+    void grow(std::size_t bits) { words_.resize(bits / word_bits + 1); }
     void set(std::uint32_t bit) { words_[bit / word_bits] |= mask(bit); }
     void reset(std::uint32_t bit) { words_[bit / word_bits] &= ~mask(bit); }
     bool is_set(std::uint32_t bit) const { return (words_[bit / word_bits] & mask(bit)) != 0; }

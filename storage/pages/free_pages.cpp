@@ -14,9 +14,18 @@ FreePages::FreePages(std::uint32_t slabs, std::uint32_t slab_pages)
       has_free_(slabs),
       has_clear_(slabs) {}
 
+void FreePages::grow(std::uint32_t slabs) {
+    slabs_.resize(slabs);
+    free_.grow(std::size_t{slabs} << slab_shift_);
+    clear_.grow(std::size_t{slabs} << slab_shift_);
+    has_free_.grow(slabs);
+    has_clear_.grow(slabs);
+    slab_count_ = slabs;
+}
+
 std::uint32_t FreePages::unreserved_slab() const {
     std::uint32_t slab = 0;
-    while (slabs_[slab].pages != 0) ++slab;
+    while (slab != slab_count_ && slabs_[slab].pages != 0) ++slab;
     return slab;
 }
 
@@ -49,6 +58,7 @@ void FreePages::remove_slab(std::uint32_t slab) {
     SlabCounts& counts = slabs_[slab];
     if (counts.draining) {
         counts.draining = false;
+        --draining_slabs_;
         --drained_slabs_;
     } else {
         free_pages_ -= counts.free;
@@ -82,6 +92,7 @@ void FreePages::set_draining(std::uint32_t slab, bool draining) {
     if (counts.draining == draining) return;
     counts.draining = draining;
     if (draining) {
+        ++draining_slabs_;
         free_pages_ -= counts.free;
         clear_pages_ -= counts.clear;
         has_free_.reset(slab);
@@ -91,6 +102,7 @@ void FreePages::set_draining(std::uint32_t slab, bool draining) {
             ++drained_slabs_;
         }
     } else {
+        --draining_slabs_;
         free_pages_ += counts.free;
         clear_pages_ += counts.clear;
         if (counts.free != 0) has_free_.set(slab);

@@ -15,7 +15,10 @@ class FreePages {
     // `slab_pages` is a power of two.
     FreePages(std::uint32_t slabs, std::uint32_t slab_pages);
 
+    // Adds slab numbers up to this count. Throws std::bad_alloc.
+    void grow(std::uint32_t slabs);
     // A slab number is reserved before its slab is allocated, and until its slab has been released.
+    // One more than the last number: there is none.
     std::uint32_t unreserved_slab() const;
     void reserve_slab(std::uint32_t slab, std::uint32_t pages);
     void unreserve_slab(std::uint32_t slab);
@@ -53,7 +56,8 @@ class FreePages {
     std::uint64_t reserved_pages() const { return reserved_pages_; }  // in all reserved slabs
     std::uint64_t free_pages() const { return free_pages_; }
     std::uint64_t clear_pages() const { return clear_pages_; }
-    std::uint32_t empty_slabs() const { return empty_slabs_; }      // that are not draining
+    std::uint32_t empty_slabs() const { return empty_slabs_; }  // that are not draining
+    std::uint32_t draining_slabs() const { return draining_slabs_; }
     std::uint32_t drained_slabs() const { return drained_slabs_; }  // empty and draining
 
  private:
@@ -75,6 +79,7 @@ class FreePages {
     std::uint64_t free_pages_ = 0;
     std::uint64_t clear_pages_ = 0;
     std::uint32_t empty_slabs_ = 0;
+    std::uint32_t draining_slabs_ = 0;
     std::uint32_t drained_slabs_ = 0;
 };
 

@@ -26,7 +26,8 @@ std::uint32_t Layout::device_of(std::uint64_t page) const {
     if (devices_ == 1) return 0;
     if (unit_ != 0) return static_cast<std::uint32_t>(page / unit_ % devices_);
     const auto after = std::upper_bound(bounds_.begin(), bounds_.end(), page);
-    return static_cast<std::uint32_t>(after - bounds_.begin());
+    // A volume that has grown has more pages, all on the last device.
+    return std::min(static_cast<std::uint32_t>(after - bounds_.begin()), devices_ - 1);
 }
 
 std::uint64_t Layout::pages_on(std::uint32_t index) const {

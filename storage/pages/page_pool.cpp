@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of the export, for each byte of pin counts
 constexpr std::uint64_t preferred_slab = 64 << 20;  // bytes: fits fragmented memory
+constexpr std::uint32_t smallest_slab_part = 8;     // of a slab that the device has no memory for
 constexpr std::uint64_t retained_slabs = 64;        // of a volume, about: each has a descriptor
 constexpr std::uint64_t largest_retained_slab = 1 << 30;  // bytes
 
@@ -37,16 +39,19 @@ PagePool::PagePool(Device& device, const Config& config)
     : device_(device),
       device_index_(config.device),
       page_size_(config.page_size),
-      pages_(config.pages),
+      made_pages_(config.pages),
       max_reserved_(config.pages + (config.has_spare_slab ? config.slab_pages : 0)),
       provision_(config.provision),
       is_spill_(config.is_spill),
       spare_slabs_(config.is_spill ? 0 : 1),
       ahead_(device.slow_to_allocate() || config.retainer != nullptr),
       slabs_(device, config),
-      pins_(page_numbers(), pages_ * page_size_ / bytes_per_pin_byte),
+      pins_(page_numbers(), config.pages * page_size_ / bytes_per_pin_byte),
       retired_(page_numbers()),
+      sharers_(page_numbers()),
       free_(slabs_.count(), config.slab_pages),
+      pages_(config.pages),
+      was_shared_(slabs_.uses_shared_directory()),
       provisioner_([this] { provision(); }) {}
 
 PagePool::~PagePool() {
@@ -60,14 +65,32 @@ PagePool::~PagePool() {
 }
 
 Status PagePool::fill(const std::stop_token& stop) {
-    LongWork work("provisioning", device_.info().id, pages_ * page_size_, "bytes");
     Lock lock(mutex_);
+    LongWork work("provisioning", device_.info().id, pages_ * page_size_, "bytes");
     while (free_.reserved_pages() < pages_) {
         work.set_done(free_.reserved_pages() * page_size_);
         if (stop.stop_requested()) return Status::no_space;
         if (const Status status = add_slab(lock); status != Status::ok) return status;
     }
     return Status::ok;
+}
+
+bool PagePool::lacks_slab() const {
+    const std::lock_guard lock(mutex_);
+    return !quiesced_ && free_.reserved_pages() < pages_;
+}
+
+// The provisioner waits meanwhile, and quiesce() too.
+Status PagePool::add_missing_slab() {
+    Lock lock(mutex_);
+    changed_.wait(lock, [this] { return !provisioning_; });
+    if (quiesced_ || free_.reserved_pages() >= pages_) return Status::no_space;
+    provisioning_ = true;
+    const Status status = add_slab(lock);
+    provisioning_ = false;
+    changed_.notify_all();
+    unlock_and_wake(lock);
+    return status;
 }
 
 // --- mapping ---------------------------------------------------------------------------------
@@ -83,7 +106,7 @@ bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
         return true;
     }
     // A retired page of this number has to be cleared and reused: with another, it would have two.
-    if (is_retired_from(entry, number) || free_.clear_pages() == 0) return false;
+    if (is_retired_from(entry, number) || free_.clear_pages() == 0 || frozen_ != 0) return false;
     FreePages::Page page;
     take_free_page(page);
     publish(slot, page.index, out);
@@ -143,7 +166,8 @@ Status PagePool::map_retired(EntrySlot slot, PageIndex page, PageRef& out) {
         unpin(page, Access::read);
         return status;
     }
-    const std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
+    wait_for_thaw(lock);
     retired_.remove(page);
     publish(slot, page, out);
     pins_.remove(page, Access::read);  // not the last pin
@@ -154,7 +178,8 @@ Status PagePool::map_retired(EntrySlot slot, PageIndex page, PageRef& out) {
 bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, PagePool& owner, PageIndex page,
                          PageRef& out) {
     {
-        const std::lock_guard lock(mutex_);
+        Lock lock(mutex_);
+        wait_for_thaw(lock);
         if (!has_page(slot, number)) {
             owner.publish(slot, page, out);
             return true;
@@ -189,36 +214,57 @@ bool PagePool::has_page(EntrySlot slot, std::uint64_t number) const {
     return entry.is_mapped() || is_retired_from(entry, number);
 }
 
-bool PagePool::unmap(std::uint64_t number, EntrySlot slot) {
+PagePool::Replaced PagePool::unmap(std::uint64_t number, EntrySlot slot, PageRequest* request) {
     PageIndex page = 0;
     {
         // Under the lock, so that take() always finds a page mapped, retired, pending or free.
-        const std::lock_guard lock(mutex_);
+        Lock lock(mutex_);
+        if (frozen_ != 0 && request != nullptr) {
+            thaw_waiters_.push(*request);
+            return Replaced::later;
+        }
+        wait_for_thaw(lock);
         const PageEntry entry = slot.load();
-        if (!entry.is_mapped()) return true;
-        if (entry.device() != device_index_) return false;
+        if (!entry.is_mapped()) return Replaced::done;
+        if (entry.device() != device_index_) return Replaced::moved_to_other_pool;
         page = entry.page();
         // The next page of this number is not mapped in a spill pool if there is memory elsewhere.
-        slot.store(is_spill_ ? PageEntry() : PageEntry::retired(device_index_, page));
-        mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
-        retired_.add(page, is_spill_ ? RetiredPages::no_number : number);
+        // If there are several tables, a later page of this pool may have the same number in
+        // another one.
+        const bool returns = !is_spill_ && tables_.size() < 2;
+        slot.store(returns ? PageEntry::retired(device_index_, page) : PageEntry());
+        drop(page, returns ? number : RetiredPages::no_number);
     }
     free_if_unpinned(page);
-    return true;
+    return Replaced::done;
+}
+
+// One entry of the page is gone.
+void PagePool::drop(PageIndex page, std::uint64_t number) {
+    if (is_shared(page)) {
+        sharers_[page].fetch_sub(1, std::memory_order_relaxed);
+        return;
+    }
+    mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
+    retired_.add(page, number);
 }
 
 // --- moving ----------------------------------------------------------------------------------
 
-bool PagePool::begin_move(EntrySlot slot, PageRef& out) {
+bool PagePool::begin_move(std::uint64_t number, EntrySlot slot, PageRef& out) {
     const std::lock_guard lock(mutex_);
     const PageEntry entry = slot.load();
     const PageIndex page = entry.page();
-    if (quiesced_ || entry != PageEntry::mapped(device_index_, page)) return false;
-    if (pins_.any_writer(page)) return false;
-    slot.store(PageEntry::moving(device_index_, page));
+    if (quiesced_ || !entry.is_mapped() || entry.is_moving()) return false;
+    if (entry.device() != device_index_ || pins_.any_writer(page)) return false;
+    for (const Table& table : tables_) {
+        const auto each = table.slot(number);
+        if (!each || !each->load().has_page_of(entry)) continue;
+        each->store(PageEntry::moving(device_index_, page));
+    }
     // See pin().
     if (pins_.any_writer(page)) {
-        slot.store(entry);
+        stop_moving(number, page);
         return false;
     }
     ++moving_;
@@ -227,27 +273,55 @@ bool PagePool::begin_move(EntrySlot slot, PageRef& out) {
     return true;
 }
 
-bool PagePool::commit_move(EntrySlot slot, PagePool& target, PageIndex page) {
+bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& target, PageIndex page) {
     Lock lock(mutex_);
-    const PageEntry entry = slot.load();
-    const bool is_moving = moves_from_here(entry);
+    const std::uint32_t sharers = sharers_[from].load(std::memory_order_relaxed);
+    target.sharers_[page].store(sharers, std::memory_order_relaxed);
+    target.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
+    const bool is_moving =
+        store_moving(number, from,
+                     sharers != 0 ? PageEntry::shared(target.device_index_, page)
+                                  : PageEntry::mapped(target.device_index_, page));
     if (is_moving) {
-        target.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
-        slot.store(PageEntry::mapped(target.device_index_, page));
+        sharers_[from].store(0, std::memory_order_relaxed);
         mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
-        retired_.add(entry.page(), RetiredPages::no_number);  // pinned by the caller
+        retired_.add(from, RetiredPages::no_number);  // pinned by the caller
+    } else {
+        target.sharers_[page].store(0, std::memory_order_relaxed);
+        target.mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
     }
     end_move(lock);
     return is_moving;
 }
 
-void PagePool::cancel_move(EntrySlot slot) {
+void PagePool::cancel_move(std::uint64_t number, PageIndex from) {
     Lock lock(mutex_);
-    const PageEntry entry = slot.load();
-    if (moves_from_here(entry)) {
-        slot.store(PageEntry::mapped(device_index_, entry.page()));
-    }
+    stop_moving(number, from);
     end_move(lock);
+}
+
+// False: the page is not moving any more.
+bool PagePool::store_moving(std::uint64_t number, PageIndex page, PageEntry entry) {
+    const PageEntry moving = PageEntry::moving(device_index_, page);
+    bool any = false;
+    for (const Table& table : tables_) {
+        const auto each = table.slot(number);
+        if (!each || each->load() != moving) continue;
+        each->store(entry);
+        any = true;
+    }
+    return any;
+}
+
+void PagePool::stop_moving(std::uint64_t number, PageIndex page) {
+    store_moving(number, page, entry_of(page));
+}
+
+// The entry of a mapped page that is not moving.
+PageEntry PagePool::entry_of(PageIndex page) {
+    if (is_shared(page)) return PageEntry::shared(device_index_, page);
+    ++claims_;
+    return PageEntry::mapped(device_index_, page);
 }
 
 bool PagePool::moves_from_here(PageEntry entry) const {
@@ -257,7 +331,12 @@ bool PagePool::moves_from_here(PageEntry entry) const {
 void PagePool::end_move(Lock& lock) {
     --moving_;
     changed_.notify_all();
-    PageRequests waiters = std::exchange(move_waiters_, PageRequests{});
+    PageRequests waiters;
+    PageRequests others;
+    while (PageRequest* const request = move_waiters_.pop()) {
+        (moves_from_here(request->slot.load()) ? others : waiters).push(*request);
+    }
+    move_waiters_ = others;
     lock.unlock();
     while (PageRequest* const request = waiters.pop()) {
         request->status = Status::ok;
@@ -268,6 +347,7 @@ void PagePool::end_move(Lock& lock) {
 bool PagePool::wait_for_move(EntrySlot slot, PageRequest& request) {
     const std::lock_guard lock(mutex_);
     if (!moves_from_here(slot.load())) return false;
+    request.slot = slot;
     move_waiters_.push(request);
     return true;
 }
@@ -298,6 +378,11 @@ bool PagePool::is_allocated(std::uint32_t slab) const {
     return slabs_.is_allocated(slab) || free_.pages_in_slab(slab) != 0;
 }
 
+bool PagePool::is_revocable(std::uint32_t slab) const {
+    const std::lock_guard lock(mutex_);
+    return slabs_.is_revocable(slab);
+}
+
 // --- pages -----------------------------------------------------------------------------------
 
 Status PagePool::take(PageIndex& page) { return take(page, true); }
@@ -305,11 +390,13 @@ Status PagePool::take(PageIndex& page) { return take(page, true); }
 Status PagePool::take_unclear(PageIndex& page) { return take(page, false); }
 
 void PagePool::put_back(PageIndex page) {
+    bool discards = false;
     {
         const std::lock_guard lock(mutex_);
+        discards = !quiesced_;
         ++pending_;
     }
-    free(page);
+    free(page, discards);
 }
 
 Status PagePool::take(PageIndex& page, bool must_be_clear) {
@@ -367,18 +454,20 @@ void PagePool::take_out(FreePages::Page page) {
 }
 
 void PagePool::free_if_unpinned(PageIndex page) {
+    bool discards = false;
     {
         // Several threads may find the page unpinned; the lock lets one of them free it.
         const std::lock_guard lock(mutex_);
         if (!retired_.contains(page) || pins_.any(page)) return;
         retired_.remove(page);
+        discards = !quiesced_;
         ++pending_;
     }
-    free(page);
+    free(page, discards);
 }
 
-void PagePool::free(PageIndex page) {
-    const bool is_clear = discard(page);
+void PagePool::free(PageIndex page, bool discards) {
+    const bool is_clear = discards && discard(page);
     Lock lock(mutex_);
     put_back({page, is_clear}, lock);
     unlock_and_wake(lock);
@@ -407,10 +496,21 @@ void PagePool::end_pending() {
 
 // --- slabs -----------------------------------------------------------------------------------
 
+// The memory that a device has left may fit a smaller slab. Retained slabs have one size.
 Status PagePool::add_slab(Lock& lock) {
-    const std::uint32_t pages = pages_of_next_slab();
-    if (pages == 0) return Status::no_space;
-    const std::uint32_t number = free_.unreserved_slab();
+    std::uint32_t pages = pages_of_next_slab();
+    const std::uint32_t fewest =
+        slabs_.is_retained() ? pages : (pages + smallest_slab_part - 1) / smallest_slab_part;
+    Status status = Status::no_space;
+    for (; status == Status::no_space && pages != 0 && pages >= fewest; pages /= 2) {
+        status = add_slab_of(pages, lock);
+    }
+    return status;
+}
+
+Status PagePool::add_slab_of(std::uint32_t pages, Lock& lock) {
+    const std::uint32_t number = number_of_next_slab();
+    if (number == slabs_.count()) return Status::no_space;
     free_.reserve_slab(number, pages);
     ++pending_;
     lock.unlock();
@@ -428,16 +528,43 @@ Status PagePool::add_slab(Lock& lock) {
     return Status::ok;
 }
 
-// No more than the export needs: that may be all that the device has.
+// No more than the export needs: that may be all that the device has. Pages that other exports
+// have had return in any order, so slabs of one size fit together.
 std::uint32_t PagePool::pages_of_next_slab() const {
     const std::uint64_t reserved = free_.reserved_pages();
+    // The free pages of a draining slab cannot be used, nor can the old pages of moved contents
+    // while slow clients still read them, nor pages that are being filled to replace others.
+    const std::uint64_t unusable = retired_.unnumbered() +
+                                   replacements_.load(std::memory_order_relaxed) +
+                                   std::uint64_t{free_.draining_slabs()} * slabs_.slab_pages();
+    if (was_shared_) return reserved < pages_ + unusable ? slabs_.slab_pages() : 0;
     if (reserved < pages_) {
         return static_cast<std::uint32_t>(
             std::min<std::uint64_t>(pages_ - reserved, slabs_.slab_pages()));
     }
-    // The old pages of moved contents cannot be used while slow clients still read them.
     const bool has_room = reserved + slabs_.slab_pages() <= max_reserved_;
-    return retired_.unnumbered() != 0 && has_room ? slabs_.slab_pages() : 0;
+    return unusable != 0 && has_room ? slabs_.slab_pages() : 0;
+}
+
+// slabs_.count(): there is no memory for another number.
+std::uint32_t PagePool::number_of_next_slab() {
+    const std::uint32_t count = slabs_.count();
+    const std::uint32_t number = std::min(free_.unreserved_slab(), count);
+    const std::uint64_t slabs = std::uint64_t{count} * 2;
+    const std::uint64_t pages = slabs * slabs_.slab_pages();
+    if (number != count || slabs > slabs_.max_count() ||
+        pages > std::numeric_limits<PageIndex>::max()) {
+        return number;
+    }
+    try {
+        pins_.grow(pages);
+        retired_.grow(pages);
+        sharers_.grow(pages);
+        free_.grow(static_cast<std::uint32_t>(slabs));
+        slabs_.grow(static_cast<std::uint32_t>(slabs));
+    } catch (const std::bad_alloc&) {  // slabs_ has not grown
+    }
+    return number;
 }
 
 Status PagePool::allocate(std::uint32_t number, std::uint64_t bytes, Slab& slab) {
@@ -463,9 +590,11 @@ Status PagePool::allocate(std::uint32_t number, std::uint64_t bytes, Slab& slab)
     return slabs_.retain(number, slab) ? Status::ok : Status::no_space;
 }
 
-// A pool that has free pages does not wait: other pools may be waiting for one of its slabs.
+// A pool that has free pages does not wait: other pools may be waiting for one of its slabs. Nor
+// does a pool that has a slab to release, which the waiting thread may have to do.
 bool PagePool::may_wait_for_others() const {
     const std::lock_guard lock(mutex_);
+    if (has_slab_to_release()) return false;
     return provision_ == Provision::full || free_.free_pages() == 0;
 }
 
@@ -484,7 +613,7 @@ void PagePool::release_slab(std::uint32_t number, Lock& lock) {
 
 // --- adoption --------------------------------------------------------------------------------
 
-std::string PagePool::adopt(Descriptors& descriptors, const std::vector<bool>& is_mapped,
+std::string PagePool::adopt(Descriptors& descriptors, const EntryCounts& entries,
                             ImportedSlabs* imported) {
     LongWork work("taking over", device_.info().id, page_numbers() * page_size_, "bytes");
     for (std::uint32_t number = 0; number != slabs_.count(); ++number) {
@@ -494,8 +623,8 @@ std::string PagePool::adopt(Descriptors& descriptors, const std::vector<bool>& i
         std::string reason = adopt_slab(number, entry, descriptors, imported);
         if (!reason.empty()) return reason;
     }
-    for (PageIndex page = 0; page != is_mapped.size(); ++page) {
-        if (!is_mapped[page]) continue;
+    for (PageIndex page = 0; page != entries.size(); ++page) {
+        if (entries[page] == 0) continue;
         if (slabs_.index_in_slab(page) >= free_.pages_in_slab(slabs_.number_of(page))) {
             return fmt::format("page {} is used, and its slab is missing", page);
         }
@@ -508,8 +637,9 @@ std::string PagePool::adopt_slab(std::uint32_t number, SlabEntry entry, Descript
     // All slabs have the same number of pages, except for one that has the remainder.
     const std::uint32_t whole = slabs_.slab_pages();
     const std::uint64_t reserved = free_.reserved_pages();
-    const bool is_last = entry.pages == pages_ % whole && reserved % whole == 0;
-    if ((entry.pages != whole && !is_last) || reserved + entry.pages > max_reserved_) {
+    const bool is_last = entry.pages == made_pages_ % whole && reserved % whole == 0;
+    const bool is_too_much = !was_shared_ && reserved + entry.pages > max_reserved_;
+    if ((entry.pages != whole && !is_last) || is_too_much) {
         return fmt::format("slab {} has an invalid number of pages: {}", number, entry.pages);
     }
     const auto descriptor = descriptors.find(number);
@@ -523,13 +653,14 @@ std::string PagePool::adopt_slab(std::uint32_t number, SlabEntry entry, Descript
 }
 
 // A page that is not mapped is discarded: it may contain part of an unfinished write.
-void PagePool::commit_adoption(const std::vector<bool>& is_mapped) noexcept {
+void PagePool::commit_adoption(const EntryCounts& entries) noexcept {
     Lock lock(mutex_);
     slabs_.commit_adoption();
-    for (PageIndex page = 0; page != is_mapped.size(); ++page) {
+    for (PageIndex page = 0; page != entries.size(); ++page) {
         if (slabs_.index_in_slab(page) >= free_.pages_in_slab(slabs_.number_of(page))) continue;
         if (free_.is_free(page)) continue;  // fill() has made its slab since
-        if (is_mapped[page]) {
+        if (entries[page] != 0) {
+            sharers_[page].store(entries[page] - 1, std::memory_order_relaxed);
             mapped_pages_.fetch_add(1, std::memory_order_relaxed);
             continue;
         }
@@ -628,7 +759,7 @@ void PagePool::provision() {
 void PagePool::quiesce() {
     Lock lock(mutex_);
     quiesced_ = true;
-    changed_.wait(lock, [this] { return !provisioning_ && moving_ == 0; });
+    changed_.wait(lock, [this] { return !provisioning_ && moving_ == 0 && pending_ == 0; });
 }
 
 void PagePool::resume() {
@@ -644,7 +775,8 @@ void PagePool::complete_requests(Lock& lock) {
         lock.unlock();
         {
             PageRef page;
-            request->status = map(request->number, request->slot, page);
+            request->status = request->copies ? copy_shared(request->slot)
+                                              : map(request->number, request->slot, page);
         }
         request->completions->put(*request);
         lock.lock();
@@ -692,6 +824,11 @@ std::uint64_t PagePool::allocated_bytes() const {
 std::uint64_t PagePool::allocated_slabs() const {
     const std::lock_guard lock(mutex_);
     return (free_.reserved_pages() + slabs_.slab_pages() - 1) / slabs_.slab_pages();
+}
+
+std::uint64_t PagePool::promised_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return pages_ * page_size_;
 }
 
 std::uint64_t PagePool::retired_bytes() const {

@@ -1,5 +1,6 @@
-// The pages of one export on one device. A page pool allocates slabs, cuts them into pages, and
-// tracks which pages are mapped, pinned and free. It never reuses a page that is still pinned.
+// The pages of one export, or of several exports that share pages, on one device. A page pool
+// allocates slabs, cuts them into pages, and tracks which pages are mapped, pinned and free. It
+// never reuses a page that is still pinned.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -17,6 +20,7 @@
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_request.hpp"
 #include "storage/pages/free_pages.hpp"
+#include "storage/pages/growing_array.hpp"
 #include "storage/pages/imported_slabs.hpp"
 #include "storage/pages/page_table.hpp"
 #include "storage/pages/pin_counts.hpp"
@@ -52,17 +56,21 @@ class PagePool {
 
     // Provision::full: allocates every slab now, unless `stop` is requested between two slabs.
     Status fill(const std::stop_token& stop = {});
+    // Whether fill() would allocate a slab, because one has been released; and allocates one.
+    bool lacks_slab() const;
+    Status add_missing_slab();
     // Starts the thread that calls the device. Returns false if the system refuses a thread.
     bool start_provisioner() noexcept { return provisioner_.start(); }
 
     // Adopts the slabs in the directory, which another process made, and takes their descriptors.
-    // `is_mapped` has a bit for each page that a page table entry refers to. Slabs may be in
+    // `entries` has, for each page, how many page table entries refer to it. Slabs may be in
     // `imported` already, which may be null. Returns an empty text, or the reason for a failure.
     // Call commit_adoption() or abandon() next; abandon() if this throws.
-    std::string adopt(Descriptors& descriptors, const std::vector<bool>& is_mapped,
+    using EntryCounts = std::vector<std::uint32_t>;
+    std::string adopt(Descriptors& descriptors, const EntryCounts& entries,
                       ImportedSlabs* imported);
     // The pool serves from now on. Pages that are not mapped become free.
-    void commit_adoption(const std::vector<bool>& is_mapped) noexcept;
+    void commit_adoption(const EntryCounts& entries) noexcept;
     // Adoption leaves mapping slabs into the CPU's address space for later: false until it is done.
     bool adoption_finished() const;
     // Lets the provisioner do that from now on.
@@ -89,9 +97,11 @@ class PagePool {
     Status map(std::uint64_t number, EntrySlot slot, PageRef& out);
     // The provisioner maps the page and completes the request.
     void submit(PageRequest& request);
-    // The entry becomes a hole. Its page is reused once it is not pinned. False: its page has moved
-    // to another pool.
-    bool unmap(std::uint64_t number, EntrySlot slot);
+    // The entry becomes a hole. Its page is reused once it is neither mapped elsewhere nor pinned.
+    // While the pool is frozen, submits `request`, which is completed when that has ended; null:
+    // blocks until then.
+    enum class Replaced : std::uint8_t { done, moved_to_other_pool, later };
+    Replaced unmap(std::uint64_t number, EntrySlot slot, PageRequest* request = nullptr);
 
     // Takes a page that reads as zeroes. Blocks.
     Status take(PageIndex& page);
@@ -101,30 +111,87 @@ class PagePool {
     void put_back(PageIndex page);
 
     // Moving a page to another pool. Between begin_move() and the end of the move the page is read
-    // but not written: writers wait. One thread at a time moves the pages of a volume.
+    // but not written: writers wait. Any thread may move pages, but one thread at a time moves the
+    // page of a given number.
     //
-    // False: the page is not mapped here, or is being written. Otherwise `out` pins it.
-    bool begin_move(EntrySlot slot, PageRef& out);
-    // The entry refers to `page` of `target` from now on, which has the contents. False: the page
-    // was unmapped meanwhile, and `page` is still the caller's.
-    bool commit_move(EntrySlot slot, PagePool& target, PageIndex page);
-    void cancel_move(EntrySlot slot);
+    // False: the page is not mapped here, or is being written. Otherwise `out` pins it. `slot` is
+    // the entry of page number `number` in one of the tables.
+    bool begin_move(std::uint64_t number, EntrySlot slot, PageRef& out);
+    // The entries of `from` in all tables refer to `page` of `target` from now on, which has the
+    // contents. False: the page was unmapped meanwhile, and `page` is still the caller's.
+    bool commit_move(std::uint64_t number, PageIndex from, PagePool& target, PageIndex page);
+    void cancel_move(std::uint64_t number, PageIndex from);
     // `request` is completed when the move has ended. False: the page is not moving.
     bool wait_for_move(EntrySlot slot, PageRequest& request);
+
+    // Sharing pages, which have the same number in all tables that refer to them. In
+    // page_pool_sharing.cpp.
+    //
+    // The pool has `pages` more pages for this table, which outlives the pool or is removed. Throws
+    // std::bad_alloc.
+    void add_table(const PageTable& table, std::uint64_t pages);
+    // The table is not used here any more. `empty`: no entry refers to the pool, which may release
+    // slabs; waits for that. Otherwise another process uses the table.
+    void remove_table(const PageTable& table, bool empty) noexcept;
+    // The slab directory of retained slabs is there from now on, so that further tables can share
+    // it. It is kept already.
+    void move_directory(const std::shared_ptr<const SharedDirectory>& target);
+    std::shared_ptr<const SharedDirectory> shared_directory() const;
+    bool has_other_tables(const PageTable& table) const;
+    // The table has so many pages here from now on. After a growth fill() may be needed.
+    void resize(const PageTable& table, std::uint64_t pages) noexcept;
+    // Whether the table is the first of those that share the pool now.
+    bool is_first(const PageTable& table) const;
+    // Serializes clones of the volumes that share the pool.
+    std::mutex& cloning() { return cloning_; }
+    // Until thaw(), no hole is mapped, and no entry of a page becomes a hole or refers to a copy.
+    void freeze();
+    void thaw();
+    // The pages of `from` are in `to` too, from number `begin` on. Returns the first number that is
+    // not done: `end`, or one with a page in another pool, or after some pages. If the page of a
+    // number is being written, appends the number to `written`, which has room, and clients that
+    // want to write the page wait until settle() or copy_written().
+    std::uint64_t share(const PageTable& from, const PageTable& to, std::uint64_t begin,
+                        std::uint64_t end, std::vector<std::uint64_t>& written);
+    // The page of this number is shared from now on. False: it is still being written.
+    bool settle(const PageTable& from, const PageTable& to, std::uint64_t number);
+    // `to` gets a copy of the page, which may have parts of writes in progress. Blocks. After an
+    // error, call cancel_sharing().
+    Status copy_written(const PageTable& from, const PageTable& to, std::uint64_t number);
+    void cancel_sharing(const PageTable& from, const PageTable& to, std::uint64_t number);
+    // Makes a page writable that no other table has, and pins it for writing; a hole if the entry
+    // has to be looked at again. False: the page has to be copied.
+    bool claim(EntrySlot slot, PageRef& out);
+    // The entry gets a copy of its page, if the page is shared. Blocks.
+    Status copy_shared(EntrySlot slot);
+    // Takes a free page with any contents, which is to replace a shared one, and pins it for
+    // writing. Does not call the device. A hole: there is none, or this pool has to copy. Call
+    // replace() or give_up() next, once.
+    PageRef take_replacement();
+    // The entry of a page of this pool, or of a hole, refers to `page` from now on, which has the
+    // new contents. `later`: nothing has changed, since a clone is being made.
+    Replaced replace(EntrySlot slot, const PageRef& page);
+    // The page is free once it is not pinned any more.
+    static void give_up(PageRef page);
+    // Whether another table has the page. Any thread, of a page that is mapped.
+    bool is_shared(PageIndex page) const {
+        return sharers_[page].load(std::memory_order_relaxed) != 0;
+    }
 
     // From now on no free page of the slab is used, and the slab is released once it is empty.
     // False: there is no such slab. stop_draining() reverses that, unless the slab is empty.
     bool drain(std::uint32_t slab);
     void stop_draining(std::uint32_t slab);
     bool is_allocated(std::uint32_t slab) const;
+    bool is_revocable(std::uint32_t slab) const;  // see Slab::revocable
 
     // The pools to which pages are mapped if this one has no memory, in order. They outlive this
     // pool. Call it before the first request for a page.
     void set_spills(std::vector<PagePool*> spills) { spills_ = std::move(spills); }
     std::span<PagePool* const> spills() const { return spills_; }
 
-    // A pin holds a page if the caller still sees it mapped after pin() has returned, and not
-    // moving if it is a pin for writing. Otherwise the page may be in use elsewhere, and the caller
+    // A pin holds a page if the caller still sees it mapped after pin() has returned, and writable
+    // if it is a pin for writing. Otherwise the page may be in use elsewhere, and the caller
     // has to unpin it. Either the pinning thread sees that the page is unmapped or moving, or the
     // thread that changes this sees the pin; either the unpinning thread sees that the page is
     // retired, or the retiring thread sees that no pin is left. This holds since each side stores
@@ -146,6 +213,8 @@ class PagePool {
     }
     std::uint64_t allocated_bytes() const;
     std::uint64_t allocated_slabs() const;
+    // The most that the volumes can map.
+    std::uint64_t promised_bytes() const;
     // Memory of pages that are unmapped but still pinned.
     std::uint64_t retired_bytes() const;
 
@@ -160,9 +229,19 @@ class PagePool {
     bool map_to_spill(std::uint64_t number, EntrySlot slot, PageRef& out);
     Status take(PageIndex& page, bool must_be_clear);
     void end_move(Lock& lock);
+    void end_sharing(EntrySlot slot, PageIndex page, Lock& lock);
     void free_if_unpinned(PageIndex page);
-    void free(PageIndex page);  // after ++pending_
+    // After ++pending_. `discards`: false if the pool was quiesced then: another process may use
+    // the page already.
+    void free(PageIndex page, bool discards);
     Status clear(PageIndex page);
+    // A copy of a page of this pool, in this pool or in spill memory.
+    struct PageCopy {
+        PagePool* owner = nullptr;
+        PageIndex page = 0;
+    };
+    Status make_copy(PageIndex page, PageCopy& out);
+    Status copy_contents(PageIndex page, const PageCopy& to) noexcept;
     bool discard(PageIndex page) noexcept;
     Status allocate(std::uint32_t number, std::uint64_t bytes, Slab& slab);
     bool may_wait_for_others() const;
@@ -176,6 +255,13 @@ class PagePool {
     void publish(EntrySlot slot, PageIndex page, PageRef& out);
 
     // With the lock held.
+    void wait_for_thaw(Lock& lock);
+    void drop(PageIndex page, std::uint64_t number);
+    void release_surplus(Lock& lock);
+    bool store_moving(std::uint64_t number, PageIndex page, PageEntry entry);
+    void stop_moving(std::uint64_t number, PageIndex page);
+    PageEntry entry_of(PageIndex page);
+    std::uint32_t number_of_next_slab();
     bool moves_from_here(PageEntry entry) const;
     bool is_retired_from(PageEntry entry, std::uint64_t number) const;
     bool has_page(EntrySlot slot, std::uint64_t number) const;
@@ -191,6 +277,7 @@ class PagePool {
     // With the lock held. They release it while they call the device.
     void put_back(FreePages::Page page, Lock& lock);  // after ++pending_
     Status add_slab(Lock& lock);
+    Status add_slab_of(std::uint32_t pages, Lock& lock);
     Status clear_a_page(Lock& lock);
     void release_slab(std::uint32_t number, Lock& lock);
     void release_empty_slab(Lock& lock);
@@ -202,8 +289,8 @@ class PagePool {
     Device& device_;
     const std::uint32_t device_index_;  // in the volume
     const std::uint64_t page_size_;
-    const std::uint64_t pages_;         // the most that the export can map
-    const std::uint64_t max_reserved_;  // pages in slabs
+    const std::uint64_t made_pages_;    // of the volume when it was made
+    const std::uint64_t max_reserved_;  // pages in slabs, without other tables
     const Provision provision_;
     const bool is_spill_;
     // Empty slabs that are not released, so that a page that comes and goes does not allocate each
@@ -215,13 +302,34 @@ class PagePool {
     PinCounts pins_;
     RetiredPages retired_;
     std::atomic<std::uint64_t> mapped_pages_{0};
+    std::atomic<std::uint32_t> replacements_{0};  // taken and not mapped yet
     std::vector<PagePool*> spills_;
     std::mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
+    std::mutex cloning_;
+    // How many tables have the page, besides one. Changed with the lock held.
+    GrowingArray<std::atomic<std::uint32_t>> sharers_;
 
     // Guards the following members, and changes of slabs_ and retired_. It is not held while the
     // device is called.
     mutable std::mutex mutex_;
     FreePages free_;
+    std::uint64_t pages_;  // the most that the exports can map
+    struct Table {
+        const PageTable* table = nullptr;
+        std::uint64_t pages = 0;  // the most that it can map here
+
+        // The entry of page number `number`, which may be beyond the end of the table: a write or a
+        // move that began before the table shrank ends there.
+        std::optional<EntrySlot> slot(std::uint64_t number) const {
+            if (number >= table->slots()) return std::nullopt;
+            return table->slot(number);
+        }
+    };
+    std::vector<Table> tables_;  // those that may refer to pages of the pool
+    bool was_shared_ = false;    // there have been several, or one was resized
+    std::uint64_t claims_ = 0;   // how often a page that was shared became writable
+    std::uint32_t frozen_ = 0;
+    PageRequests thaw_waiters_;
     bool quiesced_ = false;
     std::uint32_t moving_ = 0;  // pages
     PageRequests move_waiters_;
@@ -259,14 +367,23 @@ class PageRef {
         pool_ = nullptr;
     }
 
+    // A second pin of the page, which must not be a hole.
+    PageRef again() const {
+        pool_->pin(page_, access_);
+        return {*pool_, page_, access_};
+    }
+
     bool hole() const { return pool_ == nullptr; }
     Device& device() const { return pool_->device(); }
     const Slab& slab() const { return pool_->slabs().slab_of(page_); }
     // Null if the CPU cannot address the page.
     std::byte* cpu() const { return pool_->slabs().cpu_of(page_); }
     std::uint64_t address() const { return pool_->slabs().address_of(page_); }
+    PageIndex index() const { return page_; }
 
  private:
+    friend class PagePool;
+
     PagePool* pool_ = nullptr;
     PageIndex page_ = 0;
     Access access_ = Access::read;

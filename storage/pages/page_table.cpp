@@ -21,7 +21,9 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::uint64_t table_magic = 0x31656c6261546e67;  // "gnTable1"
-constexpr std::uint32_t table_version = 1;
+constexpr std::uint32_t table_version = 2;
+constexpr std::uint32_t version_without_sizes = 1;
+constexpr std::uint64_t size_words = 2;
 constexpr std::size_t memory_page = 4096;       // bytes
 constexpr std::uint32_t max_text = 64 << 10;    // bytes
 constexpr std::uint32_t max_devices = 1 << 16;  // limited by the 16 bits in PageEntry
@@ -32,9 +34,9 @@ constexpr const char* contradiction = "its header is inconsistent";
 struct Header {
     std::uint64_t magic;
     std::uint32_t version;
-    std::uint32_t checksum;  // CRC-32 of everything before the entries, computed with 0 here
+    std::uint32_t checksum;  // CRC-32 of the head, computed with 0 here
     std::uint64_t bytes;     // of the whole table
-    std::uint64_t entries;   // the offset of the entries
+    std::uint64_t words;     // the offset of what follows the head
     std::uint64_t size;
     std::uint64_t page_size;
     std::uint64_t stripe_size;
@@ -65,8 +67,10 @@ std::uint64_t head_bytes(std::uint64_t devices, std::uint64_t texts) {
     return in_memory_pages(sizeof(Header) + devices * sizeof(DeviceRecord) + texts);
 }
 
-std::uint64_t table_bytes(const TableShape& shape, std::uint64_t head) {
-    std::uint64_t words = shape.pages();
+// The end of the entries for so many pages.
+std::uint64_t table_bytes(const TableShape& shape, std::uint64_t head, std::uint64_t pages,
+                          std::uint32_t version = table_version) {
+    std::uint64_t words = pages + (version == version_without_sizes ? 0 : size_words);
     for (const TableShape::DeviceShare& device : shape.devices) words += device.slabs;
     return in_memory_pages(head + words * sizeof(std::uint64_t));
 }
@@ -86,7 +90,7 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
                   .version = table_version,
                   .checksum = 0,
                   .bytes = bytes,
-                  .entries = head,
+                  .words = head,
                   .size = shape.size,
                   .page_size = shape.page_size,
                   .stripe_size = shape.stripe_size,
@@ -116,6 +120,20 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
     std::memcpy(base, &header, sizeof header);
 }
 
+// Bytes of addresses, and of the file of a kept table, that a table may grow into. They cost no
+// memory.
+std::uint64_t room_to_grow(std::uint64_t bytes, bool kept) {
+    return std::max(std::uint64_t{kept ? 4U : 64U} << 20, 3 * bytes);
+}
+
+// Of a new table without a descriptor, or of a file. They cannot be accessed yet, so that locking
+// the memory of the process does not allocate the room of the table. Null: none.
+std::byte* reserve(std::uint64_t bytes, const OwnedFd& file) {
+    const int flags = file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* const mapped = ::mmap(nullptr, bytes, PROT_NONE, flags, file ? file.get() : -1, 0);
+    return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
+}
+
 [[noreturn]] void fail(const char* what) {
     throw std::system_error(errno, std::generic_category(), what);
 }
@@ -123,7 +141,7 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
 // Returns the reason why the header is invalid; empty: it is valid.
 std::string header_error(const Header& header, std::uint64_t bytes) {
     if (header.magic != table_magic) return "it is not a page table of gpunbd";
-    if (header.version != table_version) {
+    if (header.version != table_version && header.version != version_without_sizes) {
         return fmt::format("its format is {}, and this gpunbd supports {}", header.version,
                            table_version);
     }
@@ -136,8 +154,8 @@ std::string header_error(const Header& header, std::uint64_t bytes) {
         header.stripe_size % header.page_size != 0 ||
         header.provision > static_cast<std::uint16_t>(Provision::full) ||
         header.spills >= header.devices || header.size / header.page_size >= max_pages ||
-        header.entries != head_bytes(header.devices, std::uint64_t{header.name} + header.wanted) ||
-        header.entries > bytes) {
+        header.words != head_bytes(header.devices, std::uint64_t{header.name} + header.wanted) ||
+        header.words > bytes) {
         return contradiction;
     }
     return {};
@@ -147,6 +165,9 @@ std::string header_error(const Header& header, std::uint64_t bytes) {
 // each pool has one more slab.
 bool is_valid(const DeviceRecord& record, bool pages_move) {
     const std::uint64_t numbers = std::uint64_t{record.slab_pages} * record.slabs;
+    if (record.slabs == 0) {  // the directory is elsewhere
+        return std::has_single_bit(record.slab_pages) && record.pages <= max_page_numbers;
+    }
     return std::has_single_bit(record.slab_pages) && record.pages <= numbers &&
            numbers <= max_page_numbers &&
            numbers < (pages_move ? 4 : 2) * std::max<std::uint64_t>(record.pages, 1);
@@ -156,7 +177,7 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
     Header header{};
     std::memcpy(&header, base, sizeof header);
     if (std::string reason = header_error(header, bytes); !reason.empty()) return reason;
-    if (checksum(base, header.entries) != header.checksum) return "its checksum is wrong";
+    if (checksum(base, header.words) != header.checksum) return "its checksum is wrong";
     TableShape shape{.name = {},
                      .wanted = {},
                      .made = header.made,
@@ -176,6 +197,8 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
         if (!is_valid(record, header.spills != 0)) return contradiction;
         const std::uint32_t layout_devices = header.devices - header.spills;
         if (record.home >= layout_devices) return contradiction;
+        // All directories are here, or none.
+        if (i != 0 && (record.slabs == 0) != (shape.devices[0].slabs == 0)) return contradiction;
         if (i < layout_devices) pages += record.pages;
         shape.devices.push_back({.identity = record.identity,
                                  .pages = record.pages,
@@ -186,7 +209,10 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
     const auto* const texts = reinterpret_cast<const char*>(at);
     shape.name.assign(texts, header.name);
     shape.wanted.assign(texts + header.name, header.wanted);
-    if (pages != shape.pages() || table_bytes(shape, header.entries) != bytes) return contradiction;
+    const std::uint64_t needed = table_bytes(shape, header.words, shape.pages(), header.version);
+    const bool is_long_enough =
+        header.version == version_without_sizes ? needed == bytes : needed <= bytes;
+    if (pages != shape.pages() || !is_long_enough) return contradiction;
     return shape;
 }
 
@@ -200,18 +226,25 @@ InstanceId new_instance() {
 
 std::string instance_text(const InstanceId& id) { return fmt::format("{:02x}", fmt::join(id, "")); }
 
-PageTable::PageTable(TableShape shape, bool kept) : shape_(std::move(shape)) {
+PageTable::PageTable(TableShape shape, bool kept, std::uint64_t size)
+    : shape_(std::move(shape)), size_(size != 0 ? size : shape_.size) {
     const std::uint64_t head =
         head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
-    bytes_ = table_bytes(shape_, head);
+    const std::uint64_t used = table_bytes(shape_, head, std::max(shape_.pages(), pages()));
+    bytes_ = used + room_to_grow(used, kept);
     if (kept && !(descriptor_ = make_memory_file(bytes_))) fail("no memory for a page table");
-    void* const mapped =
-        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-               kept ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, descriptor_.get(), 0);
-    if (mapped == MAP_FAILED) fail("no memory for a page table");
-    base_ = static_cast<std::byte*>(mapped);
-    entries_ = reinterpret_cast<std::uint64_t*>(base_ + head);
+    base_ = reserve(bytes_, descriptor_);
+    if (base_ == nullptr) fail("no memory for a page table");
+    if (::mprotect(base_, used, PROT_READ | PROT_WRITE) != 0) {
+        const int error = errno;
+        ::munmap(base_, bytes_);
+        errno = error;
+        fail("no memory for a page table");
+    }
     write_head(base_, shape_, head, bytes_);
+    set_parts(head, true);
+    set_slots(used);
+    std::atomic_ref(sizes_->current).store(size_);
 }
 
 std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
@@ -220,19 +253,39 @@ std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
     const auto bytes = static_cast<std::uint64_t>(file.st_size);
     if (std::string reason = memory_file_error(descriptor, bytes); !reason.empty()) return reason;
     if (bytes < memory_page) return std::string("it is too short");
-    void* const mapped =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
-    if (mapped == MAP_FAILED) {
+    std::byte* const base = reserve(bytes, descriptor);
+    const auto cannot_map = [] {
         return fmt::format("it cannot be mapped: {}", std::generic_category().message(errno));
-    }
+    };
+    if (base == nullptr) return cannot_map();
     // From here on the destructor unmaps the table, also if reading its head throws.
-    PageTable table(std::move(descriptor), static_cast<std::byte*>(mapped), bytes);
-    auto shape = read_shape(table.base_, bytes);
+    PageTable table(std::move(descriptor), base, bytes);
+    // The head and the sizes are read first; what follows is accessible once they are valid.
+    const auto allow = [&](std::uint64_t up_to) {
+        return ::mprotect(base, up_to, PROT_READ | PROT_WRITE) == 0;
+    };
+    if (!allow(memory_page)) return cannot_map();
+    Header header{};
+    std::memcpy(&header, base, sizeof header);
+    if (std::string reason = header_error(header, bytes); !reason.empty()) return reason;
+    if (!allow(std::min(bytes, header.words + memory_page))) return cannot_map();
+    auto shape = read_shape(base, bytes);
     if (auto* const reason = std::get_if<std::string>(&shape)) return std::move(*reason);
     table.shape_ = std::move(std::get<TableShape>(shape));
-    const std::uint64_t head = head_bytes(table.shape_.devices.size(),
-                                          table.shape_.name.size() + table.shape_.wanted.size());
-    table.entries_ = reinterpret_cast<std::uint64_t*>(table.base_ + head);
+    table.set_parts(header.words, header.version != version_without_sizes);
+    table.size_ =
+        table.sizes_ == nullptr ? table.shape_.size : std::atomic_ref(table.sizes_->current).load();
+    const std::uint64_t size = table.size();
+    const std::uint64_t page_size = table.shape_.page_size;
+    if (size == 0 || size > std::numeric_limits<std::uint64_t>::max() - page_size ||
+        size / page_size >= max_pages) {
+        return std::string(contradiction);
+    }
+    const std::uint64_t used = table_bytes(
+        table.shape_, header.words, std::max(table.shape_.pages(), table.pages()), header.version);
+    if (used > bytes) return std::string(contradiction);
+    if (!allow(used)) return cannot_map();
+    table.set_slots(used);
     return table;
 }
 
@@ -241,17 +294,67 @@ PageTable::PageTable(OwnedFd descriptor, std::byte* base, std::size_t bytes) noe
 
 PageTable::PageTable(PageTable&& other) noexcept
     : shape_(std::move(other.shape_)),
+      size_(other.size_.load()),
+      slots_(other.slots_.load()),
       descriptor_(std::move(other.descriptor_)),
       base_(std::exchange(other.base_, nullptr)),
       bytes_(other.bytes_),
+      sizes_(other.sizes_),
+      slabs_(other.slabs_),
       entries_(other.entries_) {}
 
 PageTable::~PageTable() {
     if (base_ != nullptr) ::munmap(base_, bytes_);
 }
 
+void PageTable::set_parts(std::uint64_t head, bool has_sizes) {
+    auto* const words = reinterpret_cast<std::uint64_t*>(base_ + head);
+    std::uint64_t slabs = 0;
+    for (const TableShape::DeviceShare& device : shape_.devices) slabs += device.slabs;
+    if (has_sizes) {
+        sizes_ = reinterpret_cast<Sizes*>(words);
+        slabs_ = words + size_words;
+        entries_ = slabs_ + slabs;
+    } else {
+        entries_ = words;
+        slabs_ = words + shape_.pages();
+    }
+}
+
+// `accessible`: the bytes of the table that can be accessed.
+void PageTable::set_slots(std::uint64_t accessible) {
+    const auto before = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(entries_) - base_);
+    const std::uint64_t slots = (accessible - before) / sizeof(std::uint64_t);
+    slots_.store(sizes_ == nullptr ? shape_.pages() : slots, std::memory_order_release);
+}
+
+bool PageTable::make_room(std::uint64_t size) {
+    const std::uint64_t wanted = (size - 1) / shape_.page_size + 1;
+    if (wanted <= slots()) return true;
+    const auto before = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(entries_) - base_);
+    if (sizes_ == nullptr || wanted > (bytes_ - before) / sizeof(std::uint64_t)) return false;
+    const std::uint64_t from = in_memory_pages(before + slots() * sizeof(std::uint64_t));
+    const std::uint64_t to = in_memory_pages(before + wanted * sizeof(std::uint64_t));
+    if (::mprotect(base_ + from, to - from, PROT_READ | PROT_WRITE) != 0) return false;
+    set_slots(to);
+    return true;
+}
+
+void PageTable::set_size(std::uint64_t size) {
+    std::atomic_ref(sizes_->current).store(size);
+    size_.store(size, std::memory_order_relaxed);
+}
+
+std::uint64_t PageTable::configured_size() const {
+    return sizes_ == nullptr ? 0 : std::atomic_ref(sizes_->configured).load();
+}
+
+void PageTable::set_configured_size(std::uint64_t size) {
+    std::atomic_ref(sizes_->configured).store(size);
+}
+
 SlabDirectory PageTable::slabs(std::uint32_t device) const {
-    std::uint64_t* words = entries_ + shape_.pages();
+    std::uint64_t* words = slabs_;
     for (std::uint32_t i = 0; i != device; ++i) words += shape_.devices[i].slabs;
     return {words, shape_.devices[device].slabs};
 }

@@ -3,8 +3,9 @@
 // that maps it finds it valid.
 //
 // The format, in the byte order of the machine: a header with a checksum, which never changes; a
-// record for each device; texts; then, aligned to a memory page, one word for each page number
-// (PageEntry) and one word for each slab of each device (SlabEntry).
+// record for each device; texts; then, aligned to a memory page, the sizes, one word for each slab
+// of each device (SlabEntry), and one word for each page number (PageEntry), with room for more. An
+// earlier format has the entries before the slabs, no sizes and no room; it is read only.
 #pragma once
 
 #include <array>
@@ -69,7 +70,7 @@ struct TableShape {
         std::string identity;          // DeviceInfo::identity
         std::uint64_t pages = 0;       // the maximum of the volume on this device
         std::uint32_t slab_pages = 0;  // a power of two; the last slab may be shorter
-        std::uint32_t slabs = 0;       // at most
+        std::uint32_t slabs = 0;       // at most; 0: the table is without their directory
         std::uint32_t home = 0;        // of spill memory: pages of this device are moved here
         bool operator==(const DeviceShare&) const = default;
     };
@@ -93,30 +94,59 @@ struct TableShape {
 
 class PageTable {
  public:
-    // `kept`: makes a descriptor, so that another process can keep the table. Throws
-    // std::system_error.
-    PageTable(TableShape shape, bool kept);
+    // `kept`: makes a descriptor, so that another process can keep the table. `size`: at first, if
+    // it is not that of the shape. Throws std::system_error.
+    PageTable(TableShape shape, bool kept, std::uint64_t size = 0);
     // Maps a table that another process has created. A text is the reason why it cannot be used.
     static std::variant<PageTable, std::string> open(OwnedFd descriptor);
     PageTable(PageTable&& other) noexcept;
     PageTable& operator=(PageTable&&) = delete;
     ~PageTable();
 
+    // As the table was made; size() and pages() are the current values.
     const TableShape& shape() const { return shape_; }
+    std::uint64_t size() const { return size_.load(std::memory_order_relaxed); }  // bytes
+    std::uint64_t pages() const { return (size() + shape_.page_size - 1) / shape_.page_size; }
+    // The number of entries that can be accessed: at least pages(). It never decreases.
+    std::uint64_t slots() const { return slots_.load(std::memory_order_acquire); }
+    // Makes the entries of this size accessible, without moving the others, which other threads use
+    // meanwhile. False: the table has no room for them.
+    bool make_room(std::uint64_t size);
+    // Changes the size, for which there is room, by one store. Entries from pages() on stay.
+    void set_size(std::uint64_t size);
+    // False: the table has a format without sizes.
+    bool can_resize() const { return sizes_ != nullptr; }
+    // The bytes for which the volume was configured when its size changed last, if that was not the
+    // size in shape().wanted; otherwise 0. Set it before the size, which a process that takes the
+    // table over has to be able to tell from a changed configuration.
+    std::uint64_t configured_size() const;
+    void set_configured_size(std::uint64_t size);
     const OwnedFd& descriptor() const {
         return descriptor_;
     }  // empty: the table ends with the process
-    // `number` is less than shape().pages().
+    // `number` is less than slots().
     EntrySlot slot(std::uint64_t number) const { return EntrySlot(entries_[number]); }
+    // Of a table without a descriptor, only the number of slabs may be used.
     SlabDirectory slabs(std::uint32_t device) const;
 
  private:
     PageTable(OwnedFd descriptor, std::byte* base, std::size_t bytes) noexcept;
+    // Sets the pointers into a table with this header.
+    void set_parts(std::uint64_t head, bool has_sizes);
+    void set_slots(std::uint64_t accessible);
 
     TableShape shape_;
+    std::atomic<std::uint64_t> size_{0};
+    std::atomic<std::uint64_t> slots_{0};
     OwnedFd descriptor_;
     std::byte* base_ = nullptr;
-    std::size_t bytes_ = 0;
+    std::size_t bytes_ = 0;  // of addresses
+    struct Sizes {
+        std::uint64_t current;
+        std::uint64_t configured;
+    };
+    Sizes* sizes_ = nullptr;
+    std::uint64_t* slabs_ = nullptr;
     std::uint64_t* entries_ = nullptr;
 };
 

@@ -10,13 +10,15 @@ constinit thread_local std::uint32_t PinCounts::thread_number_ = 0;
 
 PinCounts::PinCounts(std::size_t pages, std::uint64_t max_bytes) {
     const std::uint64_t fit =
-        max_bytes / (std::max<std::size_t>(pages, 1) * sizeof(Table::element_type));
+        max_bytes / (std::max<std::size_t>(pages, 1) * sizeof(std::atomic<std::uint64_t>));
     const std::uint64_t cpus = std::bit_ceil(std::max(std::thread::hardware_concurrency(), 1U));
     const std::uint64_t tables = std::bit_floor(std::clamp<std::uint64_t>(fit, 1, cpus));
-    for (std::uint64_t i = 0; i != tables; ++i) {
-        tables_.push_back(std::make_unique<std::atomic<std::uint64_t>[]>(pages));
-    }
+    for (std::uint64_t i = 0; i != tables; ++i) tables_.emplace_back(pages);
     mask_ = static_cast<std::uint32_t>(tables - 1);
+}
+
+void PinCounts::grow(std::size_t pages) {
+    for (Table& table : tables_) table.grow(pages);
 }
 
 std::uint64_t PinCounts::sum(PageIndex page) const {

@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "storage/devices/page_entry.hpp"
+#include "storage/pages/growing_array.hpp"
 
 namespace gpunbd::storage {
 
@@ -20,6 +20,8 @@ class PinCounts {
     PinCounts() = default;  // without pages
     // One table for each CPU, or as many as fit into `max_bytes`, but at least one.
     PinCounts(std::size_t pages, std::uint64_t max_bytes);
+    // See GrowingArray::grow().
+    void grow(std::size_t pages);
 
     // These functions are sequentially consistent: see PagePool::pin().
     void add(PageIndex page, Access access) { mine()[page].fetch_add(one(access) + one_use); }
@@ -37,13 +39,13 @@ class PinCounts {
     // Each count has three fields: 24 bits of readers, 20 bits of writers, 20 bits of uses. If
     // another thread removes a pin, one table is too high and one too low; the sum of all tables is
     // still right, modulo 2^64.
-    using Table = std::unique_ptr<std::atomic<std::uint64_t>[]>;
+    using Table = GrowingArray<std::atomic<std::uint64_t>>;
     static constexpr std::uint64_t one_use = std::uint64_t{1} << 44;
     static constexpr std::uint64_t one(Access access) {
         return access == Access::read ? 1 : std::uint64_t{1} << 24;
     }
 
-    Table& mine() {
+    const Table& mine() const {
         if (thread_number_ == 0) thread_number_ = next_number();
         return tables_[thread_number_ & mask_];
     }

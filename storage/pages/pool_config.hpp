@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "storage/devices/device.hpp"
 #include "storage/pages/page_table.hpp"
+#include "storage/pages/shared_directory.hpp"
 #include "storage/pages/slab_retainer.hpp"
 
 namespace gpunbd::storage {
@@ -14,10 +16,12 @@ struct PoolConfig {
     std::uint64_t page_size = 0;  // bytes, a power of two
     std::uint64_t pages = 0;      // the most pages that the volume maps here at once
     Provision provision = Provision::thin;
-    std::uint32_t slab_pages = 1;      // a power of two; the last slab may be shorter
-    SlabDirectory directory;           // has room for all of `pages`
-    SlabRetainer* retainer = nullptr;  // outlives the pool; null: slabs are not retained
-    SlabBudget* budget = nullptr;      // outlives the pool; null: that of the device
+    std::uint32_t slab_pages = 1;  // a power of two; the last slab may be shorter
+    std::uint32_t slabs = 1;       // at first; those of the directory are among them
+    SlabDirectory directory;       // of retained slabs; in the table, unless `shared` is in use
+    std::shared_ptr<const SharedDirectory> shared = nullptr;  // null: there is none yet
+    std::shared_ptr<SlabRetainer> retainer = nullptr;         // null: slabs are not retained
+    SlabBudget* budget = nullptr;  // outlives the pool; null: that of the device
     // The layout places no page here. Pages of another pool are moved here when its memory has to
     // be given back.
     bool is_spill = false;

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cerrno>
+#include <limits>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -12,14 +13,51 @@ PoolSlabs::PoolSlabs(Device& device, const PoolConfig& config)
     : device_(device),
       config_(config),
       page_size_(config.page_size),
-      count_(config.directory.slabs()),
+      shared_(config.shared),
+      directory_(config.directory),
+      count_(config.slabs),
       slab_shift_(static_cast<std::uint32_t>(std::countr_zero(config.slab_pages))),
       slab_mask_(config.slab_pages - 1),
-      slabs_(std::make_unique<Slab[]>(count_)),
-      adopted_(count_) {}
+      slabs_(count()),
+      entries_(is_retained() ? 0 : count()),
+      adopted_(count()) {}
+
+std::uint64_t PoolSlabs::max_count() const {
+    return is_retained() ? directory_.slabs() : std::numeric_limits<std::uint32_t>::max();
+}
+
+void PoolSlabs::move_directory(const std::shared_ptr<const SharedDirectory>& target) {
+    shared_ = target;
+    if (target->in_use(config_.device)) return;
+    const SlabDirectory slabs = target->slabs(config_.device);
+    for (std::uint32_t number = 0; number != directory_.slabs(); ++number) {
+        slabs.store(number, directory_.load(number));
+    }
+    target->set_in_use(config_.device);
+    // A server that does not know shared directories finds no slabs, rather than old ones.
+    for (std::uint32_t number = 0; number != directory_.slabs(); ++number) {
+        directory_.store(number, {});
+    }
+    directory_ = slabs;
+}
+
+void PoolSlabs::grow(std::uint32_t count) {
+    slabs_.grow(count);
+    if (!is_retained()) entries_.grow(count);
+    adopted_.resize(count);
+    count_.store(count, std::memory_order_relaxed);
+}
+
+void PoolSlabs::store(std::uint32_t number, SlabEntry entry) {
+    if (is_retained()) {
+        directory_.store(number, entry);
+    } else {
+        entries_[number].store(entry.word());
+    }
+}
 
 bool PoolSlabs::retain(std::uint32_t number, Slab& slab) {
-    SlabRetainer* const retainer = config_.retainer;
+    SlabRetainer* const retainer = config_.retainer.get();
     if (retainer == nullptr || retainer->keep(config_.device, number, slab.descriptor)) return true;
     retainer->forget(config_.device, number);  // it may have been retained, but too late
     release_memory(slab);
@@ -39,20 +77,20 @@ void PoolSlabs::release_memory(Slab& slab) noexcept {
 
 void PoolSlabs::add(std::uint32_t number, std::uint32_t pages, Slab slab) {
     slabs_[number] = std::move(slab);
-    config_.directory.store(
+    store(
         number,
         {.pages = pages, .kind = slabs_[number].kind, .generation = entry(number).generation + 1});
 }
 
 Slab PoolSlabs::remove(std::uint32_t number) {
     Slab slab = std::exchange(slabs_[number], Slab{});
-    config_.directory.store(number, {.generation = entry(number).generation});
+    store(number, {.generation = entry(number).generation});
     return slab;
 }
 
 std::vector<PoolSlabs::Copy> PoolSlabs::copy() const {
     std::vector<Copy> copies;
-    for (std::uint32_t number = 0; number != count_; ++number) {
+    for (std::uint32_t number = 0; number != count(); ++number) {
         const Slab& slab = slabs_[number];
         if (slab.bytes == 0 || !slab.descriptor) continue;
         OwnedFd copy = OwnedFd::copy_of(slab.descriptor);
@@ -79,12 +117,12 @@ bool PoolSlabs::adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor
 }
 
 void PoolSlabs::abandon() noexcept {
-    for (std::uint32_t number = 0; number != count_; ++number) {
+    for (std::uint32_t number = 0; number != count(); ++number) {
         Slab slab = std::exchange(slabs_[number], Slab{});
         if (slab.bytes == 0) continue;
         if (!adopted_[number] && config_.retainer != nullptr) {
             // Restores the directory entry from before the slab was made.
-            config_.directory.store(number, {.generation = entry(number).generation - 1});
+            directory_.store(number, {.generation = entry(number).generation - 1});
             config_.retainer->forget(config_.device, number);
         }
         release_memory(slab);
@@ -92,7 +130,7 @@ void PoolSlabs::abandon() noexcept {
 }
 
 void PoolSlabs::release_all() noexcept {
-    for (std::uint32_t number = 0; number != count_; ++number) {
+    for (std::uint32_t number = 0; number != count(); ++number) {
         if (slabs_[number].bytes != 0) release_memory(slabs_[number]);
     }
 }

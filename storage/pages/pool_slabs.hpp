@@ -2,6 +2,7 @@
 // descriptors. Slabs are identified by their number in the pool.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -11,6 +12,7 @@
 #include "storage/base/owned_fd.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_entry.hpp"
+#include "storage/pages/growing_array.hpp"
 #include "storage/pages/imported_slabs.hpp"
 #include "storage/pages/page_table.hpp"
 #include "storage/pages/pool_config.hpp"
@@ -30,9 +32,10 @@ class PoolSlabs {
 
     PoolSlabs(Device& device, const PoolConfig& config);
 
-    std::uint32_t count() const { return count_; }  // of numbers, allocated or not
+    // Of numbers, allocated or not. It grows before a page of a new slab is used.
+    std::uint32_t count() const { return count_.load(std::memory_order_relaxed); }
     std::uint32_t slab_pages() const { return slab_mask_ + 1; }
-    std::size_t page_numbers() const { return std::size_t{count_} << slab_shift_; }
+    std::size_t page_numbers() const { return std::size_t{count()} << slab_shift_; }
     std::uint32_t number_of(PageIndex page) const { return page >> slab_shift_; }
     std::uint32_t index_in_slab(PageIndex page) const { return page & slab_mask_; }
 
@@ -48,13 +51,17 @@ class PoolSlabs {
         return slab_of(page).address + offset_in_slab(page);
     }
 
-    SlabEntry entry(std::uint32_t number) const { return config_.directory.load(number); }
+    SlabEntry entry(std::uint32_t number) const {
+        if (is_retained()) return directory_.load(number);
+        return SlabEntry::of_word(entries_[number].load());
+    }
     bool is_retained() const { return config_.retainer != nullptr; }
     // Charged for each slab until it is released.
     SlabBudget& budget() const {
         return config_.budget != nullptr ? *config_.budget : device_.budget();
     }
     bool is_allocated(std::uint32_t number) const { return slabs_[number].bytes != 0; }
+    bool is_revocable(std::uint32_t number) const { return slabs_[number].revocable; }
 
     // These two may block. The caller does not hold the lock of the pool.
     //
@@ -64,6 +71,17 @@ class PoolSlabs {
 
     // The caller holds the lock of the pool in the following.
     //
+    // The most numbers that there can be.
+    std::uint64_t max_count() const;
+    // Adds numbers. Throws std::bad_alloc.
+    void grow(std::uint32_t count);
+    // The directory that other tables can use too; null: there is none.
+    const std::shared_ptr<const SharedDirectory>& shared_directory() const { return shared_; }
+    bool uses_shared_directory() const {
+        return shared_ != nullptr && shared_->in_use(config_.device);
+    }
+    // Has the slabs there from now on. It is kept already.
+    void move_directory(const std::shared_ptr<const SharedDirectory>& target);
     // Publishes an allocated slab in the directory.
     void add(std::uint32_t number, std::uint32_t pages, Slab slab);
     // Takes the slab out of the directory; release() is next.
@@ -74,7 +92,7 @@ class PoolSlabs {
     // Takes over a slab of another process. Returns false if the device refuses it.
     bool adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor, ImportedSlabs* imported);
     // Adopted slabs belong to this process from now on.
-    void commit_adoption() { adopted_.assign(count_, false); }
+    void commit_adoption() { adopted_.assign(count(), false); }
     // Releases all slabs, but adopted slabs stay retained and in the directory.
     void abandon() noexcept;
     void release_all() noexcept;
@@ -88,14 +106,20 @@ class PoolSlabs {
 
  private:
     void release_memory(Slab& slab) noexcept;
+    void store(std::uint32_t number, SlabEntry entry);
 
     Device& device_;
     const PoolConfig config_;
     const std::uint64_t page_size_;
-    const std::uint32_t count_;
+    std::shared_ptr<const SharedDirectory> shared_;
+    SlabDirectory directory_;
+    std::atomic<std::uint32_t> count_;
     const std::uint32_t slab_shift_;  // log2 of the pages in a slab
     const PageIndex slab_mask_;
-    const std::unique_ptr<Slab[]> slabs_;
+    GrowingArray<Slab> slabs_;
+    // In place of the directory, if the slabs are not retained: volumes that share the pool have a
+    // table each.
+    GrowingArray<std::atomic<std::uint64_t>> entries_;
     std::vector<bool> adopted_;            // by number, until commit_adoption()
     std::vector<std::uint32_t> unmapped_;  // numbers of adopted slabs without a CPU address
     bool mapping_allowed_ = false;

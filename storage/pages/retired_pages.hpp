@@ -4,23 +4,27 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "storage/devices/page_entry.hpp"
+#include "storage/pages/growing_array.hpp"
 
 namespace gpunbd::storage {
 
 class RetiredPages {
  public:
-    explicit RetiredPages(std::size_t pages)
-        : retired_(std::make_unique<std::atomic<bool>[]>(pages)), numbers_(pages) {}
+    explicit RetiredPages(std::size_t pages) : retired_(pages), numbers_(pages) {}
 
     // Any thread. Sequentially consistent: see PagePool::pin().
     bool contains(PageIndex page) const { return retired_[page].load(); }
 
     // The caller holds the lock of the pool.
     //
+    // Throws std::bad_alloc.
+    void grow(std::size_t pages) {
+        numbers_.resize(pages);
+        retired_.grow(pages);
+    }
     static constexpr std::uint64_t no_number = ~std::uint64_t{0};
     // `number`: the page number in the volume to which the page was mapped. no_number: its contents
     // are elsewhere, or will not be needed again.
@@ -42,7 +46,7 @@ class RetiredPages {
     std::uint64_t unnumbered() const { return unnumbered_; }  // with no_number
 
  private:
-    std::unique_ptr<std::atomic<bool>[]> retired_;
+    GrowingArray<std::atomic<bool>> retired_;
     std::vector<std::uint64_t> numbers_;
     std::uint64_t count_ = 0;
     std::uint64_t unnumbered_ = 0;

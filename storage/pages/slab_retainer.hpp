@@ -1,5 +1,6 @@
 // Keeps the descriptors of a volume's table and slabs, so that the volume outlives the process. The
-// volume shares ownership: the threads of its page pools call the retainer until they have ended.
+// volume and its page pools share ownership. Volumes that share pages have a retainer each; all of
+// them keep the same slabs, as long as the table of any of these volumes is kept.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,8 @@ class SlabRetainer {
     //
     // Called before keep(), with the same contract.
     virtual bool keep_table(const OwnedFd& descriptor) noexcept = 0;
+    // The same, for the SharedDirectory of all volumes that share the slabs.
+    virtual bool keep_directory(const OwnedFd& descriptor) noexcept = 0;
     // `device` and `slab` are numbers within the volume. Blocks until the slab is kept. Returns
     // false if it may not be kept, or if an earlier slab of this number cannot be forgotten yet;
     // call forget() then.
@@ -22,6 +25,8 @@ class SlabRetainer {
     // The slab need not be kept any more. At the latest, it is forgotten before its number is kept
     // again.
     virtual void forget(std::uint32_t device, std::uint32_t slab) noexcept = 0;
+    // Whether the volume of this retainer outlives the process. Otherwise it ends with its object.
+    virtual bool keeps() const noexcept = 0;
 
  protected:
     ~SlabRetainer() = default;

@@ -27,9 +27,10 @@ TableShape shape_of(const VolumeOptions& options, const Layout& layout,
         .provision = options.provision,
         .devices = {},
         .spills = static_cast<std::uint32_t>(spills.size())};
-    // See PagePool::pages_of_next_slab().
-    const std::uint32_t spare = spills.empty() ? 0 : 1;
     const auto add = [&](const Device& device, std::uint32_t home) {
+        // See PagePool::pages_of_next_slab().
+        const bool moves_pages = !spills.empty() || device.info().revocable != 0;
+        const std::uint32_t spare = moves_pages ? 1 : 0;
         const std::uint64_t pages = layout.pages_on(home);
         const std::uint32_t slab_pages =
             PagePool::slab_pages_for(pages, options.page_size, retention.retainer != nullptr);
@@ -60,6 +61,51 @@ std::optional<Layout> layout_of(const TableShape& shape) {
     return layout;
 }
 
+// One more than the number of the last slab.
+std::uint32_t end_of(const SlabDirectory& slabs) {
+    std::uint32_t end = slabs.slabs();
+    while (end != 0 && slabs.load(end - 1).pages == 0) --end;
+    return end;
+}
+
+bool has_directory(const TableShape& shape) { return shape.devices.front().slabs != 0; }
+
+// The member that was made first, which has the slab directory unless that is in a file of its own.
+auto first_of(std::vector<KeptContents::Member>& members) {
+    return std::ranges::max_element(members, {}, [](const KeptContents::Member& each) {
+        return std::pair(has_directory(each.table.shape()), -each.table.shape().made);
+    });
+}
+
+// The reason why the parts do not belong together; empty: they do.
+std::string contradiction_in(const KeptContents& contents, const KeptContents::Member& first) {
+    const TableShape& shape = first.table.shape();
+    const SharedDirectory* const directory = contents.directory.get();
+    const auto devices = static_cast<std::uint32_t>(shape.devices.size());
+    if (directory != nullptr && directory->devices() != devices) {
+        return fmt::format("its slab directory is for {} devices, and it has {}",
+                           directory->devices(), devices);
+    }
+    const bool is_shared =
+        contents.members.size() != 1 || !has_directory(shape) || first.table.size() != shape.size;
+    for (std::uint32_t i = 0; is_shared && i != devices; ++i) {
+        if (directory == nullptr || !directory->in_use(i)) return "its slab directory is missing";
+    }
+    for (const KeptContents::Member& each : contents.members) {
+        TableShape own = each.table.shape();
+        if (&each != &first && has_directory(own)) return "it has several slab directories";
+        own.name = shape.name;
+        own.wanted = shape.wanted;
+        own.instance = shape.instance;
+        own.made = shape.made;
+        for (std::uint32_t i = 0; i != own.devices.size() && i != devices; ++i) {
+            own.devices[i].slabs = shape.devices[i].slabs;
+        }
+        if (own != shape) return "it differs in shape from an export that it shares pages with";
+    }
+    return {};
+}
+
 }  // namespace
 
 std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions& options,
@@ -80,6 +126,7 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
     }
     std::unique_ptr<Volume> volume(
         new Volume(std::move(table), std::move(layout), devices, spills, retention.retainer));
+    volume->is_kept_ = retention.retainer != nullptr;
     if (const auto full = volume->fill(stop)) {
         volume->abandon();
         return Misfit{.device = *full,
@@ -93,34 +140,61 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::take_over(
     PageTable table, const std::vector<Device*>& devices, Descriptors slabs,
     std::shared_ptr<SlabRetainer> retainer, bool quiesced, ImportedSlabs* imported,
     const std::vector<Spill>& spills) {
-    auto layout = layout_of(table.shape());
+    KeptContents contents{.slabs = std::move(slabs)};
+    contents.members.push_back({std::move(table), std::move(retainer)});
+    auto taken = take_over(std::move(contents), devices, quiesced, imported, spills);
+    if (auto* const reason = std::get_if<std::string>(&taken)) return std::move(*reason);
+    return std::move(std::get<Volumes>(taken).front());
+}
+
+std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents contents,
+                                                             const std::vector<Device*>& devices,
+                                                             bool quiesced, ImportedSlabs* imported,
+                                                             const std::vector<Spill>& spills) {
+    const auto first = first_of(contents.members);
+    if (std::string reason = contradiction_in(contents, *first); !reason.empty()) return reason;
+    auto layout = layout_of(first->table.shape());
     if (!layout) return std::string("its layout is inconsistent");
-    std::unique_ptr<Volume> volume(
-        new Volume(std::move(table), std::move(*layout), devices, spills, std::move(retainer)));
-    if (quiesced) volume->quiesce();
-    const auto checked = volume->check_entries();
+    Volumes volumes(contents.members.size());
+    auto& owner = volumes[static_cast<std::size_t>(first - contents.members.begin())];
+    owner.reset(new Volume(std::move(first->table), std::move(*layout), devices, spills,
+                           std::move(first->retainer), contents.directory));
+    owner->is_kept_ = true;
+    for (std::size_t i = 0; i != volumes.size(); ++i) {
+        if (volumes[i] != nullptr) continue;
+        KeptContents::Member& member = contents.members[i];
+        volumes[i].reset(new Volume(*owner, std::move(member.table), std::move(member.retainer)));
+        volumes[i]->is_kept_ = true;
+        const auto shares = volumes[i]->pages_by_device(volumes[i]->pages());
+        for (std::uint32_t j = 0; j != owner->pools_.size(); ++j) {
+            owner->pools_[j]->add_table(volumes[i]->table_, shares[j]);
+        }
+    }
+    if (quiesced) owner->quiesce();
+    const auto checked = check_entries(volumes);
     if (const auto* const reason = std::get_if<std::string>(&checked)) return *reason;
-    const auto& mapped = std::get<MappedPages>(checked);
+    const auto& entries = std::get<EntryCounts>(checked);
     try {
-        if (std::string reason = volume->adopt(mapped, slabs, imported); !reason.empty()) {
-            volume->abandon();
+        std::string reason = owner->adopt(entries, contents.slabs, imported);
+        if (!reason.empty()) {
+            owner->abandon();
             return reason;
         }
     } catch (...) {
-        volume->abandon();
+        owner->abandon();
         throw;
     }
     // The slabs change from here on, so nothing may fail.
-    volume->settle_entries();
-    for (std::uint32_t i = 0; i != volume->pools_.size(); ++i) {
-        volume->pools_[i]->commit_adoption(mapped[i]);
+    for (const auto& volume : volumes) volume->settle_entries(entries);
+    for (std::uint32_t i = 0; i != owner->pools_.size(); ++i) {
+        owner->pools_[i]->commit_adoption(entries[i]);
     }
-    return volume;
+    return volumes;
 }
 
-std::string Volume::adopt(const MappedPages& mapped, Descriptors& slabs, ImportedSlabs* imported) {
+std::string Volume::adopt(const EntryCounts& entries, Descriptors& slabs, ImportedSlabs* imported) {
     for (std::uint32_t i = 0; i != pools_.size(); ++i) {
-        const std::string reason = pools_[i]->adopt(slabs[i], mapped[i], imported);
+        const std::string reason = pools_[i]->adopt(slabs[i], entries[i], imported);
         if (!reason.empty()) return fmt::format("on {}: {}", pools_[i]->device().info().id, reason);
     }
     for (const auto& [device, left] : slabs) {
@@ -146,27 +220,34 @@ void Volume::abandon() noexcept {
 }
 
 Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
-               const std::vector<Spill>& spills, std::shared_ptr<SlabRetainer> retainer)
+               const std::vector<Spill>& spills, std::shared_ptr<SlabRetainer> retainer,
+               const std::shared_ptr<const SharedDirectory>& directory)
     : retainer_(std::move(retainer)),
       table_(std::move(table)),
       layout_(std::move(layout)),
-      size_(table_.shape().size),
       page_size_(table_.shape().page_size),
       page_shift_(static_cast<std::uint32_t>(std::countr_zero(page_size_))) {
     const auto add = [&](Device& device, SlabBudget* budget, bool is_spill) {
         const auto index = static_cast<std::uint32_t>(pools_.size());
         const TableShape::DeviceShare& share = shape().devices[index];
+        const std::uint32_t needed = PagePool::slabs_for(share.pages, share.slab_pages);
+        const bool is_shared = directory != nullptr && directory->in_use(index);
+        const SlabDirectory slabs = is_shared ? directory->slabs(index) : table_.slabs(index);
+        const std::uint32_t used = is_shared ? end_of(slabs) : 0;
         const PagePool::Config config{.device = index,
                                       .page_size = page_size_,
                                       .pages = share.pages,
                                       .provision = is_spill ? Provision::thin : shape().provision,
                                       .slab_pages = share.slab_pages,
-                                      .directory = table_.slabs(index),
-                                      .retainer = retainer_.get(),
+                                      .slabs = std::max({share.slabs, needed, used}),
+                                      .directory = slabs,
+                                      .shared = directory,
+                                      .retainer = retainer_,
                                       .budget = budget,
                                       .is_spill = is_spill,
-                                      .has_spare_slab = !spills.empty()};
-        pools_.push_back(std::make_unique<PagePool>(device, config));
+                                      .has_spare_slab = share.slabs > needed};
+        pools_.push_back(std::make_shared<PagePool>(device, config));
+        pools_.back()->add_table(table_, share.pages);
     };
     for (Device* const device : devices) add(*device, nullptr, false);
     std::vector<std::vector<PagePool*>> spills_of(devices.size());
@@ -177,35 +258,55 @@ Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devic
     for (std::uint32_t i = 0; i != devices.size(); ++i) {
         pools_[i]->set_spills(std::move(spills_of[i]));
     }
+    if (size() != shape().size) set_shares(pages_by_device(pages()));
 }
 
-std::variant<Volume::MappedPages, std::string> Volume::check_entries() const {
-    MappedPages used;
-    for (const auto& pool : pools_) used.emplace_back(pool->page_numbers());
-    for (std::uint64_t page = 0; page != shape().pages(); ++page) {
-        const PageEntry entry = table_.slot(page).load();
-        if (entry.state() > PageEntry::State::moving) {
-            return fmt::format("page {} is in an unknown state", page);
-        }
-        if (!entry.is_mapped()) continue;
-        if (entry.device() >= pools_.size() ||
-            shape().devices[entry.device()].home != layout_.device_of(page) ||
-            entry.page() >= used[entry.device()].size()) {
-            return fmt::format("page {} has an invalid location", page);
-        }
-        auto taken = used[entry.device()][entry.page()];
-        if (taken) return fmt::format("page {} has the same location as another page", page);
-        taken = true;
+std::variant<Volume::EntryCounts, std::string> Volume::check_entries(const Volumes& volumes) {
+    const Volume& any = *volumes.front();
+    EntryCounts counts;
+    std::vector<std::vector<std::uint64_t>> numbers;  // of the pages that are counted
+    for (const auto& pool : any.pools_) {
+        counts.emplace_back(pool->page_numbers());
+        numbers.emplace_back(volumes.size() == 1 ? 0 : pool->page_numbers());
     }
-    return used;
+    const auto longest = std::ranges::max_element(volumes, {}, &Volume::pages);
+    for (std::uint64_t page = 0; page != (*longest)->pages(); ++page) {
+        for (const auto& volume : volumes) {
+            if (page >= volume->pages()) continue;
+            const PageEntry entry = volume->table_.slot(page).load();
+            if (!entry.is_known()) return fmt::format("page {} is in an unknown state", page);
+            if (!entry.is_mapped()) continue;
+            const std::uint32_t device = entry.device();
+            if (device >= any.pools_.size() ||
+                any.shape().devices[device].home != any.layout_.device_of(page) ||
+                entry.page() >= counts[device].size()) {
+                return fmt::format("page {} has an invalid location", page);
+            }
+            std::uint32_t& count = counts[device][entry.page()];
+            if (count != 0 && (numbers[device].empty() || numbers[device][entry.page()] != page)) {
+                return fmt::format("page {} has the same location as another page", page);
+            }
+            ++count;
+            if (!numbers[device].empty()) numbers[device][entry.page()] = page;
+        }
+    }
+    return counts;
 }
 
-void Volume::settle_entries() {
-    for (std::uint64_t page = 0; page != shape().pages(); ++page) {
+void Volume::settle_entries(const EntryCounts& entries) {
+    // What is beyond the end was dropped when the volume shrank.
+    for (std::uint64_t page = pages(); page != table_.slots(); ++page) {
+        const EntrySlot slot = table_.slot(page);
+        if (slot.load() != PageEntry()) slot.store(PageEntry());
+    }
+    for (std::uint64_t page = 0; page != pages(); ++page) {
         const EntrySlot slot = table_.slot(page);
         const PageEntry entry = slot.load();
         if (entry.state() == PageEntry::State::retired) slot.store(PageEntry());
-        if (entry.is_moving()) slot.store(PageEntry::mapped(entry.device(), entry.page()));
+        if (!entry.is_writable() && !entry.is_moving()) continue;
+        const bool is_shared = entries[entry.device()][entry.page()] > 1;
+        slot.store(is_shared ? PageEntry::shared(entry.device(), entry.page())
+                             : PageEntry::mapped(entry.device(), entry.page()));
     }
 }
 
@@ -251,7 +352,7 @@ template <Access access>
 PageRef Volume::find(std::uint64_t page) const {
     const EntrySlot slot = table_.slot(page);
     PageEntry entry = slot.load(std::memory_order_acquire);
-    while (entry.is_mapped() && (access == Access::read || !entry.is_moving())) {
+    while (access == Access::read ? entry.is_mapped() : entry.is_writable()) {
         PagePool& pool = *pools_[entry.device()];
         pool.pin(entry.page(), access);
         PageRef ref(pool, entry.page(), access);
@@ -275,7 +376,18 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
         if (!entry.is_mapped()) {
             PagePool& pool = pool_for(page);
             if (!pool.map_at_once(page, slot, out)) {
+                request.copies = false;
                 request.number = page;
+                request.slot = slot;
+                completions.begin(request);
+                pool.submit(request);
+                return std::nullopt;
+            }
+            if (!out.hole()) return Status::ok;
+        } else if (entry.is_shared()) {
+            PagePool& pool = *pools_[entry.device()];
+            if (!pool.claim(slot, out)) {
+                request.copies = true;
                 request.slot = slot;
                 completions.begin(request);
                 pool.submit(request);
@@ -291,10 +403,18 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
 }
 
 Status Volume::map(std::uint64_t page, PageRef& out) {
+    const EntrySlot slot = table_.slot(page);
     Status status = Status::ok;
     do {
         out = find<Access::write>(page);
-        if (out.hole()) status = pool_for(page).map(page, table_.slot(page), out);
+        if (!out.hole()) break;
+        const PageEntry entry = slot.load();
+        if (entry.is_shared()) {
+            PagePool& pool = *pools_[entry.device()];
+            if (!pool.claim(slot, out)) status = pool.copy_shared(slot);
+        } else {
+            status = pool_for(page).map(page, slot, out);
+        }
     } while (out.hole() && status == Status::ok);  // a page that is moving
     return status;
 }
@@ -302,23 +422,58 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
 void Volume::unmap(std::uint64_t page) {
     const EntrySlot slot = table_.slot(page);
     for (PageEntry entry = slot.load(); entry.is_mapped(); entry = slot.load()) {
-        if (pools_[entry.device()]->unmap(page, slot)) return;
+        if (pools_[entry.device()]->unmap(page, slot) == PagePool::Replaced::done) return;
     }
+}
+
+bool Volume::unmap(std::uint64_t page, PageRequest& request, PageCompletions& completions) {
+    const EntrySlot slot = table_.slot(page);
+    completions.begin(request);
+    for (PageEntry entry = slot.load(); entry.is_mapped(); entry = slot.load()) {
+        const PagePool::Replaced end = pools_[entry.device()]->unmap(page, slot, &request);
+        if (end == PagePool::Replaced::later) return false;
+        if (end == PagePool::Replaced::done) break;
+    }
+    completions.cancel(request);
+    return true;
 }
 
 Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {
+    return run_of([this](std::uint64_t page) { return device_of(page); }, offset, length);
+}
+
+Volume::Run Volume::changed_run_at(const Volume& older, std::uint64_t offset,
+                                   std::uint64_t length) const {
+    // A page that moves between the two loads seems to have changed.
+    const auto differs = [&](std::uint64_t page) -> std::uint32_t {
+        const PageEntry now = table_.slot(page).load(std::memory_order_acquire);
+        PageEntry then;  // a hole beyond the end
+        if (page < older.pages()) {
+            then = older.table_.slot(page).load(std::memory_order_acquire);
+        }
+        return now.has_page_of(then) || (!now.is_mapped() && !then.is_mapped()) ? 0 : 1;
+    };
+    return run_of(differs, offset, length);
+}
+
+template <class Property>
+Volume::Run Volume::run_of(Property property, std::uint64_t offset, std::uint64_t length) const {
     std::uint64_t page = page_of(offset);
-    const std::uint32_t device = device_of(page);
+    const std::uint32_t value = property(page);
     const std::uint64_t end = offset + length;
     std::uint64_t at = (page + 1) << page_shift_;
-    while (at < end && device_of(page + 1) == device) {
+    while (at < end && property(page + 1) == value) {
         ++page;
         at = (page + 1) << page_shift_;
     }
-    return {.device = device, .length = std::min(at, end) - offset};
+    return {.device = value, .length = std::min(at, end) - offset};
 }
 
 std::uint64_t Volume::mapped_bytes() const {
+    if (shares_pages()) {
+        const Contents all = contents();
+        return all.own + all.shared;
+    }
     std::uint64_t bytes = 0;
     for (const auto& pool : pools_) bytes += pool->mapped_bytes();
     return bytes;
@@ -327,11 +482,17 @@ std::uint64_t Volume::mapped_bytes() const {
 std::vector<Volume::Memory> Volume::memory() const {
     std::vector<Memory> out;
     out.reserve(pools_.size());
+    const bool shared = shares_pages();
     for (const auto& pool : pools_) {
-        out.push_back({.device = &pool->device(),
-                       .mapped = pool->mapped_bytes(),
-                       .allocated = pool->allocated_bytes(),
-                       .slabs = pool->allocated_slabs()});
+        Memory memory{.device = &pool->device(),
+                      .mapped = pool->mapped_bytes(),
+                      .allocated = pool->allocated_bytes(),
+                      .slabs = pool->allocated_slabs()};
+        if (shared) {
+            memory.mapped = mapped_pages(static_cast<std::uint32_t>(out.size())) * page_size_;
+            if (!pool->is_first(table_)) memory.allocated = memory.slabs = 0;
+        }
+        out.push_back(memory);
     }
     return out;
 }
@@ -344,7 +505,9 @@ std::uint64_t Volume::retired_bytes() const {
 
 std::uint64_t Volume::allocated_bytes() const {
     std::uint64_t bytes = 0;
-    for (const auto& pool : pools_) bytes += pool->allocated_bytes();
+    for (const auto& pool : pools_) {
+        if (pool->is_first(table_)) bytes += pool->allocated_bytes();
+    }
     return bytes;
 }
 

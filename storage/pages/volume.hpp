@@ -1,5 +1,6 @@
 // A volume is the address space of one export. Its page table maps page numbers to pages on its
-// devices. An unmapped page is a hole and reads as zeroes.
+// devices. An unmapped page is a hole and reads as zeroes. A clone has a table of its own and
+// shares the page pools.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +37,22 @@ struct Spill {
 
 // How a volume is recorded so that it outlives the process.
 struct Retention {
-    std::string name;                                  // the name of the export
-    std::string wanted;                                // TableShape::wanted
+    std::string name = {};                             // the name of the export
+    std::string wanted = {};                           // TableShape::wanted
     InstanceId instance{};                             // new_instance()
     std::shared_ptr<SlabRetainer> retainer = nullptr;  // null: the volume ends with the process
+};
+
+// What an earlier process has left of a kept volume and of those that share pages with it.
+struct KeptContents {
+    using Descriptors = std::map<std::uint32_t, PagePool::Descriptors>;  // by device
+    struct Member {
+        PageTable table;
+        std::shared_ptr<SlabRetainer> retainer;  // keeps the table and the slabs already
+    };
+    std::vector<Member> members = {};                            // not empty
+    std::shared_ptr<const SharedDirectory> directory = nullptr;  // null: in the only table
+    Descriptors slabs = {};                                      // by number
 };
 
 class Volume {
@@ -51,25 +64,79 @@ class Volume {
         const VolumeOptions& options, const std::vector<Device*>& devices,
         const std::stop_token& stop = {}, const Retention& retention = {},
         const std::vector<Spill>& spills = {});
-    // Takes over the table and the slabs of another process. `slabs` has their descriptors by
-    // device and number. The retainer keeps these slabs already, and forgets those that are not in
-    // the table. `devices` are those of the layout in table.shape(), and `spills` the others, in
+    // Takes over the contents of another process, and forgets slabs that are not in their
+    // directory. `devices` are those of the layout in table.shape(), and `spills` the others, in
     // their order. `quiesced`: as after quiesce(). `imported` may have some of the slabs already,
-    // or be null. A text is the reason for a failure. After a failure or an exception, the table
-    // and all slabs in it are unchanged, so that the caller can try again.
-    using Descriptors = std::map<std::uint32_t, PagePool::Descriptors>;
+    // or be null. The volumes are in the order of `members`. A text is the reason for a failure.
+    // After a failure or an exception, the tables and all slabs in them are unchanged, so that the
+    // caller can try again.
+    using Descriptors = KeptContents::Descriptors;
+    using Volumes = std::vector<std::unique_ptr<Volume>>;
+    static std::variant<Volumes, std::string> take_over(KeptContents contents,
+                                                        const std::vector<Device*>& devices,
+                                                        bool quiesced = false,
+                                                        ImportedSlabs* imported = nullptr,
+                                                        const std::vector<Spill>& spills = {});
+    // The same for a volume that shares no pages.
     static std::variant<std::unique_ptr<Volume>, std::string> take_over(
         PageTable table, const std::vector<Device*>& devices, Descriptors slabs,
         std::shared_ptr<SlabRetainer> retainer, bool quiesced = false,
         ImportedSlabs* imported = nullptr, const std::vector<Spill>& spills = {});
 
-    std::uint64_t size() const { return size_; }
+    ~Volume();
+    Volume(const Volume&) = delete;
+    Volume& operator=(const Volume&) = delete;
+
+    // A volume with the contents of one instant during the call: with every write that was answered
+    // before, and without those that begin after it. Both share pages until one of them writes to a
+    // page, which copies it. Neither has to outlive the other. A volume with Provision::full gets
+    // as much memory again, so that no write to one of the two finds too little. `name`:
+    // TableShape::name of the clone. `size`: of the clone, which ends with holes, if it is larger.
+    // A text is the reason for a failure. Blocks.
+    std::variant<std::unique_ptr<Volume>, std::string> clone(
+        const std::string& name, std::optional<std::uint64_t> size = {}) {
+        return clone(Retention{.name = name}, size);
+    }
+    // The same. The clone of a kept volume is kept from the end of the call on, by a retainer of
+    // its own for the same slabs.
+    std::variant<std::unique_ptr<Volume>, std::string> clone(
+        const Retention& retention, std::optional<std::uint64_t> size = {});
+    // Of the pages that are mapped, in bytes. Reads the whole table.
+    struct Contents {
+        std::uint64_t own = 0;
+        std::uint64_t shared = 0;  // with other volumes
+    };
+    Contents contents() const;
+
+    // Whether one is a clone of the other, or both are clones of a third volume.
+    bool shares_pools_of(const Volume& other) const {
+        return pools_.front() == other.pools_.front();
+    }
+    // Whether there is such a volume.
+    bool shares_pages() const { return pools_.front()->has_other_tables(table_); }
+
+    std::uint64_t size() const { return table_.size(); }
+    std::uint64_t pages() const { return table_.pages(); }
+    // Grows or shrinks the volume while clients use it; requests beyond the end are their server's
+    // to refuse. What is beyond the new end is dropped. Kept contents have the old size or the new
+    // one at any time. `configured`: PageTable::configured_size(). Returns the reason for a
+    // failure, for users; empty: done. Blocks. One thread at a time may call it.
+    std::string resize(std::uint64_t size, const std::stop_token& stop = {},
+                       std::uint64_t configured = 0);
+    // Whether no page from this offset on is mapped.
+    bool is_hole_from(std::uint64_t offset) const;
     std::uint64_t page_size() const { return page_size_; }
     std::uint64_t page_of(std::uint64_t offset) const { return offset >> page_shift_; }
     std::uint64_t offset_in_page(std::uint64_t offset) const { return offset & (page_size_ - 1); }
-    // The shape, also for another process, and the descriptor of the table, which may be empty.
+    // The shape when the volume was made, also for another process, and the descriptor of the
+    // table, which may be empty.
     const TableShape& shape() const { return table_.shape(); }
     const OwnedFd& table_descriptor() const { return table_.descriptor(); }
+    std::uint64_t configured_size() const { return table_.configured_size(); }
+    // Of kept volumes that share pages, or have shared them; null otherwise.
+    std::shared_ptr<const SharedDirectory> shared_directory() const {
+        return pools_.front()->shared_directory();
+    }
     // The devices of the layout and of the spill memory, in the order of shape().devices.
     std::vector<Device*> devices() const;
     // Until resume(), slabs are neither allocated nor released ahead of need. Waits for work in
@@ -97,17 +164,30 @@ class Volume {
     // The page behind page number `page`, pinned for reading, or a hole. Lock-free.
     PageRef find(std::uint64_t page) const;
     // Like find(), but pins the page for writing, and maps a page that reads as zeroes if there is
-    // none. Does not block: if the device has to be called, or if the page is moving, returns
-    // nothing and submits `request`. Its waiter is called when it may try again, or when
-    // request.status is an error.
+    // none, or a copy of a shared page. Does not block: if the device has to be called, or if the
+    // page is moving, returns nothing and submits `request`. Its waiter is called when it may try
+    // again, or when request.status is an error.
     std::optional<Status> acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                   PageCompletions& completions);
     // Like acquire(), but blocks.
     Status map(std::uint64_t page, PageRef& out);
-    // Makes the page number a hole. The page is reused once it is not pinned.
+    // For a write of a whole page that is shared: a page with any contents, pinned for writing,
+    // which replace() or PagePool::give_up() ends. A hole: use acquire().
+    PageRef take_replacement(std::uint64_t page);
+    // The page number has page `by` from now on, and readers find it. False: not now, since a clone
+    // is being made.
+    bool replace(std::uint64_t page, const PageRef& by);
+    // Makes the page number a hole. Its page is reused once it is neither pinned nor shared. May
+    // wait for a clone in progress.
     void unmap(std::uint64_t page);
+    // The same without waiting. False: submits `request`, as acquire() does.
+    bool unmap(std::uint64_t page, PageRequest& request, PageCompletions& completions);
     bool mapped(std::uint64_t page) const {
         return table_.slot(page).load(std::memory_order_acquire).is_mapped();
+    }
+    // Whether a write to the page copies it, unless the other volumes that had it are gone.
+    bool shared(std::uint64_t page) const {
+        return table_.slot(page).load(std::memory_order_acquire).is_shared();
     }
 
     // A run of pages on one device, or of holes, that starts at `offset`. At most `length` bytes
@@ -117,14 +197,22 @@ class Volume {
         std::uint64_t length = 0;  // bytes
     };
     Run run_at(std::uint64_t offset, std::uint64_t length) const;
+    // Compares the volume with another one that shares pages with it. Run::device is 1 for pages
+    // that may differ, and 0 for others.
+    Run changed_run_at(const Volume& older, std::uint64_t offset, std::uint64_t length) const;
 
-    // The pools by the index in devices(). Those of the layout know their spills.
+    // The pools by the index in devices(), shared with clones. Those of the layout know their
+    // spills.
     std::uint32_t layout_devices() const { return layout_.devices(); }
     PagePool& pool(std::uint32_t device) const { return *pools_[device]; }
+    const std::shared_ptr<PagePool>& shared_pool(std::uint32_t device) const {
+        return pools_[device];
+    }
     // For moving pages: the entry of page number `page`.
     EntrySlot slot(std::uint64_t page) const { return table_.slot(page); }
 
     std::uint64_t mapped_bytes() const;
+    // Slabs are counted for the oldest of the volumes that share them.
     std::uint64_t allocated_bytes() const;
     // Memory of the volume on one device.
     struct Memory {
@@ -144,35 +232,56 @@ class Volume {
         return entry.is_mapped() ? entry.device() + 1 : 0;
     }
     PagePool& pool_for(std::uint64_t page) { return *pools_[layout_.device_of(page)]; }
-    // Pins for this access. A page that is moving is not found for writing.
+    // Pins for this access. A page that is moving or shared is not found for writing.
     template <Access access>
     PageRef find(std::uint64_t page) const;
 
     Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
-           const std::vector<Spill>& spills, std::shared_ptr<SlabRetainer> retainer);
+           const std::vector<Spill>& spills, std::shared_ptr<SlabRetainer> retainer,
+           const std::shared_ptr<const SharedDirectory>& directory = nullptr);
+    // Shares the pools of `source`.
+    Volume(const Volume& source, PageTable table, std::shared_ptr<SlabRetainer> retainer);
+
+    // The most pages on each device for so many pages. A linear volume grows and shrinks on its
+    // last device only.
+    std::vector<std::uint64_t> pages_by_device(std::uint64_t pages) const;
+    // The pages on one device.
+    std::uint64_t mapped_pages(std::uint32_t device) const;
+    // Whether the table is another process's when this object ends.
+    bool outlives_process() const { return is_kept_ && retainer_->keeps(); }
+    // The parts of clone().
+    std::string share_directory();
+    void freeze();
+    void thaw();
+    void set_shares(const std::vector<std::uint64_t>& pages_on);
+    void share_pages(const Volume& target, std::vector<std::uint64_t>& written);
+    Status settle(const Volume& target, std::vector<std::uint64_t>& written);
+    // The pages whose property has the same value at first.
+    template <class Property>
+    Run run_of(Property property, std::uint64_t offset, std::uint64_t length) const;
 
     // Provision::full: allocates all missing slabs. Returns the index of the device that has no
     // memory.
     std::optional<std::uint32_t> fill(const std::stop_token& stop);
-    // Whether an entry maps the page, by device and page.
-    using MappedPages = std::vector<std::vector<bool>>;
-    // A text is the reason why an entry is invalid.
-    std::variant<MappedPages, std::string> check_entries() const;
+    // How many entries map the page, by device and page.
+    using EntryCounts = std::vector<PagePool::EntryCounts>;
+    // Of volumes that share their pools. A text is the reason why an entry is invalid.
+    static std::variant<EntryCounts, std::string> check_entries(const Volumes& volumes);
     // Returns an empty text, or the reason for a failure. After a failure or an exception, call
     // abandon().
-    std::string adopt(const MappedPages& mapped, Descriptors& slabs, ImportedSlabs* imported);
+    std::string adopt(const EntryCounts& entries, Descriptors& slabs, ImportedSlabs* imported);
     void abandon() noexcept;
     // Pins and moves of another process are gone: its retired pages are plain holes, and its moving
     // pages are where they were.
-    void settle_entries();
+    void settle_entries(const EntryCounts& entries);
 
-    const std::shared_ptr<SlabRetainer> retainer_;  // outlives the pools, which call it
+    const std::shared_ptr<SlabRetainer> retainer_;
+    bool is_kept_ = false;  // by retainer_
     PageTable table_;
     const Layout layout_;
-    const std::uint64_t size_;       // bytes
     const std::uint64_t page_size_;  // bytes
     const std::uint32_t page_shift_;
-    std::vector<std::unique_ptr<PagePool>> pools_;  // of the layout, then of the spill memory
+    std::vector<std::shared_ptr<PagePool>> pools_;  // of the layout, then of the spill memory
 };
 
 }  // namespace gpunbd::storage

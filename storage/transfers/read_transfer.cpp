@@ -19,7 +19,7 @@ void ReadTransfer::advance() {
         next.state = Chunk::State::ready;
         if (!next.page.hole()) {
             Channel& channel = channels_->to(next.page.device());
-            if (next.page.device().failed()) {
+            if (!next.page.device().readable()) {
                 next.page.reset();
                 status_ = Status::io_error;
                 failed_at_ = position_;

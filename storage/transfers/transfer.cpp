@@ -25,12 +25,18 @@ std::optional<Status> Transfer::acquire(PageRef& page) {
                             channels_->page_completions());
 }
 
+bool Transfer::unmap() {
+    if (request_.in_progress) return false;
+    return volume_->unmap(volume_->page_of(position_), request_, channels_->page_completions());
+}
+
 void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
     const std::uint64_t in_page = volume_->offset_in_page(chunk.offset);
     // A write that cannot be received in place does not use the mapping.
     std::byte* const mapping = kind == Copy::Kind::write ? nullptr : chunk.page.cpu();
     chunk.copy.prepare(kind, chunk.length, chunk.page.address() + in_page,
-                       mapping == nullptr ? nullptr : mapping + in_page, staging, *this);
+                       mapping == nullptr ? nullptr : mapping + in_page, staging, *this,
+                       chunk.page.slab().revocable);
 }
 
 bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingArena& arena,

@@ -68,6 +68,7 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
         std::uint32_t length = 0;     // bytes
         State state = State::ready;
         bool staged = false;
+        bool replaces = false;  // of a write: the last chunk of a page that replaces another one
     };
 
     Transfer() = default;
@@ -85,6 +86,10 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
     // The page at position_, for writing. Empty: the page is being mapped, and advance() is called
     // then.
     std::optional<Status> acquire(PageRef& page);
+    // Whether acquire() may submit a request.
+    bool can_acquire() const { return !request_.in_progress && request_.status == Status::ok; }
+    // Makes the page at position_ a hole. False: it has to wait, and advance() is called then.
+    bool unmap();
     // The transfer cannot end while this is true.
     bool page_requested() const { return request_.in_progress; }
     // Fills in the chunk's copy. Its page, offset and length are set.

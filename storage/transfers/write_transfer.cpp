@@ -13,6 +13,7 @@ void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, 
     begin_ = range.offset;
     filled_ = 0;
     filled_bytes_ = 0;
+    deferred_ = false;
     advance();
 }
 
@@ -23,8 +24,9 @@ void WriteTransfer::advance() {
         next.length = next_length();
         next.memory = nullptr;
         next.staged = false;
+        next.replaces = false;
         next.state = Chunk::State::moving;  // until its bytes are in device memory
-        const std::optional<Status> mapped = acquire(next.page);
+        const std::optional<Status> mapped = find_page(next.page);
         if (!mapped) return;
         if (*mapped != Status::ok || next.page.device().failed()) {
             next.page.reset();
@@ -41,7 +43,22 @@ void WriteTransfer::advance() {
             return;
         }
         issue(next);
+        if (!replacement_.hole() &&
+            (position_ == end_ || volume_->offset_in_page(position_) == 0)) {
+            next.replaces = true;
+            replacement_.reset();
+        }
     }
+}
+
+std::optional<Status> WriteTransfer::find_page(PageRef& page) {
+    if (replacement_.hole() && volume_->offset_in_page(position_) == 0 && can_acquire() &&
+        (next_length() == volume_->page_size() || end_ == volume_->size())) {
+        replacement_ = volume_->take_replacement(volume_->page_of(position_));
+    }
+    if (replacement_.hole()) return acquire(page);
+    page = replacement_.again();
+    return Status::ok;
 }
 
 std::uint32_t WriteTransfer::length_in_page() const {
@@ -104,11 +121,38 @@ void WriteTransfer::release(Chunk& chunk) {
         Channel& channel = channels_->to(chunk.page.device());
         unstage(chunk, channel.write_staging(), account_->writes);
     }
-    chunk.page.reset();
+    if (!chunk.replaces) chunk.page.reset();
 }
 
 void WriteTransfer::release_done() {
-    while (returned_ != issued_ && chunk(returned_).state == Chunk::State::ready) ++returned_;
+    while (returned_ != issued_ && chunk(returned_).state == Chunk::State::ready && !deferred_) {
+        Chunk& done = chunk(returned_);
+        if (done.replaces && !replace(done)) {
+            deferred_ = true;
+            channels_->defer(account_->deferred, *this);
+            return;
+        }
+        ++returned_;
+    }
+}
+
+bool WriteTransfer::replace(Chunk& chunk) {
+    if (status_ != Status::ok) {
+        PagePool::give_up(std::move(chunk.page));
+        return true;
+    }
+    store_fence();  // other threads find the page from now on
+    if (!volume_->replace(volume_->page_of(chunk.offset), chunk.page)) return false;
+    chunk.page.reset();
+    return true;
+}
+
+void WriteTransfer::resume() {
+    deferred_ = false;
+    release_done();
+    if (deferred_) return;
+    advance();
+    owner_->transfer_moved(*this);
 }
 
 void WriteTransfer::chunk_done(Chunk& chunk) {
@@ -127,6 +171,11 @@ void WriteTransfer::abandon() {
 void WriteTransfer::end_here() {
     position_ = end_;
     stop_waiting();
+    bool is_cut = !replacement_.hole();
+    for (std::uint32_t number = filled_; number != issued_; ++number) {
+        is_cut = is_cut || chunk(number).replaces;
+    }
+    if (is_cut && status_ == Status::ok) status_ = Status::io_error;
     if (filled_bytes_ != 0 && chunk(filled_).staged) {
         Chunk& last = chunk(filled_++);
         last.copy.length = std::exchange(filled_bytes_, 0);  // the staging memory keeps its length
@@ -140,6 +189,7 @@ void WriteTransfer::give_back_unfilled() {
         chunk(filled_).state = Chunk::State::ready;
         release(chunk(filled_));
     }
+    if (!replacement_.hole()) PagePool::give_up(std::move(replacement_));
     release_done();
 }
 

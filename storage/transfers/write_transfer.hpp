@@ -1,17 +1,21 @@
 // A write. It lends memory for the payload in order. If the CPU can store into the page, it lends
 // the page itself. Otherwise it lends staging memory, and the device copies one chunk while the
 // next is received.
+//
+// A write of a whole page that is shared with another volume fills a new page, which replaces the
+// shared one when it is complete.
 #pragma once
 
 #include <sys/uio.h>
 
+#include <optional>
 #include <span>
 
 #include "storage/transfers/transfer.hpp"
 
 namespace gpunbd::storage {
 
-class WriteTransfer final : public Transfer {
+class WriteTransfer final : public Transfer, private DeferredWork {
  public:
     // May lend memory at once, without calling the owner.
     void begin(const TransferContext& context, TransferOwner& owner, Range range);
@@ -28,12 +32,15 @@ class WriteTransfer final : public Transfer {
     bool all_filled() const { return position_ == end_ && filled_ == issued_; }
     // Nothing is in flight or lent, and status() is final. The write may be acknowledged after
     // store_fence().
-    bool done() const { return position_ == end_ && returned_ == issued_ && !page_requested(); }
+    bool done() const {
+        return position_ == end_ && returned_ == issued_ && !page_requested() && !deferred_;
+    }
 
     // No more payload arrives, and lent memory is no longer used. Copies in flight continue until
     // done().
     void abandon();
-    // Like abandon(), but filled chunks are still written.
+    // Like abandon(), but filled chunks are still written. If the end of a whole page is missing,
+    // the write fails.
     void end_here();
 
  private:
@@ -42,6 +49,11 @@ class WriteTransfer final : public Transfer {
     void release(Chunk& chunk);
     void release_done();
     void give_back_unfilled();
+    // The page at position_, see acquire().
+    std::optional<Status> find_page(PageRef& page);
+    // The page of the chunk replaces a shared one, unless the write has failed. False: later.
+    bool replace(Chunk& chunk);
+    void resume() override;
     // The length of this write in the page of position_. All its chunks in one page take the same
     // path.
     std::uint32_t length_in_page() const;
@@ -49,6 +61,8 @@ class WriteTransfer final : public Transfer {
     std::uint64_t begin_ = 0;         // in the volume, bytes
     std::uint32_t filled_ = 0;        // chunks before this one are filled
     std::uint32_t filled_bytes_ = 0;  // in chunk number filled_
+    PageRef replacement_;             // the page at position_, if it replaces a shared one
+    bool deferred_ = false;           // replace() waits
 };
 
 }  // namespace gpunbd::storage

@@ -27,11 +27,12 @@ void ZeroTransfer::advance() {
         const bool whole =
             volume_->offset_in_page(position_) == 0 &&
             (length == volume_->page_size() || position_ + length == volume_->size());
+        // A shared page would be copied only to be zeroed.
+        const bool drops = whole && (!keep_pages_ || volume_->shared(page));
+        if (drops && !unmap()) return;
         const bool was_mapped = volume_->mapped(page);
         Chunk& next = chunk(issued_);
-        if (whole && !keep_pages_) {
-            volume_->unmap(page);
-        } else if (keep_pages_ || was_mapped) {
+        if (keep_pages_ || (was_mapped && !whole)) {
             const std::optional<Status> mapped = acquire(next.page);
             if (!mapped) return;
             status_ = *mapped;

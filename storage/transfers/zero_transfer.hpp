@@ -8,7 +8,7 @@ namespace gpunbd::storage {
 
 class ZeroTransfer final : public Transfer, private DeferredWork {
  public:
-    // `keep_pages` (NO_HOLE): maps every page of the range.
+    // `keep_pages` (NO_HOLE): every page of the range is mapped afterwards.
     void begin(const TransferContext& context, TransferOwner& owner, Range range, bool keep_pages);
     // Starts nothing more. Copies in flight continue until done().
     void abandon();

@@ -108,6 +108,20 @@ Status MemoryDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t
     return Status::ok;
 }
 
+// A clone may copy a page that is being written.
+Status MemoryDevice::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
+                          std::uint64_t to_offset, std::uint64_t bytes) {
+    ++copies;
+    const auto word = [](const Slab& slab, std::uint64_t at) {
+        return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(slab.cpu + at));
+    };
+    for (std::uint64_t i = 0; i != bytes; i += 8) {
+        const std::uint64_t value = word(from, from_offset + i).load(std::memory_order_relaxed);
+        word(to, to_offset + i).store(value, std::memory_order_relaxed);
+    }
+    return Status::ok;
+}
+
 bool MemoryDevice::discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
     if (!discards_ || slab.resident) return false;
     zero(slab, offset, bytes);

@@ -25,12 +25,15 @@ class MemoryDevice final : public Device {
 
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override;
+    bool is_system_memory() const override { return true; }
     bool slow_to_allocate() const override { return slow_; }
     std::string reason_not_kept() const override { return {}; }
     Status allocate(const SlabRequest& request, Slab& out) override;
     Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
+    Status copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
+                std::uint64_t to_offset, std::uint64_t bytes) override;
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     // As of the host device: in place.
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
@@ -41,6 +44,7 @@ class MemoryDevice final : public Device {
 
     std::atomic<bool> clears_fail{false};
     std::atomic<std::uint64_t> clears{0};
+    std::atomic<std::uint64_t> copies{0};
 
  private:
     // With the lock held. An empty descriptor means private memory.

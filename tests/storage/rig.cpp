@@ -8,6 +8,7 @@
 #include <thread>
 #include <variant>
 
+#include "storage/devices/file/file_device.hpp"
 #include "storage/devices/pci/bar_device.hpp"
 
 namespace gpunbd::storage::test {
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int max_polls = 100000;
 constexpr std::uint64_t bar_bytes = 4 * mib;
+constexpr std::uint64_t file_bytes = 64 * mib;
 
 // True: a requested page is ready.
 bool wait_for_pages(Channels& channels) {
@@ -33,9 +35,11 @@ Rig::Rig(const RigOptions& with) : options(with) {
     for (const char kind : options.spills) {
         spills.push_back({.device = &make_device(kind), .budget = &spill_budget});
     }
-    auto made = Volume::create(
-        {.size = options.size, .page_size = options.page_size, .stripe_size = options.stripe_size},
-        all, {}, {}, spills);
+    auto made = Volume::create({.size = options.size,
+                                .page_size = options.page_size,
+                                .stripe_size = options.stripe_size,
+                                .provision = options.provision},
+                               all, {}, {}, spills);
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
     volume = std::get<std::unique_ptr<Volume>>(std::move(made));
     channels = open_channels();
@@ -45,13 +49,18 @@ Rig::Rig(const RigOptions& with) : options(with) {
 
 Device& Rig::make_device(char kind) {
     const auto number = static_cast<std::uint32_t>(devices.size());
-    devices.push_back(kind == 'b' ? make_bar(number) : make_memory(number, kind == 's'));
+    devices.push_back(kind == 'b'                  ? make_bar(number)
+                      : kind == 'f'                ? make_file(number)
+                      : kind == 'v' || kind == 'w' ? make_vulkan(number, kind == 'w')
+                                                   : make_memory(number, kind == 's'));
     return *devices.back();
 }
 
 std::unique_ptr<Device> Rig::make_memory(std::uint32_t number, bool staged) {
-    auto memory = std::make_unique<MemoryDevice>(
-        number, MemoryDevice::Options{.capacity = options.capacity, .discards = options.discards});
+    auto memory =
+        std::make_unique<MemoryDevice>(number, MemoryDevice::Options{.capacity = options.capacity,
+                                                                     .discards = options.discards,
+                                                                     .slow = options.slow});
     memories.push_back(memory.get());
     if (staged) return make_faulty_device(std::move(memory), script);
     return memory;
@@ -62,6 +71,27 @@ std::unique_ptr<Device> Rig::make_bar(std::uint32_t number) {
     card.add(2, bar_bytes);
     return open_bar_device(number, BarId(card.id(2)),
                            {.reserve = {}, .capacity = options.capacity, .sysfs = card.sysfs()});
+}
+
+std::unique_ptr<Device> Rig::make_file(std::uint32_t number) {
+    return open_file_device(number, folder.path("spill" + std::to_string(number)),
+                            {.capacity = std::min(options.capacity, file_bytes)});
+}
+
+std::unique_ptr<Device> Rig::make_vulkan(std::uint32_t number, bool staged) {
+    if (!vulkan_layer) vulkan_layer.emplace();
+    return vulkan_layer->open({.reserve = 0,
+                               .capacity = options.capacity,
+                               .mapped = staged ? std::optional<std::uint64_t>(0) : std::nullopt},
+                              number);
+}
+
+bool has_devices(std::string_view devices) {
+    if (devices.find_first_of("vw") == std::string_view::npos) return true;
+    static const std::string why_no_vulkan = vulkan::test::DriverLayer().why_none();
+    if (why_no_vulkan.empty()) return true;
+    MESSAGE("SKIPPED in part: " << why_no_vulkan);
+    return false;
 }
 
 std::unique_ptr<Channels> Rig::open_channels() {
@@ -103,14 +133,16 @@ void Rig::check_pages() {
     CHECK(volume->retired_bytes() == 0);  // no page is pinned
     for (MemoryDevice* const memory : memories) CHECK(memory->slabs() <= 1);
     script.allocations_until_failure = FaultScript::never;
-    for (std::uint64_t page = 0; page != pages(); ++page) {
-        PageRef ref;
-        REQUIRE(volume->map(page, ref) == Status::ok);
-        const auto* const at = reinterpret_cast<const std::byte*>(ref.address());
-        REQUIRE(*at == std::byte{0});
-        REQUIRE(std::memcmp(at, at + 1, options.page_size - 1) == 0);
-    }
+    map_all();
     CHECK(volume->allocated_bytes() == pages() * options.page_size);
+    std::ranges::fill(model, std::byte{0});
+    set_known(0, options.size, true);
+    ClientAccount account;
+    Random random(1);
+    ReadJob job(*this, *channels, account, 0, static_cast<std::uint32_t>(options.size));
+    REQUIRE(run(*channels, {&job}, random));
+    CHECK(job.status() == Status::ok);
+    settle(*channels);
     for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
 }
 
@@ -312,6 +344,7 @@ bool run(Channels& channels, const std::vector<Job*>& jobs, Random& random) {
         }
         const bool busy = channels.busy();
         channels.poll();
+        if (busy && !moved) std::this_thread::yield();  // to threads that copy
         if (moved || busy) continue;
         for (Job* const job : jobs) moved = job->step(random) || moved;
         if (moved || channels.busy()) continue;
@@ -325,6 +358,7 @@ void settle(Channels& channels) {
     for (int polls = 0; channels.busy() || wait_for_pages(channels); ++polls) {
         REQUIRE(polls != max_polls);
         channels.poll();
+        if (channels.busy()) std::this_thread::yield();
     }
 }
 

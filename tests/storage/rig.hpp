@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,7 +15,9 @@
 #include "storage/transfers/read_transfer.hpp"
 #include "storage/transfers/write_transfer.hpp"
 #include "storage/transfers/zero_transfer.hpp"
+#include "tests/storage/devices/file/file_folder.hpp"
 #include "tests/storage/devices/pci/fake_card.hpp"
+#include "tests/storage/devices/vulkan/driver_layer.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
@@ -22,14 +25,17 @@
 namespace gpunbd::storage::test {
 
 struct RigOptions {
-    std::string_view devices =
-        "h";  // one letter each: 'h' in place, 's' through staging memory, 'b' a BAR
+    // One letter each: 'h' in place, 's' through staging memory, 'b' a BAR, 'f' a file, 'v'
+    // Vulkan's driver on the CPU, in place, 'w' the same through staging memory.
+    std::string_view devices = "h";
     std::string_view spills = "";  // the same, for the pages of the first device
     std::uint64_t size = 3 * 128 * kib + 5000;
     std::uint64_t page_size = 128 * kib;
     std::uint64_t stripe_size = 0;
+    Provision provision = Provision::thin;
     std::uint64_t capacity = std::uint64_t{1} << 40;  // bytes, of each device
     bool discards = true;
+    bool slow = false;  // to allocate memory
     ChannelOptions channels = {.chunk_size = 64 * kib, .slots = 2, .pinned = 256 * kib};
 };
 
@@ -55,7 +61,9 @@ class Rig {
     RigOptions options;
     FaultScript script;  // of all staged devices
     std::vector<MemoryDevice*> memories;
-    std::deque<FakeCard> cards;                    // for BARs
+    std::deque<FakeCard> cards;                // for BARs
+    FileFolder folder{FileFolder::in_memory};  // for files
+    std::optional<vulkan::test::DriverLayer> vulkan_layer;
     std::vector<std::unique_ptr<Device>> devices;  // with those of the spill memory
     SlabBudget spill_budget;
     std::unique_ptr<Volume> volume;
@@ -68,7 +76,12 @@ class Rig {
     Device& make_device(char kind);
     std::unique_ptr<Device> make_memory(std::uint32_t number, bool staged);
     std::unique_ptr<Device> make_bar(std::uint32_t number);
+    std::unique_ptr<Device> make_file(std::uint32_t number);
+    std::unique_ptr<Device> make_vulkan(std::uint32_t number, bool staged);
 };
+
+// Whether this machine has all of these devices. Otherwise the test reports what it skips.
+bool has_devices(std::string_view devices);
 
 // One request, from begin to end.
 class Job : public TransferOwner {

@@ -1,27 +1,12 @@
 #include "storage/devices/cuda/copy_errors.hpp"
 
-#include <fmt/format.h>
+#include <string>
 
 #include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/devices/gpu/copy_text.hpp"
 
 namespace gpunbd::storage::cuda {
-
-namespace {
-
-const char* name_of(Copy::Kind kind) {
-    switch (kind) {
-        case Copy::Kind::read:
-            return "read";
-        case Copy::Kind::write:
-            return "write";
-        case Copy::Kind::zero:
-            return "zeroing";
-    }
-    return "copy";
-}
-
-}  // namespace
 
 void refuse(Copy& copy, cudaError_t error, DeviceState& state, cudaStream_t stream) {
     copy.status = Status::io_error;
@@ -43,11 +28,6 @@ void ask(DeviceState& state, cudaStream_t stream, const Copy* oldest) {
     const cudaError_t error = cudaStreamQuery(stream);
     if (error == cudaSuccess || error == cudaErrorNotReady) return;
     state.fail(cuda::to_text(error), to_text(*oldest));
-}
-
-std::string to_text(const Copy& copy) {
-    return fmt::format("a {} of {} bytes at device address {:#x}", name_of(copy.kind), copy.length,
-                       copy.address);
 }
 
 }  // namespace gpunbd::storage::cuda

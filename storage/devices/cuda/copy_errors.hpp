@@ -3,8 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <string>
-
 #include "storage/devices/channel.hpp"
 #include "storage/devices/cuda/device_state.hpp"
 
@@ -16,8 +14,5 @@ void refuse(Copy& copy, cudaError_t error, DeviceState& state, cudaStream_t stre
 // After a device fault, completion words are not written any more. Asks the stream instead.
 // `oldest` is a copy in flight; null: nothing to check.
 void ask(DeviceState& state, cudaStream_t stream, const Copy* oldest);
-
-// For example, "a read of 4096 bytes at device address 0x7f0000000000".
-std::string to_text(const Copy& copy);
 
 }  // namespace gpunbd::storage::cuda

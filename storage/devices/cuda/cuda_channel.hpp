@@ -2,7 +2,6 @@
 // polling words in pinned memory, without host callbacks.
 #pragma once
 
-#include "storage/devices/cuda/competition_watch.hpp"
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
 #include "storage/devices/cuda/engine_batch_path.hpp"
@@ -11,6 +10,7 @@
 #include "storage/devices/cuda/kernel_path.hpp"
 #include "storage/devices/cuda/persistent_kernel_path.hpp"
 #include "storage/devices/device.hpp"
+#include "storage/devices/gpu/competition_watch.hpp"
 #include "storage/devices/gpu/cpu_path.hpp"
 #include "storage/devices/gpu/gpu_channel.hpp"
 

@@ -12,6 +12,7 @@
 #include "storage/devices/cuda/cuda_channel.hpp"
 #include "storage/devices/cuda/cuda_device_class.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/devices/gpu/gpu_identity.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"
 #include "storage/devices/gpu/pci.hpp"
 #include "storage/devices/store.hpp"
@@ -27,16 +28,6 @@ constexpr std::uint64_t mailbox_bytes = 64 << 10;
 constexpr std::uint32_t persistent_channels_wanted =
     16;  // with more channels, each kernel has fewer blocks
 constexpr std::uint32_t min_persistent_blocks = 4;
-
-// In the format of nvidia-smi.
-std::string uuid_text(const vulkan::VulkanMemory::Uuid& uuid) {
-    std::string text = "GPU-";
-    for (std::size_t i = 0; i != uuid.size(); ++i) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-        text += fmt::format("{:02x}", uuid[i]);
-    }
-    return text;
-}
 
 std::string pci_address(int ordinal) {
     std::array<char, 32> text{};
@@ -80,6 +71,13 @@ CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& o
     service_ = Stream(ordinal, Stream::Priority::normal);
     const std::string reason_not_mapped = open_mapping();
     state_.mapped = vulkan_ != nullptr;
+    if (options.revocable != 0) {
+        const std::uint64_t usable = std::min(options.capacity.value_or(info_.total),
+                                              info_.total - std::min(info_.total, info_.reserve));
+        info_.revocable = std::min(options.revocable, usable);
+        revocable_ =
+            std::make_unique<RevocableMemory>(state_, info_.revocable, info_.total, info_.reserve);
+    }
     info_.access = describe_access(reason_not_mapped);
     LogLine(spdlog::level::info)
         .with("device", info_.id)
@@ -101,7 +99,7 @@ void CudaDevice::describe() {
     std::memcpy(uuid_.data(), &properties.uuid, uuid_.size());
     info_.id = state_.id;
     info_.name = properties.name;
-    info_.identity = uuid_text(uuid_);
+    info_.identity = info_.hardware = gpu_identity(uuid_);
     info_.address = pci_address(state_.ordinal);
     const PciFacts facts = read_pci_facts(info_.address);
     info_.link = facts.link;
@@ -127,6 +125,9 @@ std::string CudaDevice::describe_access(const std::string& reason_not_mapped) {
         if (!reason.empty()) text += "; no persistent kernel (" + reason + ")";
     }
     if (use == GpuUse::automatic) text += "; copy engines only while other programs compute on it";
+    if (revocable_ != nullptr) {
+        text += fmt::format("; up to {} MiB are revocable, and not mapped", info_.revocable >> 20);
+    }
     return text + fmt::format(" (gpu_use: {})", to_text(use));
 }
 
@@ -217,16 +218,9 @@ std::unique_ptr<Channel> CudaDevice::open_channel(const ChannelOptions& options)
 }
 
 std::unique_ptr<CudaChannel> CudaDevice::open_cuda_channel(const ChannelOptions& options) {
-    ChannelOptions tuned = options;
-    if (tuned.chunk_size == 0) {
-        // One client may hold half of the staging memory, which should keep all its slots busy.
-        const std::uint64_t max = tuned.pinned / 2 / tuned.slots;
-        tuned.chunk_size =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(calibration_.chunk_size, max));
-    }
     const Policy& policy = options.policy == nullptr ? calibration_.policy : *options.policy;
-    tuned.policy = nullptr;  // the policy need not outlive this call
-    return std::make_unique<CudaChannel>(tuned, state_, competition_watch_, policy, make_mailbox());
+    return std::make_unique<CudaChannel>(tuned(options, calibration_), state_, competition_watch_,
+                                         policy, make_mailbox());
 }
 
 // In GPU memory, which the kernel polls fastest. Without a mapping the kernel has to poll over the

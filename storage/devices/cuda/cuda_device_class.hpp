@@ -10,16 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "storage/devices/cuda/competition_watch.hpp"
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
-#include "storage/devices/cuda/device_watch.hpp"
+#include "storage/devices/cuda/fault_check.hpp"
+#include "storage/devices/cuda/kernel_probe.hpp"
 #include "storage/devices/cuda/mailbox_memory.hpp"
 #include "storage/devices/cuda/mapped_memory.hpp"
+#include "storage/devices/cuda/revocable_memory.hpp"
 #include "storage/devices/cuda/shareable_memory.hpp"
+#include "storage/devices/gpu/competition_watch.hpp"
+#include "storage/devices/gpu/device_watch.hpp"
 #include "storage/devices/gpu/opened_files.hpp"
 #include "storage/devices/gpu/saved_calibration.hpp"
+#include "storage/devices/vulkan/base/instance.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -32,11 +36,10 @@ class CudaDevice final : public Device {
 
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override;
+    std::uint64_t free_memory() const override;
     bool failed() const override { return state_.failed(); }
     DeviceUse use(std::uint64_t allocated) const override;
     bool slow_to_allocate() const override { return true; }
-    bool kernels_allowed() const { return state_.competition.kernels_allowed(); }
-    bool has_engine_batch() const { return state_.memcpy_batch != nullptr; }
 
     std::span<const OwnedFd> mapping_files() const override;
     bool lacks_mapping() const override { return no_room_to_map_; }
@@ -46,6 +49,8 @@ class CudaDevice final : public Device {
     std::byte* address(const Slab& slab) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
+    Status copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
+                std::uint64_t to_offset, std::uint64_t bytes) override;
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
 
     std::unique_ptr<CudaChannel> open_cuda_channel(const ChannelOptions& options);
@@ -63,14 +68,16 @@ class CudaDevice final : public Device {
     // if it does not work.
     std::string try_mapping();
     std::string describe_access(const std::string& reason_not_mapped);
-    std::uint64_t free_memory() const;
+    // free_memory(), seen a short time ago. With the lock held.
+    std::uint64_t recent_free_memory() const;
     MailboxMemory make_mailbox();
-    // By Slab::handle, which is 0 for memory of cudaMalloc.
+    // By Slab::handle, which is 0 for memory of cudaMalloc and revocable memory.
     using MappedSlabs = std::map<std::uint64_t, MappedMemory>;
     using SharedSlabs = std::map<std::uint64_t, ShareableMemory::Piece>;
     bool add_mapped(const SlabRequest& request, Slab& out);
     Status add_shared(std::uint64_t bytes, Slab& out);
     Status allocate_plain(std::uint64_t bytes, Slab& out);
+    Status add_revocable(std::uint64_t bytes, Slab& out);
     void add_slab(MappedSlabs::node_type slab, std::uint64_t bytes, Slab& out) noexcept;
     void add_slab(SharedSlabs::node_type slab, Slab& out) noexcept;
     std::string adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record, Slab& out);
@@ -85,10 +92,11 @@ class CudaDevice final : public Device {
     DeviceInfo info_;
     Calibration calibration_;
     std::string calibration_state_;
-    vulkan::VulkanMemory::Uuid uuid_{};
+    vulkan::Uuid uuid_{};
     const ShareableMemory shareable_;
     std::optional<OpenedFiles> mapping_files_;  // the files that vulkan_ has opened
     bool no_room_to_map_ = false;
+    std::unique_ptr<RevocableMemory> revocable_;  // null: no memory is revocable
 
     std::mutex service_mutex_;  // guards the service stream
     Stream service_;
@@ -106,8 +114,13 @@ class CudaDevice final : public Device {
     mutable std::uint64_t free_seen_ = 0;
     mutable std::chrono::steady_clock::time_point free_seen_at_{};
 
-    DeviceWatch watch_{state_};
-    CompetitionWatch competition_watch_{state_};  // destroyed first
+    FaultCheck fault_check_{state_};
+    KernelProbe kernel_probe_{state_};
+    DeviceWatch watch_{state_, [this] { fault_check_.run(); }};
+    CompetitionWatch competition_watch_{// destroyed first
+                                        state_,
+                                        {.launch = [this] { return kernel_probe_.launch(); },
+                                         .ended = [this] { return kernel_probe_.ended(); }}};
 };
 
 }  // namespace gpunbd::storage::cuda

@@ -52,7 +52,7 @@ config::DriverInfo cuda_info() {
             .example = "cuda:0",
             .parse = parse,
             .guess = guess,
-            .settings = {{"mapped", purpose}, {"gpu_use", purpose}},
+            .settings = {{"mapped", purpose}, {"gpu_use", purpose}, {"revocable", "NVIDIA GPUs"}},
             .device_files = "/dev/nvidia",
             .called = "--cuda --gpu --gpus --card",
             .library = "CUDA",

@@ -33,6 +33,14 @@ class PreferNode {
 
 }  // namespace
 
+std::optional<std::uint64_t> free_device_memory() noexcept {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    if (cudaMemGetInfo(&free, &total) == cudaSuccess) return free;
+    static_cast<void>(cudaGetLastError());
+    return std::nullopt;
+}
+
 Stream::Stream(int ordinal, Priority priority) : ordinal_(ordinal) {
     check(use_device(ordinal), "the device cannot be used");
     int lowest = 0;

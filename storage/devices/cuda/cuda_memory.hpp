@@ -5,9 +5,14 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace gpunbd::storage::cuda {
+
+// In bytes, of the current device. Empty: the driver does not say.
+std::optional<std::uint64_t> free_device_memory() noexcept;
 
 // A stream that does not synchronise with the default stream. The destructor waits for its work,
 // unless the context is lost.

@@ -1,17 +1,15 @@
 // How CudaDevice allocates, adopts, clears and releases slabs.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_device_class.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/devices/gpu/gpu_descriptor.hpp"
+#include "storage/devices/gpu/managed_path.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -28,17 +26,6 @@ std::byte* device_pointer(const Slab& slab, std::uint64_t offset) {
     return reinterpret_cast<std::byte*>(slab.address + offset);
 }
 
-// Rejects descriptors that the driver must not be given, since it would accept and own them. Empty:
-// it may be GPU memory.
-std::string reason_not_gpu_memory(const OwnedFd& descriptor) {
-    struct stat facts {};
-    if (::fstat(descriptor.get(), &facts) != 0) return std::strerror(errno);
-    const bool memory_file = ::fcntl(descriptor.get(), F_GET_SEALS) >= 0;
-    const bool known = S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode) ||
-                       S_ISFIFO(facts.st_mode) || S_ISSOCK(facts.st_mode);
-    return memory_file || known ? "it is not GPU memory" : "";
-}
-
 // An entry without a handle. It is made before the memory, since inserting it then cannot fail.
 template <typename Slabs>
 typename Slabs::node_type prepare_slab() {
@@ -49,25 +36,25 @@ typename Slabs::node_type prepare_slab() {
 
 }  // namespace
 
-// With the lock held.
 std::uint64_t CudaDevice::free_memory() const {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - free_seen_at_ < free_memory_is_fresh) return free_seen_;
-    std::size_t free = 0;
-    std::size_t total = 0;
     use_device(state_.ordinal);
-    if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
-        free = 0;
+    // Pages must not leave because the driver does not say.
+    return free_device_memory().value_or(info_.total);
+}
+
+std::uint64_t CudaDevice::recent_free_memory() const {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - free_seen_at_ >= free_memory_is_fresh) {
+        use_device(state_.ordinal);
+        free_seen_ = free_device_memory().value_or(0);
+        free_seen_at_ = now;
     }
-    free_seen_ = free;
-    free_seen_at_ = now;
-    return free;
+    return free_seen_;
 }
 
 std::uint64_t CudaDevice::available() const {
     const std::lock_guard lock(mutex_);
-    const std::uint64_t free = free_memory();
+    const std::uint64_t free = recent_free_memory();
     const std::uint64_t capacity =
         options_.capacity.value_or(std::numeric_limits<std::uint64_t>::max());
     const std::uint64_t own = capacity > allocated_bytes_ ? capacity - allocated_bytes_ : 0;
@@ -78,6 +65,12 @@ DeviceUse CudaDevice::use(std::uint64_t) const {
     const Competition& competition = state_.competition;
     const std::lock_guard lock(mutex_);
     DeviceUse use{.mapped = mapped_bytes_};
+    if (revocable_ != nullptr) {
+        use.revocable = revocable_->bytes();
+        use.yielded = revocable_->yielded();
+        use.evictions = revocable_->evictions();
+        use.revocable_excess = revocable_->excess();
+    }
     if (competition.use() != GpuUse::automatic) return use;  // other programs are not detected
     use.others_compute = competition.noticed();
     use.competition_noticed = competition.times_noticed();
@@ -94,10 +87,15 @@ Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
         const std::lock_guard lock(mutex_);
         use_device(state_.ordinal);
         if (allocated_bytes_ + bytes > options_.capacity.value_or(~std::uint64_t{0}) ||
-            free_memory() < bytes + info_.reserve) {
+            recent_free_memory() < bytes + info_.reserve) {
             return Status::no_space;
         }
-        if (!add_mapped(request, slab)) {
+        const bool revocable =
+            revocable_ != nullptr && !request.kept && !request.fixed && revocable_->has_room(bytes);
+        if (revocable) {
+            const Status status = add_revocable(bytes, slab);
+            if (status != Status::ok) return status;
+        } else if (!add_mapped(request, slab)) {
             const Status status =
                 request.kept ? add_shared(bytes, slab) : allocate_plain(bytes, slab);
             if (status != Status::ok) return status;
@@ -175,6 +173,17 @@ Status CudaDevice::allocate_plain(std::uint64_t bytes, Slab& out) {
     }
     if (error != cudaSuccess) return failure(error, fmt::format("allocating {} KiB", bytes >> 10));
     out.address = reinterpret_cast<std::uintptr_t>(memory);
+    return Status::ok;
+}
+
+// With the lock held.
+Status CudaDevice::add_revocable(std::uint64_t bytes, Slab& out) {
+    const cudaError_t error = revocable_->allocate(bytes, out.address);
+    if (error == cudaErrorMemoryAllocation) return Status::no_space;
+    if (error != cudaSuccess) {
+        return failure(error, fmt::format("allocating {} KiB of revocable memory", bytes >> 10));
+    }
+    out.revocable = true;
     return Status::ok;
 }
 
@@ -271,9 +280,12 @@ std::byte* CudaDevice::address(const Slab& slab) {
 }
 
 void CudaDevice::release(Slab& slab) noexcept {
-    const std::lock_guard lock(mutex_);
     use_device(state_.ordinal);
-    if (slab.handle == 0) {
+    if (slab.revocable) revocable_->free(slab.address);  // without the lock, since it may wait
+    const std::lock_guard lock(mutex_);
+    if (slab.revocable) {
+        // Its memory is free already.
+    } else if (slab.handle == 0) {
         cudaFree(device_pointer(slab, 0));
         static_cast<void>(cudaGetLastError());
     } else if (const auto shared = shared_slabs_.find(slab.handle); shared != shared_slabs_.end()) {
@@ -292,6 +304,9 @@ void CudaDevice::release(Slab& slab) noexcept {
 
 Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
     if (failed()) return Status::io_error;
+    if (slab.revocable && state_.revocable_access.by_cpu()) {
+        return zero_managed(slab.address + offset, bytes);
+    }
     const std::lock_guard lock(service_mutex_);
     use_device(state_.ordinal);
     cudaError_t error = state_.zero(device_pointer(slab, offset), bytes, service_.get());
@@ -299,6 +314,22 @@ Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t b
     if (error == cudaSuccess) return Status::ok;
     return failure(error, fmt::format("clearing {} KiB at device address {:#x}", bytes >> 10,
                                       slab.address + offset));
+}
+
+Status CudaDevice::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
+                        std::uint64_t to_offset, std::uint64_t bytes) {
+    if (failed()) return Status::io_error;
+    const std::lock_guard lock(service_mutex_);
+    use_device(state_.ordinal);
+    // Not as cudaMemcpyDeviceToDevice: memory of cudaMallocManaged may be elsewhere.
+    cudaError_t error =
+        cudaMemcpyAsync(device_pointer(to, to_offset), device_pointer(from, from_offset), bytes,
+                        cudaMemcpyDefault, service_.get());
+    if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
+    if (error == cudaSuccess) return Status::ok;
+    return failure(error,
+                   fmt::format("copying {} KiB from device address {:#x} to {:#x}", bytes >> 10,
+                               from.address + from_offset, to.address + to_offset));
 }
 
 Status CudaDevice::failure(cudaError_t error, const std::string& what) {

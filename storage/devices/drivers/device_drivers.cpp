@@ -6,13 +6,16 @@
 
 #include "config/devices/device_drivers.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
+#include "storage/devices/file/file_driver.hpp"
 #include "storage/devices/host/host_driver.hpp"
 #include "storage/devices/pci/pci_driver.hpp"
+#include "storage/devices/vulkan/vulkan_driver.hpp"
 
 namespace gpunbd::storage {
 
 std::span<const DeviceDriver* const> device_drivers() {
-    static const std::array drivers{&host_driver(), &cuda::cuda_driver(), &pci_driver()};
+    static const std::array drivers{&host_driver(), &cuda::cuda_driver(), &vulkan::vulkan_driver(),
+                                    &pci_driver(), &file_driver()};
     return drivers;
 }
 

@@ -23,7 +23,13 @@ class FaultyDevice final : public Device {
 
     const DeviceInfo& info() const override { return inner_->info(); }
     std::uint64_t available() const override { return inner_->available(); }
+    std::uint64_t free_memory() const override { return inner_->free_memory(); }
     bool failed() const override { return failed_.load(std::memory_order_relaxed); }
+    DeviceUse use(std::uint64_t allocated) const override {
+        DeviceUse use = inner_->use(allocated);
+        use.revocable_excess = script_.revocable_excess;
+        return use;
+    }
     bool slow_to_allocate() const override { return inner_->slow_to_allocate(); }
     void fail() { failed_ = true; }
     FaultScript& script() { return script_; }
@@ -36,7 +42,10 @@ class FaultyDevice final : public Device {
             return Status::no_space;
         }
         const Status status = inner_->allocate(request, out);
-        if (status == Status::ok) hide(out);
+        if (status == Status::ok) {
+            hide(out);
+            out.revocable = script_.revocable;
+        }
         return status;
     }
     Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
@@ -127,6 +136,8 @@ class FaultyChannel final : public Channel {
     Status perform(const Copy& copy) {
         FaultScript& script = device_.script();
         ++script.copies_seen;
+        if (copy.revocable) ++script.revocable_copies_seen;
+        if (copy.kind == Copy::Kind::zero) ++script.zero_copies_seen;
         if (expires(script.copies_until_held)) script.hold = true;
         if (expires(script.copies_until_dead)) device_.fail();
         if (device_.failed() || expires(script.copies_until_failure)) return Status::io_error;

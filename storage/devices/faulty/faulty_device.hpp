@@ -27,7 +27,11 @@ struct FaultScript {
     std::atomic<bool> unaddressable{false};  // and none after it
     // Bytes. Writes up to this length are received in place; set before slabs are allocated.
     std::atomic<std::uint32_t> in_place_up_to{0};
+    std::atomic<bool> revocable{false};              // slabs are that are allocated from now on
+    std::atomic<std::uint64_t> revocable_excess{0};  // see DeviceUse
     std::atomic<std::uint64_t> copies_seen{0};
+    std::atomic<std::uint64_t> zero_copies_seen{0};
+    std::atomic<std::uint64_t> revocable_copies_seen{0};
 };
 
 std::unique_ptr<Device> make_faulty_device(std::unique_ptr<Device> inner, FaultScript& script);

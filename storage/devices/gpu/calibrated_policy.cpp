@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace gpunbd::storage {
 
@@ -89,19 +90,19 @@ std::uint32_t choose_chunk_size(const std::vector<ChunkRates>& table) {
 }
 
 std::string to_text(const char* title, const std::vector<CopyCosts>& table) {
-    const auto optional = [](const std::optional<double>& us) {
-        return us ? fmt::format("{:.1f}", *us) : std::string("-");
+    const auto number = [](const std::optional<double>& us) {
+        return us && std::isfinite(*us) ? fmt::format("{:.1f}", *us) : std::string("-");
     };
     // In us; x8: eight copies at once.
     std::string text = fmt::format("{:<6}{:>7} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>9} {:>8}\n",
                                    title, "bytes", "CPU,us", "engine", "kernel", "persist",
                                    "engin.x8", "batch x8", "kernel x8", "pers. x8");
     for (const CopyCosts& costs : table) {
-        text += fmt::format(
-            "{:<6}{:>7} {:>7} {:>7.1f} {:>7.1f} {:>7.1f} {:>8.1f} {:>8} {:>9.1f} {:>8.1f}\n", "",
-            costs.bytes, optional(costs.by_cpu), costs.engine, costs.kernel, costs.persistent,
-            costs.engine_crowd, optional(costs.batch_crowd), costs.kernel_crowd,
-            costs.persistent_crowd);
+        text += fmt::format("{:<6}{:>7} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>9} {:>8}\n", "",
+                            costs.bytes, number(costs.by_cpu), number(costs.engine),
+                            number(costs.kernel), number(costs.persistent),
+                            number(costs.engine_crowd), number(costs.batch_crowd),
+                            number(costs.kernel_crowd), number(costs.persistent_crowd));
     }
     return text;
 }

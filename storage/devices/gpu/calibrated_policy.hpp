@@ -11,6 +11,7 @@
 namespace gpunbd::storage {
 
 // The cost in microseconds of copies of one size on each path: one alone, and several at once.
+// Infinite: the driver has no such path.
 struct CopyCosts {
     std::uint32_t bytes = 0;       // of each copy
     std::optional<double> by_cpu;  // one alone, through the mapping; empty: there is no mapping

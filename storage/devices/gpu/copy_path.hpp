@@ -17,8 +17,8 @@ class CopyPath {
     CopyPath(const CopyPath&) = delete;
     CopyPath& operator=(const CopyPath&) = delete;
 
-    // Longer copies never take this path, even if it is idle.
-    bool can_take(const Copy& copy) const { return copy.length <= longest_; }
+    // Whether the copy may take this path at all. Longer copies may not, even if it is idle.
+    virtual bool can_take(const Copy& copy) const { return copy.length <= longest_; }
 
     // Whether this copy may be added now. To make room, this may submit copies that were added
     // before.

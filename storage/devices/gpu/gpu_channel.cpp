@@ -62,8 +62,8 @@ void GpuChannel::set_policy(const Policy& policy) {
 
 void GpuChannel::use(const CopyPaths& paths) {
     paths_ = paths;
-    in_turn_ = {paths.persistent_kernel, paths.kernel, paths.copy_engine, paths.engine_batch,
-                paths.cpu};
+    in_turn_ = {paths.persistent_kernel, paths.kernel, paths.copy_engine,
+                paths.engine_batch,      paths.cpu,    &managed_};
 }
 
 void GpuChannel::progress(CopyQueue& queued) {
@@ -98,11 +98,17 @@ void GpuChannel::submit(Waiting& waiting) {
         if (!taken.has_room(*copy)) break;
         waiting.pop();
         count(kind, *copy);
-        if (copy->kind == Copy::Kind::write && kind != PathKind::mapping) {
+        if (copy->kind == Copy::Kind::write && kind != PathKind::mapping &&
+            kind != PathKind::managed) {
             if (!demotes) demotes = many_are_writing();
             if (*demotes) demote(copy->staging, copy->length);
         }
-        if (taken.add(*copy)) finish(*copy, copy->status);
+        if (taken.add(*copy)) {
+            finish(*copy, copy->status);
+        } else if (copy->revocable && revocable_ == nullptr) {
+            revocable_ = copy;
+            revocable_since_ = std::chrono::steady_clock::now();
+        }
     }
     for (CopyPath* each : in_turn_) each->submit();
 }
@@ -120,11 +126,13 @@ Load GpuChannel::load_of(const Waiting& waiting) const {
 }
 
 PathKind GpuChannel::choose(const Copy& copy, Load load, std::uint64_t waiting_bytes) {
+    if (copy.revocable && state_.revocable_access.by_cpu()) return PathKind::managed;
     const Direction direction = direction_of(copy.kind);
+    // For revocable memory, a batch costs more than its copies one by one. Measured on one H200.
     Policy::Features means{.mapping = copy.cpu != nullptr,
                            .kernels = state_.competition.kernels_allowed(),
                            .persistent_kernel = paths_.persistent_kernel->can_take(copy),
-                           .engine_batch = paths_.engine_batch->can_take(copy)};
+                           .engine_batch = !copy.revocable && paths_.engine_batch->can_take(copy)};
     // The time of CPU copies depends on the sum of their bytes.
     const auto sum =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting_bytes, Policy::any_size - 1));
@@ -152,11 +160,14 @@ CopyPath& GpuChannel::path(PathKind kind) {
             return *paths_.cpu;
         case PathKind::engine_batch:
             return *paths_.engine_batch;
+        case PathKind::managed:
+            return managed_;
         case PathKind::persistent_kernel:
             return *paths_.persistent_kernel;
         case PathKind::kernel:
             return *paths_.kernel;
         case PathKind::copy_engine:
+        case PathKind::file:  // not of GPUs
             break;
     }
     return *paths_.copy_engine;
@@ -177,7 +188,10 @@ void GpuChannel::collect() {
 }
 
 void GpuChannel::finish_all(CopyQueue& ended) {
-    while (Copy* copy = ended.pop()) finish(*copy, copy->status);
+    while (Copy* copy = ended.pop()) {
+        if (copy == revocable_) revocable_ = nullptr;
+        finish(*copy, copy->status);
+    }
 }
 
 void GpuChannel::check_state() {
@@ -186,6 +200,9 @@ void GpuChannel::check_state() {
     if (now - looked_ >= error_check_interval) {
         looked_ = now;
         for (CopyPath* each : in_turn_) each->check_errors();
+    }
+    if (revocable_ != nullptr && now - revocable_since_ >= RevocableAccess::stall) {
+        state_.revocable_access.copy_stalls(now);
     }
     if (slow_kernels_.seen(kernels_idle(), now) && state_.competition.kernel_was_slow(now)) {
         kernels_stopped();
@@ -196,6 +213,7 @@ void GpuChannel::check_state() {
 // staging memory of this channel, which is not used for this device any more.
 void GpuChannel::fail_everything(CopyQueue& queued) {
     CopyQueue ended;
+    revocable_ = nullptr;
     for (CopyPath* each : in_turn_) each->take_all(ended);
     sort(queued);
     for (Waiting* waiting : {&small_reads_, &small_writes_, &long_}) {

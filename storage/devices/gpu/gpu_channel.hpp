@@ -10,6 +10,7 @@
 #include "storage/devices/channel.hpp"
 #include "storage/devices/gpu/copy_path.hpp"
 #include "storage/devices/gpu/gpu_state.hpp"
+#include "storage/devices/gpu/managed_path.hpp"
 #include "storage/devices/gpu/policy.hpp"
 #include "storage/devices/gpu/slow_kernels.hpp"
 
@@ -73,11 +74,15 @@ class GpuChannel : public Channel {
     Policy policy_;
     std::uint32_t max_for_kernel_ = 0;
     CopyPaths paths_;
-    std::array<CopyPath*, 5> in_turn_{};  // all paths, those for small copies first
+    ManagedPath managed_;
+    std::array<CopyPath*, 6> in_turn_{};  // all paths, those for small copies first
 
     Waiting small_reads_;
     Waiting small_writes_;  // also zeroes
     Waiting long_;
+
+    const Copy* revocable_ = nullptr;  // of revocable memory, in flight on the GPU
+    std::chrono::steady_clock::time_point revocable_since_{};
 
     bool bypassing_ = false;  // a copy is in flight that found the persistent kernel asleep
     bool failure_logged_ = false;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "storage/devices/competition.hpp"
+#include "storage/devices/gpu/revocable_access.hpp"
 
 namespace gpunbd::storage {
 
@@ -15,6 +16,7 @@ struct GpuState {
 
     const std::string id;  // "cuda:0"
     Competition competition;
+    RevocableAccess revocable_access;
     // Groups of copies on the copy engines, over all channels.
     std::atomic<std::int32_t> engine_copies{0};
 

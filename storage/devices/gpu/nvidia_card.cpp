@@ -2,36 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
+
+#include "storage/devices/gpu/display_card.hpp"
 
 namespace gpunbd::storage {
 
-namespace {
-
-namespace fs = std::filesystem;
-
-std::string first_word(const fs::path& path) {
-    std::ifstream file(path);
-    std::string word;
-    file >> word;
-    return word;
-}
-
-}  // namespace
-
 std::vector<std::string> nvidia_cards(const std::string& sysfs) {
-    std::vector<std::string> cards;
-    std::error_code error;
-    fs::directory_iterator devices(sysfs + "/bus/pci/devices", error);
-    for (; !error && devices != fs::directory_iterator(); devices.increment(error)) {
-        const bool nvidia = first_word(devices->path() / "vendor") == "0x10de";
-        const bool display = first_word(devices->path() / "class").starts_with("0x03");
-        if (nvidia && display) cards.push_back(devices->path().filename());
-    }
-    std::sort(cards.begin(), cards.end());
-    return cards;
+    return display_cards("0x10de", sysfs);
 }
 
 std::string nvidia_file(const std::string& address, const std::string& procfs) {

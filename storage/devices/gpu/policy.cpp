@@ -21,6 +21,9 @@ bool possible(PathKind path, Policy::Features means) {
             return means.engine_batch;
         case PathKind::copy_engine:
             return true;
+        case PathKind::managed:  // chosen by the channel, and of other devices
+        case PathKind::file:
+            break;
     }
     return false;
 }

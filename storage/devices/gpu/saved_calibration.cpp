@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace gpunbd::storage {
@@ -61,6 +62,18 @@ std::optional<Policy::Row> row_of(std::string_view line) {
 }
 
 }  // namespace
+
+ChannelOptions tuned(const ChannelOptions& options, const Calibration& calibration) {
+    ChannelOptions out = options;
+    if (out.chunk_size == 0) {
+        // One client may hold half of the staging memory, which should keep all its slots busy.
+        const std::uint64_t max = out.pinned / 2 / out.slots;
+        out.chunk_size =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(calibration.chunk_size, max));
+    }
+    out.policy = nullptr;
+    return out;
+}
 
 std::string saved(const Calibration& calibration, std::string_view circumstances) {
     std::string text = fmt::format("{}\n{}\n{}\n", heading, circumstances, calibration.chunk_size);

@@ -17,6 +17,8 @@
 #include "storage/base/memory_file.hpp"
 #include "storage/devices/host/promised_memory.hpp"
 #include "storage/devices/host/system_memory.hpp"
+#include "storage/devices/in_place_channel.hpp"
+#include "storage/devices/store.hpp"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -28,30 +30,9 @@ namespace {
 
 constexpr std::uint64_t default_reserve = 512 << 20;  // bytes
 constexpr std::uint64_t huge_page = 2 << 20;          // bytes
-constexpr std::uint64_t zeroed_per_poll = 4 << 20;    // bytes: limits how long other clients wait
 // The number of promises that are checked before an allocation fails. There may be thousands of
 // them, and refused clients try again.
 constexpr std::size_t checks_per_refusal = 64;
-
-class HostChannel final : public Channel {
- public:
-    using Channel::Channel;
-    bool receives_into(const Slab&, std::uint32_t) const override { return true; }
-    bool sends_from(const Slab&, std::uint32_t) const override { return true; }
-
- protected:
-    // Only zeroing uses the channel. Long runs are spread over several polls.
-    void progress(CopyQueue& queued) override {
-        for (std::uint64_t budget = zeroed_per_poll; !queued.empty();) {
-            Copy& copy = *queued.pop();
-            count(PathKind::mapping, copy);
-            std::memset(copy.cpu, 0, copy.length);
-            finish(copy, Status::ok);
-            if (copy.length >= budget) return;
-            budget -= copy.length;
-        }
-    }
-};
 
 class HostDevice final : public Device {
  public:
@@ -77,6 +58,9 @@ class HostDevice final : public Device {
         const std::uint64_t free = beyond_reserve();
         return std::min(own, free - std::min(free, promised_.owed()));
     }
+
+    std::uint64_t free_memory() const override { return system_.available(); }
+    bool is_system_memory() const override { return true; }
 
     std::string reason_not_kept() const override { return {}; }
 
@@ -138,6 +122,13 @@ class HostDevice final : public Device {
         return Status::ok;
     }
 
+    Status copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
+                std::uint64_t to_offset, std::uint64_t bytes) override {
+        store_streaming(to.cpu + to_offset, from.cpu + from_offset, bytes);
+        store_fence();
+        return Status::ok;
+    }
+
     void populate(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
         if (slab.descriptor) take_huge_pages(slab.cpu + offset, bytes);
     }
@@ -153,7 +144,7 @@ class HostDevice final : public Device {
     }
 
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
-        return std::make_unique<HostChannel>(options);
+        return std::make_unique<InPlaceChannel>(options);
     }
 
  private:

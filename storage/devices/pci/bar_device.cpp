@@ -11,10 +11,10 @@
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/gpu/pci.hpp"
 #include "storage/devices/pci/bar_channel.hpp"
-#include "storage/devices/pci/bar_ranges.hpp"
 #include "storage/devices/pci/bar_rules.hpp"
 #include "storage/devices/pci/mapped_bar.hpp"
 #include "storage/devices/pci/memory_check.hpp"
+#include "storage/devices/ranges.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
@@ -119,7 +119,7 @@ class BarDevice final : public Device {
     DeviceInfo info_;
     MappedBar memory_;
     mutable std::mutex mutex_;  // guards the following members
-    BarRanges ranges_;
+    Ranges ranges_;
 };
 
 // Uses the start of the BAR: if less memory is behind it, it lies there.

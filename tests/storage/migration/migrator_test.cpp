@@ -3,48 +3,30 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <future>
+#include <initializer_list>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/storage/devices/file/no_writes.hpp"
+#include "tests/storage/family.hpp"
+#include "tests/storage/migration/moving_rig.hpp"
+#include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
-#include "tests/storage/rig.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
 
-constexpr std::uint64_t all = ~std::uint64_t{0};
+using namespace std::chrono_literals;
 
-// A rig with a migrator of its first device, which shares its volume.
-class MovingRig : public Rig {
- public:
-    explicit MovingRig(const RigOptions& with)
-        : Rig(with),
-          shared(volume.get(), [](Volume*) {}),
-          migrator(
-              *devices[0], [this] { return Migrator::Volumes{shared}; }, with.channels) {
-        migrator.start();
-    }
-
-    Migration reclaim(std::uint64_t bytes) {
-        std::promise<Migration> done;
-        migrator.reclaim(bytes, [&](const Migration& out) { done.set_value(out); });
-        return done.get_future().get();
-    }
-    Migration release() {
-        std::promise<Migration> done;
-        migrator.release([&](const Migration& out) { done.set_value(out); });
-        return done.get_future().get();
-    }
-    Device& home() { return *devices[0]; }
-    std::uint64_t bytes_on(std::uint32_t device) { return volume->memory()[device].mapped; }
-
-    std::shared_ptr<Volume> shared;
-    Migrator migrator;
-};
+constexpr std::uint64_t all = MovingRig::all;
 
 RigOptions options_of(std::string_view home, std::string_view spills) {
     RigOptions options;
@@ -76,11 +58,30 @@ void check_contents(MovingRig& rig) {
 }
 
 TEST_CASE("migrator: all pages leave the device and return, with their contents") {
-    for (const auto& [home, spills] :
-         {std::pair{"h", "h"}, {"s", "h"}, {"h", "s"}, {"s", "s"}, {"s", "hs"}}) {
+    struct Row {
+        const char* home;
+        const char* spills;
+        unsigned threads;
+    };
+    for (const auto& [home, spills, threads] : {Row{"h", "h", 1},
+                                                {"h", "h", 4},
+                                                {"s", "h", 1},
+                                                {"s", "h", 4},
+                                                {"h", "s", 4},
+                                                {"s", "s", 1},
+                                                {"s", "s", 4},
+                                                {"s", "hs", 4},
+                                                {"h", "f", 4},
+                                                {"s", "f", 1},
+                                                {"v", "h", 1},
+                                                {"w", "h", 4},
+                                                {"h", "w", 4},
+                                                {"w", "v", 4}}) {
+        if (!has_devices(std::string(home) + spills)) continue;
         CAPTURE(home);
         CAPTURE(spills);
-        MovingRig rig(options_of(home, spills));
+        CAPTURE(threads);
+        MovingRig rig(options_of(home, spills), threads);
         for (std::uint32_t page = 0; page < rig.pages(); page += 2) {
             write(rig, page * rig.options.page_size + 1000, 100000, page + 1);
         }
@@ -90,7 +91,7 @@ TEST_CASE("migrator: all pages leave the device and return, with their contents"
         CHECK(out.released == out.wanted);
         CHECK(out.moved.at(rig.devices[1]->info().id) == mapped);
         CHECK(rig.home().budget().used() == 0);
-        CHECK(rig.memories[0]->used() == 0);
+        if (*home == 'h' || *home == 's') CHECK(rig.memories[0]->used() == 0);
         CHECK(rig.bytes_on(0) == 0);
         check_contents(rig);
         write(rig, 0, 4000, 99);                      // in the spill memory
@@ -99,6 +100,7 @@ TEST_CASE("migrator: all pages leave the device and return, with their contents"
         const Migration back = rig.release();
         CHECK(back.moved.at(rig.home().info().id) == mapped + rig.options.page_size);
         CHECK(rig.bytes_on(0) == rig.volume->mapped_bytes());
+        while (rig.devices[1]->releases().pending()) std::this_thread::yield();
         CHECK(rig.spill_budget.used() == 0);
         check_contents(rig);
     }
@@ -122,6 +124,24 @@ TEST_CASE("migrator: it moves no more than asked, and pages that are used least"
     CHECK(out.moved.at("memory:1") <= 64 * mib);
 }
 
+// The page pool allocates a smaller slab at once, since less than the released slab is wanted.
+TEST_CASE("migrator: it does not wait for another slab that has the number of a released one") {
+    RigOptions options = options_of("h", "h");
+    options.slow = true;
+    MovingRig rig(options);
+    rig.map_all();
+    rig.reclaim(options.page_size);  // of an empty slab
+    rig.release();
+    auto shortest = std::chrono::nanoseconds::max();
+    for (int round = 0; round != 5; ++round) {
+        const Migration out = rig.reclaim(options.page_size);
+        CHECK(out.missing() == 0);
+        shortest = std::min(shortest, out.duration);
+        rig.release();
+    }
+    CHECK(shortest < 500ms);  // it would wait so long
+}
+
 TEST_CASE("migrator: with too little spill memory the rest stays, and the result says so") {
     MovingRig rig(options_of("h", "h"));
     for (std::uint32_t page = 0; page != rig.pages(); ++page) {
@@ -129,11 +149,169 @@ TEST_CASE("migrator: with too little spill memory the rest stays, and the result
     }
     rig.spill_budget.set_limit(0);
     const Migration out = rig.reclaim(all);
-    CHECK(out.spill_full);
+    CHECK(out.no_room);
     CHECK(out.released == 0);
     CHECK(out.moved.empty());
     CHECK(rig.migrator.totals().unmet == out.wanted);
     check_contents(rig);
+}
+
+TEST_CASE("migrator: pages of zeroes are not copied to the other device") {
+    MovingRig rig(options_of("h", "s"));
+    write(rig, 0, 5000, 1);
+    for (std::uint64_t page = 1; page != rig.pages(); ++page) {
+        PageRef ref;
+        REQUIRE(rig.volume->map(page, ref) == Status::ok);
+    }
+    rig.script.copies_seen = 0;
+    rig.script.zero_copies_seen = 0;
+    CHECK(rig.reclaim(all).moved.at("memory:1") == rig.volume->mapped_bytes());
+    const std::uint64_t chunks = rig.options.page_size / rig.options.channels.chunk_size;
+    CHECK(rig.script.copies_seen == rig.pages() * chunks);
+    CHECK(rig.script.copies_seen - rig.script.zero_copies_seen == 1);
+    check_contents(rig);
+}
+
+TEST_CASE("migrator: pages leave revocable memory for slabs of the device, or for a file") {
+    struct Row {
+        const char* spills;
+        bool is_full;  // the device
+        bool leaves;
+    };
+    for (const auto& [spills, is_full, leaves] :
+         {Row{"f", false, true}, {"h", false, true}, {"h", true, false}, {"hf", true, true}}) {
+        CAPTURE(spills);
+        CAPTURE(is_full);
+        RigOptions options = options_of("s", spills);
+        options.page_size = 16 * mib;  // four in a slab
+        options.size = 16 * options.page_size;
+        options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+        if (is_full) options.capacity = options.size;
+        MovingRig rig(options);
+        rig.script.revocable = true;
+        for (std::uint32_t page = 0; page != 12; ++page) {
+            write(rig, page * options.page_size, 5000, page + 1);
+        }
+        if (is_full) {
+            for (std::uint32_t page = 12; page != 16; ++page) {
+                write(rig, page * options.page_size, 5000, page + 1);
+            }
+        }
+        rig.script.revocable = false;
+        const Migration out = rig.give_up_revocable(64 * mib);
+        CHECK(out.released == (leaves ? 64 * mib : 0));
+        CHECK(out.no_room == is_full);
+        const Device& target = is_full ? *rig.devices.back() : rig.home();
+        CHECK(out.moved.contains(target.info().id) == leaves);
+        std::uint32_t revocable = 0;
+        for (std::uint32_t slab = 0; slab != rig.volume->pool(0).slabs().count(); ++slab) {
+            if (rig.volume->pool(0).is_revocable(slab)) ++revocable;
+        }
+        CHECK(revocable == (is_full ? 4U : 3U) - (leaves ? 1U : 0U));
+        CHECK(rig.home().budget().limit() == SlabBudget::unlimited);
+        check_contents(rig);
+    }
+}
+
+TEST_CASE("migrator: stripes over two devices leave and return one device at a time") {
+    RigOptions options = options_of("sh", "h");
+    options.stripe_size = options.page_size;
+    MovingRig rig(options);
+    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
+        write(rig, page * options.page_size + 10, 5000, page + 1);
+    }
+    const std::uint64_t half = rig.bytes_on(0);
+    CHECK(rig.reclaim(all).moved.at("memory:2") == half);
+    CHECK(rig.bytes_on(0) == 0);
+    CHECK(rig.bytes_on(1) == half);
+    check_contents(rig);
+    rig.release();
+    CHECK(rig.bytes_on(0) == half);
+    CHECK(rig.bytes_on(1) == half);
+    check_contents(rig);
+}
+
+// Two slabs of four pages.
+RigOptions full_volume(std::string_view home, std::string_view spills) {
+    RigOptions options = options_of(home, spills);
+    options.page_size = 16 * mib;
+    options.size = 8 * options.page_size;
+    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+    options.provision = Provision::full;
+    return options;
+}
+
+TEST_CASE("migrator: the slabs of a full volume leave, and all return with its pages") {
+    struct Row {
+        const char* home;
+        const char* spills;
+    };
+    for (const auto& [home, spills] : {Row{"h", "h"}, Row{"s", "h"}, Row{"h", "s"}}) {
+        CAPTURE(home);
+        CAPTURE(spills);
+        const RigOptions options = full_volume(home, spills);
+        MovingRig rig(options);
+        for (const std::uint32_t page : {1U, 6U}) write(rig, page * options.page_size, 5000, page);
+        const Migration out = rig.reclaim(all);
+        CHECK(out.released == options.size);
+        CHECK(rig.memories[0]->used() == 0);
+        CHECK(rig.bytes_on(1) == 2 * options.page_size);
+        write(rig, 3 * options.page_size, 5000, 3);  // a hole
+        check_contents(rig);
+        const Migration back = rig.release();
+        CHECK_FALSE(back.no_room);
+        CHECK(rig.bytes_on(0) == 3 * options.page_size);
+        CHECK(rig.home().budget().used() == options.size);
+        CHECK(rig.spill_budget.used() == 0);
+        check_contents(rig);
+    }
+}
+
+TEST_CASE("migrator: a full volume keeps memory for all of its pages") {
+    const RigOptions options = full_volume("h", "h");
+    MovingRig rig(options);
+    rig.spill_budget.set_limit(64 * mib);  // one slab
+    const Migration out = rig.reclaim(all);
+    CHECK(out.released == 64 * mib);
+    CHECK(out.no_room);
+    rig.map_all();
+    CHECK(rig.release().no_room == false);
+    CHECK(rig.bytes_on(0) == options.size);
+}
+
+class ChannelCounter final : public LatchDevice {
+ public:
+    using LatchDevice::LatchDevice;
+    std::unique_ptr<Channel> open_channel(const ChannelOptions& with) override {
+        if (refuses) throw std::runtime_error("no channel is left");
+        ++opened;
+        return LatchDevice::open_channel(with);
+    }
+
+    std::atomic<bool> refuses{true};
+    std::atomic<unsigned> opened{0};
+};
+
+TEST_CASE("migrator: prepare() opens the channels of all threads, or says why it cannot") {
+    ChannelCounter home(0, {});
+    LatchDevice spill(1, {});
+    SlabBudget budget;
+    auto made = Volume::create({.size = 4 * mib, .page_size = 1 * mib}, {&home}, {}, {},
+                               {{.device = &spill, .budget = &budget}});
+    const std::shared_ptr<Volume> volume = std::move(std::get<std::unique_ptr<Volume>>(made));
+    Migrator migrator(
+        home, [&] { return Migrator::Volumes{volume}; },
+        {.channels = {.chunk_size = 64 * kib, .slots = 2, .pinned = 256 * kib}, .threads = 3});
+    migrator.start();
+    const auto prepare = [&] {
+        std::promise<std::string> error;
+        migrator.prepare([&](const Migration& out) { error.set_value(out.error); });
+        return error.get_future().get();
+    };
+    CHECK(prepare() == "no channel is left");
+    home.refuses = false;
+    CHECK(prepare() == "");
+    CHECK(home.opened == 3);
 }
 
 TEST_CASE("migrator: a page that cannot be copied stays where it is") {
@@ -142,7 +320,33 @@ TEST_CASE("migrator: a page that cannot be copied stays where it is") {
     rig.script.copies_until_failure = 0;
     const Migration out = rig.reclaim(all);
     CHECK(out.failed == 1);
+    CHECK(rig.migrator.totals().failed == 1);
     check_contents(rig);
+}
+
+TEST_CASE("migrator: pages in a file that cannot be written are still read, and return") {
+    MovingRig rig(options_of("s", "f"));
+    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
+        write(rig, page * rig.options.page_size + 100, 5000, page + 1);
+    }
+    CHECK(rig.reclaim(all).error.empty());
+    REQUIRE(rig.bytes_on(0) == 0);
+    {
+        const NoWrites full;
+        ClientAccount account;
+        Random random(1);
+        WriteJob job(rig, *rig.channels, account, 0, 4096, 99);
+        REQUIRE(run(*rig.channels, {&job}, random));
+        CHECK(job.status() == Status::io_error);
+        settle(*rig.channels);
+    }
+    CHECK(rig.devices[1]->failed());
+    check_contents(rig);
+    CHECK(rig.release().error.empty());
+    CHECK(rig.bytes_on(0) == rig.volume->mapped_bytes());
+    check_contents(rig);
+    // Nothing leaves the device again.
+    CHECK(rig.reclaim(all).released == 0);
 }
 
 TEST_CASE("migrator: a page that is being written does not move; a read one does") {
@@ -174,7 +378,7 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
         REQUIRE(spill.take_unclear(target) == Status::ok);
         PageRef source;
         const EntrySlot slot = rig.volume->slot(0);
-        REQUIRE(home.begin_move(slot, source));
+        REQUIRE(home.begin_move(0, slot, source));
         CHECK_FALSE(rig.volume->find(0).hole());
         PageRef page;
         TestWaiter writer;
@@ -182,10 +386,10 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
         if (trimmed) {
             rig.volume->unmap(0);
             CHECK(rig.volume->find(0).hole());
-            CHECK_FALSE(home.commit_move(slot, spill, target));
+            CHECK_FALSE(home.commit_move(0, source.index(), spill, target));
             spill.put_back(target);
         } else {
-            home.cancel_move(slot);
+            home.cancel_move(0, source.index());
             spill.put_back(target);
         }
         source.reset();
@@ -194,13 +398,46 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
     }
 }
 
+TEST_CASE("migrator: a page that volumes share moves once and stays shared") {
+    for (const char* const home : {"h", "s"}) {
+        CAPTURE(home);
+        MovingRig rig(options_of(home, "h"));
+        Family family(rig);
+        for (std::uint32_t page = 0; page != 20; ++page) {
+            write(rig, page * rig.options.page_size, 5000, page + 1);
+        }
+        REQUIRE(family.clone().empty());
+        REQUIRE(family.clone().empty());
+        write(rig, 1000, 5000, 7);
+        rig.migrate({rig.volumes[0], family.unowned(0), family.unowned(1)});
+        const std::uint64_t distinct = 21 * rig.options.page_size;
+        Migration out = rig.reclaim(all);
+        CHECK(out.error.empty());
+        CHECK(out.busy == 0);
+        CHECK(out.moved.at("memory:1") == distinct);
+        CHECK(rig.home().budget().used() == 0);
+        family.for_each([&] { check_contents(rig); });
+        CHECK(rig.volume->contents().shared == 19 * rig.options.page_size);
+        write(rig, 2 * rig.options.page_size, 5000, 8);
+        out = rig.release();
+        CHECK(out.error.empty());
+        CHECK(rig.bytes_on(1) == 0);
+        family.for_each([&] { check_contents(rig); });
+        CHECK(rig.volume->contents().shared == 18 * rig.options.page_size);
+        rig.migrate({rig.volumes[0]});
+        family.remove(0);
+        family.remove(0);
+        CHECK(rig.volume->contents().shared == 0);
+    }
+}
+
 // Each page has one thread that writes it; all threads read it.
-TEST_CASE("migrator: no write is lost and no page is reused too early, with many threads") {
+void move_below_clients(unsigned movers) {
     constexpr std::uint32_t threads = 4;
     RigOptions options = options_of("h", "h");
     options.page_size = 64 * kib;
     options.size = 64 * options.page_size;
-    MovingRig rig(options);
+    MovingRig rig(options, movers);
     std::atomic<std::uint32_t> wrong{0};
     std::atomic<std::uint32_t> refused{0};
     std::atomic<bool> stop{false};
@@ -267,6 +504,62 @@ TEST_CASE("migrator: no write is lost and no page is reused too early, with many
     for (std::uint64_t page = 0; page != rig.pages(); ++page) rig.volume->unmap(page);
     CHECK(rig.volume->mapped_bytes() == 0);
     CHECK(rig.volume->retired_bytes() == 0);
+}
+
+TEST_CASE("migrator: no write is lost and no page is reused too early, with many threads") {
+    move_below_clients(1);
+    move_below_clients(4);
+}
+
+TEST_CASE("migrator: pages return up to a raised limit, those that were used last first") {
+    RigOptions options = options_of("h", "h");
+    options.page_size = 16 * mib;  // four in a slab
+    options.size = 16 * options.page_size;
+    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+    MovingRig rig(options, 1);  // several threads would race for the last memory
+    for (std::uint64_t page = 0; page != rig.pages(); ++page) {
+        PageRef ref;
+        REQUIRE(rig.volume->map(page, ref) == Status::ok);
+    }
+    REQUIRE(rig.reclaim(all).released == 256 * mib);
+    for (const std::uint64_t page : std::initializer_list<std::uint64_t>{3, 6, 9, 12})
+        rig.volume->find(page);
+    const Migration back = rig.release(64 * mib);
+    CHECK(back.no_room);
+    CHECK(rig.home().budget().used() == 64 * mib);
+    CHECK(back.moved.at("memory:0") == 64 * mib);
+    for (std::uint64_t page = 0; page != rig.pages(); ++page) {
+        CAPTURE(page);
+        const bool used = page == 3 || page == 6 || page == 9 || page == 12;
+        CHECK(rig.volume->slot(page).load().device() == (used ? 0 : 1));
+    }
+    CHECK(rig.release().no_room == false);
+    CHECK(rig.bytes_on(0) == 256 * mib);
+}
+
+TEST_CASE("migrator: pages return at a limited rate, and other requests do not wait for them") {
+    MovingRig rig(options_of("h", "h"));
+    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
+        write(rig, page * rig.options.page_size, 5000, page + 1);
+    }
+    const std::uint64_t mapped = rig.volume->mapped_bytes();
+    REQUIRE(rig.reclaim(all).no_room == false);
+    rig.migrator.set_return_rate(1);  // the second page would have to wait for a day
+    std::promise<Migration> released;
+    rig.migrator.release([&](const Migration& out) { released.set_value(out); });
+    while (rig.bytes_on(0) == 0) std::this_thread::yield();
+    CHECK(rig.reclaim(all).error.empty());
+    const Migration back = released.get_future().get();
+    CHECK(back.cut_short);
+    CHECK(back.moved.at("memory:0") == rig.options.page_size);
+    CHECK(rig.bytes_on(0) == 0);
+    const Migrator::Totals totals = rig.migrator.totals();
+    CHECK(totals.reclaims == 2);
+    CHECK(totals.releases == 1);
+    CHECK(totals.moved_out == mapped + rig.options.page_size);
+    CHECK(totals.moved_back == rig.options.page_size);
+    CHECK(totals.last_reclaim_end.time_since_epoch().count() != 0);
+    check_contents(rig);
 }
 
 }  // namespace

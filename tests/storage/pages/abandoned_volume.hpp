@@ -68,16 +68,17 @@ inline CrashImage whole_volume_image(Provision provision) {
     return read_image(volume.table_descriptor(), *store, left_page);
 }
 
+// Words after the head: the two sizes, two slabs of each device, the entries.
 inline void set_word(CrashImage& image, std::uint64_t index, std::uint64_t word) {
     std::uint64_t entries = 0;
     std::memcpy(&entries, &image.table[24], sizeof entries);
     std::memcpy(&image.table[entries + 8 * index], &word, sizeof word);
 }
 inline void set_entry(CrashImage& image, std::uint64_t page, PageEntry entry) {
-    set_word(image, page, entry.word());
+    set_word(image, 2 + 2 * 2 + page, entry.word());
 }
 inline void set_slab(CrashImage& image, std::uint32_t device, std::uint32_t slab, SlabEntry entry) {
-    set_word(image, left_pages + 2 * device + slab, entry.word());
+    set_word(image, 2 + 2 * device + slab, entry.word());
 }
 inline void remove_slab(CrashImage& image, std::uint32_t device, std::uint32_t slab) {
     set_slab(image, device, slab, {});

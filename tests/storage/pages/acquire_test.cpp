@@ -193,6 +193,26 @@ TEST_CASE("acquire: a volume is destroyed after pending requests have completed"
     CHECK(at.device.memory.slabs() == 0);
 }
 
+TEST_CASE("acquire: a slab that is drained while another cannot be allocated is released") {
+    LatchDevice device(0, {.slow = true});
+    const auto volume = volume_on(device, whole_slab, 2);
+    volume->quiesce();  // so that no slab is allocated ahead
+    map_and_leave(*volume, 0);
+    device.memory.set_capacity(whole_slab);
+    device.allocating.close();
+    TestWaiter waiter;
+    PageRef page;
+    REQUIRE_FALSE(waiter.try_acquire(*volume, 1, page).has_value());
+    volume->resume();
+    device.allocating.wait_for_one();
+    REQUIRE(volume->pool(0).drain(0));
+    volume->unmap(0);
+    CHECK(device.releases().pending());
+    device.allocating.open();
+    CHECK(waiter.answer() == Status::no_space);
+    while (device.releases().pending()) std::this_thread::yield();
+}
+
 TEST_CASE("acquire: a lack of memory is reported") {
     WhileAllocating at;
     at.device.memory.set_capacity(whole_slab);

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -23,13 +25,6 @@ void read_at(const OwnedFd& file, void* to, std::size_t bytes, std::uint64_t at)
     REQUIRE(::pread(file.get(), to, bytes, static_cast<off_t>(at)) == static_cast<ssize_t>(bytes));
 }
 
-OwnedFd file_with(const void* data, std::size_t bytes) {
-    OwnedFd file = make_memory_file(bytes);
-    REQUIRE(file);
-    REQUIRE(::pwrite(file.get(), data, bytes, 0) == static_cast<ssize_t>(bytes));
-    return file;
-}
-
 void write_words(const OwnedFd& file, const PageWords& words, std::uint64_t page,
                  std::uint64_t size) {
     const auto places = places_in(size);
@@ -41,6 +36,36 @@ void write_words(const OwnedFd& file, const PageWords& words, std::uint64_t page
 }
 
 }  // namespace
+
+std::vector<std::byte> bytes_in(const OwnedFd& file) {
+    std::vector<std::byte> bytes(bytes_of(file));
+    read_at(file, bytes.data(), bytes.size(), 0);
+    return bytes;
+}
+
+std::vector<std::byte> table_in(const OwnedFd& file) {
+    off_t end = 0;
+    for (off_t data = 0; (data = ::lseek(file.get(), end, SEEK_DATA)) >= 0;) {
+        end = ::lseek(file.get(), data, SEEK_HOLE);
+    }
+    std::vector<std::byte> bytes(static_cast<std::size_t>(end));
+    read_at(file, bytes.data(), bytes.size(), 0);
+    return bytes;
+}
+
+OwnedFd file_with_table(const std::vector<std::byte>& bytes) {
+    std::uint64_t size = 0;  // as in the header
+    std::memcpy(&size, &bytes[16], sizeof size);
+    return file_with(bytes, size);
+}
+
+OwnedFd file_with(const std::vector<std::byte>& bytes, std::uint64_t size) {
+    OwnedFd file = make_memory_file(std::max<std::uint64_t>(size, bytes.size()));
+    REQUIRE(file);
+    REQUIRE(::pwrite(file.get(), bytes.data(), bytes.size(), 0) ==
+            static_cast<ssize_t>(bytes.size()));
+    return file;
+}
 
 std::array<std::uint64_t, 3> places_in(std::uint64_t page_size) {
     return {0, page_size / 2, page_size - 8};
@@ -110,8 +135,7 @@ void FakeRetainer::keep_too_late(bool is_late) {
 
 CrashImage read_image(const OwnedFd& table, const FakeRetainer& store, std::uint64_t page_size) {
     CrashImage image;
-    image.table.resize(bytes_of(table));
-    read_at(table, image.table.data(), image.table.size(), 0);
+    image.table = table_in(table);
     const auto places = places_in(page_size);
     store.each([&](FakeRetainer::Number number, const OwnedFd& descriptor) {
         CrashImage::OfSlab& slab = image.slabs[number];
@@ -136,7 +160,7 @@ OwnedFd restore_image(const CrashImage& image, std::uint64_t page_size, FakeReta
         }
         REQUIRE(store.keep(number.first, number.second, file));
     }
-    return file_with(image.table.data(), image.table.size());
+    return image.table.empty() ? OwnedFd() : file_with_table(image.table);
 }
 
 }  // namespace gpunbd::storage::test

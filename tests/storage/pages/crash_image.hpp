@@ -30,9 +30,11 @@ class FakeRetainer final : public SlabRetainer {
 
     // Tests keep the table themselves.
     bool keep_table(const OwnedFd&) noexcept override { return true; }
+    bool keep_directory(const OwnedFd&) noexcept override { return true; }
     bool keep(std::uint32_t device, std::uint32_t slab,
               const OwnedFd& descriptor) noexcept override;
     void forget(std::uint32_t device, std::uint32_t slab) noexcept override;
+    bool keeps() const noexcept override { return true; }
 
     std::vector<Number> numbers() const;
     // Copies for Volume::take_over.
@@ -64,6 +66,13 @@ struct CrashImage {
     std::map<FakeRetainer::Number, OfSlab> slabs;
     bool operator==(const CrashImage&) const = default;
 };
+
+std::vector<std::byte> bytes_in(const OwnedFd& file);
+// A memory file with these bytes, and zeroes up to `size`.
+OwnedFd file_with(const std::vector<std::byte>& bytes, std::uint64_t size = 0);
+// The same for a page table, without the zeroes at its end.
+std::vector<std::byte> table_in(const OwnedFd& file);
+OwnedFd file_with_table(const std::vector<std::byte>& bytes);
 
 CrashImage read_image(const OwnedFd& table, const FakeRetainer& store, std::uint64_t page_size);
 // Restores an image in new files. `store` gets the slabs; the table is returned.

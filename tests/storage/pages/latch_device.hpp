@@ -1,4 +1,5 @@
-// A device whose allocate(), clear(), release() and address() block until a test opens a latch.
+// A device whose allocate(), clear(), copy(), release() and address() block until a test opens a
+// latch.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -69,6 +70,12 @@ class LatchDevice : public Device {
         clearing.pass();
         return memory.clear(slab, offset, bytes);
     }
+    Status copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
+                std::uint64_t to_offset, std::uint64_t bytes) override {
+        const Status status = memory.copy(from, from_offset, to, to_offset, bytes);
+        copying.pass();
+        return status;
+    }
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
         return slab.cpu != nullptr && memory.discard(slab, offset, bytes);
     }
@@ -80,6 +87,7 @@ class LatchDevice : public Device {
     std::atomic<bool> addressed_later{false};  // adopted slabs have no CPU address before address()
     Latch allocating;
     Latch clearing;
+    Latch copying;  // afterwards
     Latch releasing;
     Latch addressing;
 };

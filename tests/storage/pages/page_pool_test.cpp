@@ -183,6 +183,18 @@ TEST_CASE("page pool: fill() fails if the device has too little memory") {
     CHECK(device.used() == 0);
 }
 
+TEST_CASE("page pool: memory that is too small for a slab is used by smaller ones") {
+    constexpr std::uint64_t page_size = 2 * mib;
+    constexpr std::uint64_t pages_of_device = 42;  // a slab has 32
+    MemoryDevice device(0, {.capacity = pages_of_device * page_size});
+    TestPool pool(device, page_size, 100, Provision::thin);
+    std::set<PageIndex> pages;
+    PageIndex page = 0;
+    while (pool.take(page) == Status::ok) REQUIRE(pages.insert(page).second);
+    CHECK(pages.size() == 40);  // what is left has fewer pages than the smallest slab
+    for (const PageIndex each : pages) retire(pool, each);
+}
+
 TEST_CASE("page pool: an export without a share of a device allocates nothing there") {
     MemoryDevice device(0, {.capacity = 0});
     TestPool pool(device, 2 * mib, 0, Provision::full);

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/crc.hpp>
 #include <cstdlib>
@@ -46,7 +47,7 @@ constexpr std::size_t magic_at = 0;
 constexpr std::size_t version_at = 8;
 constexpr std::size_t checksum_at = 12;
 constexpr std::size_t bytes_at = 16;
-constexpr std::size_t entries_at = 24;
+constexpr std::size_t words_at = 24;
 constexpr std::size_t size_at = 32;
 constexpr std::size_t page_size_at = 40;
 constexpr std::size_t stripe_size_at = 48;
@@ -97,12 +98,12 @@ class SpoiledTable {
         std::memcpy(&value, at(offset), sizeof value);
         return value;
     }
-    // Over the length in the header, if possible.
+    // Over the length of the head, if it is near the right one. Otherwise no checksum is read.
     void correct_checksum() const {
-        const auto end = get<std::uint64_t>(entries_at);
+        const auto end = get<std::uint64_t>(words_at);
         set(checksum_at, std::uint32_t{0});
         boost::crc_32_type crc;
-        crc.process_bytes(base_, end < bytes_ ? end : bytes_);
+        crc.process_bytes(base_, std::min<std::uint64_t>(end, 4 * head));
         set(checksum_at, crc.checksum());
     }
     std::variant<PageTable, std::string> open() const {
@@ -191,6 +192,61 @@ TEST_CASE("page table: the creator and a process that opens it share its content
     CHECK(made.slabs(1).load(0).pages == 3);
 }
 
+TEST_CASE("page table: it grows and shrinks for the process that opens it too") {
+    const TableShape shape = two_devices();
+    const SpoiledTable file(shape);
+    auto made = std::get<PageTable>(file.open());
+    fill_in(made);
+    REQUIRE(made.make_room(10000 * table_page));
+    made.slot(9999).store(PageEntry(word_for(9999)));
+    made.set_configured_size(99);
+    made.set_size(10000 * table_page - 7);
+    {
+        auto opened = file.open();
+        REQUIRE(std::holds_alternative<PageTable>(opened));
+        const auto& table = std::get<PageTable>(opened);
+        CHECK(table.shape() == shape);
+        CHECK(table.size() == 10000 * table_page - 7);
+        CHECK(table.pages() == 10000);
+        CHECK(table.configured_size() == 99);
+        CHECK(is_filled_in(table));
+        CHECK(table.slot(9999).load().word() == word_for(9999));
+    }
+    made.set_size(3 * table_page);
+    CHECK(std::get<PageTable>(file.open()).pages() == 3);
+    CHECK_FALSE(made.make_room(std::uint64_t{1} << 40));
+    for (const std::uint64_t wrong :
+         {std::uint64_t{0}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+        file.set(head, wrong);
+        CHECK(file.refusal() == contradiction);
+    }
+}
+
+TEST_CASE("page table: one of the format without sizes is taken over, and cannot be resized") {
+    const TableShape shape = two_devices();
+    const SpoiledTable made(shape);
+    constexpr std::size_t bytes = 2 * head;
+    made.set(version_at, std::uint32_t{1});
+    made.set(bytes_at, std::uint64_t{bytes});
+    made.correct_checksum();
+    // The entries come first.
+    for (std::uint64_t page = 0; page != 37; ++page) made.set(head + page * 8, word_for(page));
+    std::size_t at = head + std::size_t{37} * 8;
+    for (const std::uint32_t pages : {1U, 2U, 101U}) {
+        made.set(at, SlabEntry{.pages = pages, .kind = 7}.word());
+        at += 8;
+    }
+    OwnedFd file = make_memory_file(bytes);
+    REQUIRE(::pwrite(file.get(), made.at(0), bytes, 0) == bytes);
+    auto opened = PageTable::open(std::move(file));
+    REQUIRE(std::holds_alternative<PageTable>(opened));
+    const auto& table = std::get<PageTable>(opened);
+    CHECK(table.shape() == shape);
+    CHECK(table.size() == shape.size);
+    CHECK(is_filled_in(table));
+    CHECK_FALSE(table.can_resize());
+}
+
 TEST_CASE("page table: outlives the process that created it") {
     const TableShape shape = two_devices();
     const PageTable made(shape, true);
@@ -223,7 +279,7 @@ TEST_CASE("page table: each byte of its header is validated") {
                 REQUIRE(why == "it is not a page table of gpunbd");
             } else if (at < checksum_at) {
                 REQUIRE(why.substr(0, 14) == "its format is ");
-            } else if (at >= bytes_at && at < entries_at) {
+            } else if (at >= bytes_at && at < words_at) {
                 REQUIRE(why.find("bytes, and its header records") != std::string::npos);
             } else {
                 REQUIRE((why == wrong_checksum || why == contradiction));
@@ -236,9 +292,9 @@ TEST_CASE("page table: each byte of its header is validated") {
 
 TEST_CASE("page table: the error about another format or kind names it") {
     const SpoiledTable table(two_devices());
-    table.set(version_at, std::uint32_t{2});
+    table.set(version_at, std::uint32_t{3});
     table.correct_checksum();
-    CHECK(table.refusal() == "its format is 2, and this gpunbd supports 1");
+    CHECK(table.refusal() == "its format is 3, and this gpunbd supports 2");
     table.set(magic_at, std::uint64_t{0x1234});
     table.correct_checksum();
     CHECK(table.refusal() == "it is not a page table of gpunbd");
@@ -284,11 +340,11 @@ TEST_CASE("page table: a contradictory header is refused") {
         {"a text longer than all", half(wanted_at, 60000)},
         {"a text longer than there may be", half(wanted_at, large)},
         {"both texts overflow", both(half(name_at, large), half(wanted_at, large))},
-        {"entries in the head", word(entries_at, 96)},
-        {"entries at no page of memory", word(entries_at, head + 8)},
-        {"entries a page later", word(entries_at, 2 * head)},
-        {"entries behind the end", word(entries_at, 1 << 20)},
-        {"entries at the end of all", word(entries_at, huge - 7)},
+        {"entries in the head", word(words_at, 96)},
+        {"entries at no page of memory", word(words_at, head + 8)},
+        {"entries a page later", word(words_at, 2 * head)},
+        {"entries behind the end", word(words_at, 1 << 23)},
+        {"entries at the end of all", word(words_at, huge - 7)},
         {"slabs of no page", half(slab_pages_at, 0)},
         {"slabs of no power of two", half(slab_pages_at, 15)},
         {"slabs that have too few pages", half(slab_pages_at, 8)},
@@ -313,12 +369,12 @@ TEST_CASE("page table: a contradictory header is refused") {
 // The records would be longer than the file: neither they nor the checksum are read.
 TEST_CASE("page table: a header whose records would exceed the file is refused") {
     const SpoiledTable table(two_devices());
-    for (const std::uint32_t devices : {1000U, 65536U}) {
+    for (const std::uint32_t devices : {60000U, 65536U}) {
         const std::uint64_t needed =
             (96 + std::uint64_t{devices} * device_bytes + 4 + 8 + 4095) / 4096 * 4096;
         REQUIRE(needed > table.bytes());
         table.set(devices_at, devices);
-        table.set(entries_at, needed);
+        table.set(words_at, needed);
         table.correct_checksum();
         CHECK(table.refusal() == contradiction);
     }
@@ -415,7 +471,7 @@ std::uint64_t something(Random& random) {
 // A table that can be opened lies within its file.
 TEST_CASE("page table: random headers with valid checksums cause no access outside the file") {
     constexpr std::size_t words[] = {
-        size_at, page_size_at, stripe_size_at, pages_at, pages_at + device_bytes, entries_at};
+        size_at, page_size_at, stripe_size_at, pages_at, pages_at + device_bytes, words_at};
     constexpr std::size_t halves[] = {provision_at,
                                       devices_at,
                                       name_at,
@@ -450,7 +506,7 @@ TEST_CASE("page table: random headers with valid checksums cause no access outsi
             std::uint64_t pages = 0;
             for (std::uint32_t i = 0; i != shape.devices.size(); ++i) {
                 const SlabDirectory slabs = open->slabs(i);
-                last |= slabs.load(slabs.slabs() - 1).word();
+                if (slabs.slabs() != 0) last |= slabs.load(slabs.slabs() - 1).word();
                 pages += shape.devices[i].pages;
                 REQUIRE(shape.devices[i].pages <= shape.pages());
                 REQUIRE(slabs.slabs() * shape.devices[i].slab_pages < 2 * shape.pages());

@@ -1,4 +1,4 @@
-// Requests pages of a volume as a worker does, and can wait for the completion.
+// Requests and unmaps pages of a volume as a worker does, and can wait for the completion.
 #pragma once
 
 #include <thread>
@@ -13,6 +13,9 @@ class TestWaiter final : private PageWaiter {
     // Like Volume::acquire.
     std::optional<Status> try_acquire(Volume& volume, std::uint64_t page, PageRef& out) {
         return volume.acquire(page, out, request_, returns_);
+    }
+    void unmap(Volume& volume, std::uint64_t page) {
+        while (!volume.unmap(page, request_, returns_)) answer();
     }
     bool in_progress() const { return request_.in_progress; }
     // Waits for the completion.

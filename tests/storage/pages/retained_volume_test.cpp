@@ -2,19 +2,13 @@
 // call of a device or of the retainer. Then takes over the remaining state and compares it with a
 // model.
 #include <doctest/doctest.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
-#include <fstream>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +17,7 @@
 #include "storage/pages/volume.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/crash_image.hpp"
+#include "tests/storage/pages/cut_model.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/store_watch.hpp"
 #include "tests/storage/random.hpp"
@@ -60,120 +55,10 @@ struct CutCase {
     }
 };
 
-// Calls back before and after each change of memory.
-class CutDevice final : public Device {
-    template <class Call>
-    auto between(Call call) {
-        cut_();
-        auto result = call();
-        cut_();
-        return result;
-    }
-
- public:
-    CutDevice(Device& inner, std::function<void()> cut)
-        : Device(inner.number()), inner_(inner), cut_(std::move(cut)) {}
-    ~CutDevice() override { CHECK_FALSE(releases().pending()); }
-
-    const DeviceInfo& info() const override { return inner_.info(); }
-    std::uint64_t available() const override { return inner_.available(); }
-    std::string reason_not_kept() const override { return inner_.reason_not_kept(); }
-    Status allocate(const SlabRequest& request, Slab& out) override {
-        return between([&] { return inner_.allocate(request, out); });
-    }
-    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
-        return between([&] { return inner_.adopt(descriptor, record, out); });
-    }
-    void release(Slab& slab) noexcept override {
-        between([&] { return inner_.release(slab), true; });
-    }
-    Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return between([&] { return inner_.clear(slab, offset, bytes); });
-    }
-    bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return between([&] { return inner_.discard(slab, offset, bytes); });
-    }
-    std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
-        return inner_.open_channel(options);
-    }
-
- private:
-    Device& inner_;
-    const std::function<void()> cut_;
-};
-
-struct PageModel {
-    bool is_mapped = false;
-    PageWords words{};
-};
-
-// The permitted contents: the pages after the last operation, and a page that is being changed.
-struct Expected {
-    enum class How { wholly, word_by_word };
-    std::vector<PageModel> pages;
-    std::optional<std::uint64_t> changing;
-    PageModel changed;
-    How how = How::wholly;
-
-    bool allows(std::uint64_t page, const PageModel& found) const {
-        const PageModel& known = pages[page];
-        if (changing != page) return is(found, known);
-        if (how == How::wholly) return is(found, known) || is(found, changed);
-        for (std::size_t i = 0; i != found.words.size(); ++i) {
-            if (found.words[i] != known.words[i] && found.words[i] != changed.words[i])
-                return false;
-        }
-        return found.is_mapped;
-    }
-    static bool is(const PageModel& one, const PageModel& other) {
-        return one.is_mapped == other.is_mapped && one.words == other.words;
-    }
-};
-
 struct Cut {
     CrashImage image;
     Expected expected;
 };
-
-std::uint64_t* word_at(const PageRef& page, std::uint64_t place) {
-    return reinterpret_cast<std::uint64_t*>(page.cpu() + place);
-}
-
-PageModel look_at_page(const Volume& volume, std::uint64_t page) {
-    const PageRef ref = volume.find(page);
-    PageModel found;
-    if (ref.hole()) return found;
-    found.is_mapped = true;
-    const auto places = places_in(volume.page_size());
-    for (std::size_t i = 0; i != places.size(); ++i) {
-        found.words[i] = std::atomic_ref(*word_at(ref, places[i])).load();
-    }
-    return found;
-}
-
-// Returns the address and size at which this process has mapped the entries of the table.
-std::pair<void*, std::size_t> entries_of(const OwnedFd& table) {
-    struct stat facts {};
-    REQUIRE(::fstat(table.get(), &facts) == 0);
-    std::uint64_t entries = 0;  // the header contains their offset
-    REQUIRE(::pread(table.get(), &entries, sizeof entries, 24) == sizeof entries);
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-        std::uintptr_t begin = 0;
-        std::uintptr_t end = 0;
-        char dash = 0;
-        std::string access;
-        std::string offset;
-        std::string device;
-        std::uint64_t inode = 0;
-        std::istringstream(line) >> std::hex >> begin >> dash >> end >> access >> offset >>
-            device >> std::dec >> inode;
-        if (inode != facts.st_ino || line.find("memfd:") == std::string::npos) continue;
-        return {reinterpret_cast<void*>(begin + entries), end - begin - entries};
-    }
-    FAIL("the table is not mapped");
-    return {};
-}
 
 // A process that uses a kept volume. Each change that outlives the process creates an image.
 class CutProcess {
@@ -216,8 +101,8 @@ class CutProcess {
     CutProcess& operator=(const CutProcess&) = delete;
 
     void watch_stores() {
-        const auto [begin, bytes] = entries_of(volume_->table_descriptor());
-        watch_.emplace(begin, bytes, instant_, [this] { take_cut(); });
+        watch_.emplace(std::vector{entries_of(volume_->table_descriptor())}, instant_,
+                       [this] { take_cut(); });
     }
 
     void step(Random& random) {
@@ -288,8 +173,12 @@ class CutProcess {
     }
     // The contents stay.
     void move(std::uint64_t page, std::uint32_t from, std::uint32_t to) {
-        PagePool* const targets[] = {&volume_->pool(to)};
-        mover_.move(*volume_, volume_->pool(from), targets, {&page, 1});
+        PageToMove moving{.volume = volume_.get(),
+                          .from = &volume_->pool(from),
+                          .to = &volume_->pool(to),
+                          .number = page};
+        MoveQueue queue({&moving, 1});
+        mover_.move(queue);
     }
     void zero(std::uint64_t page) {
         const PageRef ref = volume_->find(page);
@@ -490,8 +379,7 @@ class CutTakeOver {
         auto slabs = store_->copies();
         std::optional<StoreWatch> watch;
         if (StoreWatch::is_possible()) {
-            const auto [begin, bytes] = entries_of(table_);
-            watch.emplace(begin, bytes, instant_, [this] { take_cut(); });
+            watch.emplace(std::vector{entries_of(table_)}, instant_, [this] { take_cut(); });
         }
         is_watched_ = true;
         auto taken = Volume::take_over(std::move(std::get<PageTable>(table)), all, std::move(slabs),

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -13,8 +14,7 @@ namespace gpunbd::storage::test {
 namespace {
 
 struct Watched {
-    std::uintptr_t begin = 0;
-    std::size_t bytes = 0;  // 0: no watch
+    std::vector<StoreWatch::Range> ranges;  // empty: no watch
     std::mutex* instant = nullptr;
     std::function<void()> after;
     struct sigaction segv_before {};
@@ -41,18 +41,26 @@ int& flags_of(void*) { return no_flags; }
 
 #endif
 
-void protect(int how) { ::mprotect(reinterpret_cast<void*>(watched.begin), watched.bytes, how); }
+void protect(int how) {
+    for (const StoreWatch::Range& each : watched.ranges) ::mprotect(each.begin, each.bytes, how);
+}
+
+bool is_watched(const void* address) {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    return std::ranges::any_of(watched.ranges, [at](const StoreWatch::Range& each) {
+        return at - reinterpret_cast<std::uintptr_t>(each.begin) < each.bytes;
+    });
+}
 
 // The store faults on protected memory, which is made writable for that one instruction.
 void at_store(int, siginfo_t* info, void* context) {
-    const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
-    if (at - watched.begin >= watched.bytes) {  // a fault of another kind
+    if (!is_watched(info->si_addr)) {  // a fault of another kind
         ::sigaction(SIGSEGV, &watched.segv_before, nullptr);
         return;
     }
     std::mutex& instant = *watched.instant;
     instant.lock();
-    if (watched.bytes == 0) return instant.unlock();  // the watch ended meanwhile
+    if (watched.ranges.empty()) return instant.unlock();  // the watch ended meanwhile
     protect(PROT_READ | PROT_WRITE);
     flags_of(context) |= trap_flag;
 }
@@ -68,11 +76,10 @@ void behind_store(int, siginfo_t*, void* context) {
 
 bool StoreWatch::is_possible() { return can_step; }
 
-StoreWatch::StoreWatch(void* begin, std::size_t bytes, std::mutex& instant,
+StoreWatch::StoreWatch(std::vector<Range> ranges, std::mutex& instant,
                        std::function<void()> after) {
-    REQUIRE(watched.bytes == 0);
-    watched.begin = reinterpret_cast<std::uintptr_t>(begin);
-    watched.bytes = bytes;
+    REQUIRE(watched.ranges.empty());
+    watched.ranges = std::move(ranges);
     watched.instant = &instant;
     watched.after = std::move(after);
     struct sigaction action {};
@@ -89,7 +96,7 @@ StoreWatch::~StoreWatch() {
     protect(PROT_READ | PROT_WRITE);
     ::sigaction(SIGSEGV, &watched.segv_before, nullptr);
     ::sigaction(SIGTRAP, &watched.trap_before, nullptr);
-    watched.bytes = 0;
+    watched.ranges.clear();
 }
 
 }  // namespace gpunbd::storage::test

@@ -106,9 +106,10 @@ TEST_CASE("take over: an incomplete or invalid volume is refused and not changed
          "page 10 has an invalid location"},
         {"a page that two have", [](CrashImage& r) { set_entry(r, 5, PageEntry::mapped(0, 0)); },
          "page 5 has the same location as another page"},
-        {"a state of the future", [](CrashImage& r) { set_word(r, 7, std::uint64_t{4} << 56); },
+        {"a state of the future",
+         [](CrashImage& r) { set_entry(r, 7, PageEntry(std::uint64_t{4} << 56)); },
          "page 7 is in an unknown state"},
-        {"noise", [](CrashImage& r) { set_word(r, 0, ~std::uint64_t{0}); },
+        {"noise", [](CrashImage& r) { set_entry(r, 0, PageEntry(~std::uint64_t{0})); },
          "page 0 is in an unknown state"},
     };
     for (const Provision provision : {Provision::thin, Provision::full}) {

@@ -1,4 +1,3 @@
-#define VK_NO_PROTOTYPES
 #include "storage/devices/cuda/vulkan/vulkan_memory.hpp"
 
 #include <fcntl.h>
@@ -8,7 +7,7 @@
 #include <optional>
 
 #include "storage/base/exclude_from_forks.hpp"
-#include "storage/devices/cuda/vulkan/vulkan_instance.hpp"
+#include "storage/devices/vulkan/base/instance.hpp"
 
 namespace gpunbd::storage::vulkan {
 

@@ -2,13 +2,13 @@
 // descriptor, which CUDA imports.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "storage/base/owned_fd.hpp"
+#include "storage/devices/vulkan/base/instance.hpp"
 
 namespace gpunbd::storage::vulkan {
 
@@ -22,8 +22,6 @@ struct Mapping {
 // Not thread-safe.
 class VulkanMemory {
  public:
-    using Uuid = std::array<unsigned char, 16>;
-
     // For the GPU with this UUID. On failure returns null and sets `reason`.
     static std::unique_ptr<VulkanMemory> open(const Uuid& uuid, std::string& reason);
 

@@ -112,6 +112,25 @@ TEST_CASE("gpu channel: launches no kernel if kernels are not allowed") {
     CHECK(rig.poll() == Steps{"batch 4096", "batch 8192", "batch starts"});
 }
 
+TEST_CASE("gpu channel: copies of revocable memory are never batched by the copy engines") {
+    ChannelRig engines(default_policy(), GpuUse::copy_engines);
+    engines.revocable = true;
+    engines.read(4096);
+    engines.read(8192);
+    CHECK(engines.poll() == Steps{"engine 4096", "engine 8192", "engine starts"});
+    engines.revocable = false;  // other copies in the same round still are
+    engines.read(4096);
+    engines.revocable = true;
+    engines.read(8192);
+    CHECK(engines.poll() == Steps{"batch 4096", "engine 8192", "engine starts", "batch starts"});
+
+    ChannelRig kernels;
+    kernels.revocable = true;
+    kernels.read(64 * kib);
+    kernels.read(64 * kib);
+    CHECK(kernels.poll() == Steps{"kernel 65536", "kernel 65536", "kernel starts"});
+}
+
 TEST_CASE("gpu channel: starts small reads, then small writes, then long copies, each together") {
     const Policy policy{{{Direction::read, Policy::any_load, 8 * kib, PathKind::kernel},
                          {Direction::write, Policy::any_load, 8 * kib, PathKind::kernel}}};

@@ -1,0 +1,18 @@
+#include "storage/devices/file/file_io.hpp"
+
+#include <cerrno>
+
+namespace gpunbd::storage {
+
+bool FileIo::ended(std::int64_t result) {
+    if (result == -EINTR || result == -EAGAIN) return false;
+    if (result <= 0) {
+        error = result == 0 ? EIO : static_cast<int>(-result);  // 0: the file has been truncated
+        return true;
+    }
+    done += static_cast<std::uint32_t>(result);
+    error = 0;
+    return done >= bytes;
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,84 @@
+#include "storage/devices/file/uring_queue.hpp"
+
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace gpunbd::storage {
+
+std::string UringQueue::reason_unavailable() {
+    io_uring ring{};
+    // EPERM: kernel.io_uring_disabled, or a system call filter; ENOSYS: an old kernel.
+    if (const int result = ::io_uring_queue_init(2, &ring, 0); result != 0) {
+        return std::strerror(-result);
+    }
+    io_uring_probe* const probe = ::io_uring_get_probe_ring(&ring);
+    const bool can = probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0;
+    ::io_uring_free_probe(probe);
+    ::io_uring_queue_exit(&ring);
+    return can ? std::string() : "the kernel is older than 5.6";
+}
+
+UringQueue::UringQueue(int file, const PrivateMemory& memory) : file_(file) {
+    if (const int result = ::io_uring_queue_init(depth, &ring_, 0); result != 0) {
+        throw std::system_error(-result, std::generic_category(), "io_uring");
+    }
+    const iovec region{.iov_base = memory.data(), .iov_len = memory.size()};
+    registered_ = ::io_uring_register_buffers(&ring_, &region, 1) == 0;
+}
+
+UringQueue::~UringQueue() {
+    while (in_progress_ != 0) {
+        submit();
+        if (completed() == nullptr) ::io_uring_submit_and_wait(&ring_, 1);
+    }
+    ::io_uring_queue_exit(&ring_);
+}
+
+bool UringQueue::prepare(FileIo& io) {
+    io_uring_sqe* const entry = ::io_uring_get_sqe(&ring_);
+    if (entry == nullptr) return false;
+    std::byte* const memory = io.memory + io.done;
+    const std::uint32_t bytes = io.bytes - io.done;
+    const std::uint64_t offset = io.offset + io.done;
+    if (registered_) {
+        if (io.write) {
+            ::io_uring_prep_write_fixed(entry, file_, memory, bytes, offset, 0);
+        } else {
+            ::io_uring_prep_read_fixed(entry, file_, memory, bytes, offset, 0);
+        }
+    } else if (io.write) {
+        ::io_uring_prep_write(entry, file_, memory, bytes, offset);
+    } else {
+        ::io_uring_prep_read(entry, file_, memory, bytes, offset);
+    }
+    ::io_uring_sqe_set_data(entry, &io);
+    return true;
+}
+
+void UringQueue::add(FileIo& io) {
+    ++in_progress_;
+    if (!prepare(io)) unprepared_.push(io);
+}
+
+// The kernel may refuse submissions for lack of memory. They stay in the ring until a later call.
+void UringQueue::submit() {
+    while (!unprepared_.empty() && prepare(*unprepared_.front())) unprepared_.pop();
+    if (::io_uring_sq_ready(&ring_) != 0) ::io_uring_submit(&ring_);
+}
+
+FileIo* UringQueue::completed() {
+    io_uring_cqe* entry = nullptr;
+    if (::io_uring_peek_cqe(&ring_, &entry) != 0) return nullptr;
+    auto& io = *static_cast<FileIo*>(::io_uring_cqe_get_data(entry));
+    const int result = entry->res;
+    ::io_uring_cqe_seen(&ring_, entry);
+    --in_progress_;
+    if (io.ended(result)) return &io;
+    add(io);  // for the next submit()
+    return nullptr;
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,83 @@
+#include "storage/devices/gpu/competition_watch.hpp"
+
+#include <utility>
+
+#include "storage/base/log_line.hpp"
+#include "storage/base/signals_blocked.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr auto probe_interval = std::chrono::microseconds(20);
+constexpr auto long_enough = std::chrono::milliseconds(50);  // enough to know that a kernel is slow
+
+// No exception may leave the thread.
+void report(const GpuState& state, bool kernels) noexcept {
+    log_if_possible([&] {
+        LogLine(spdlog::level::info)
+            .with("device", state.id)
+            .with("kernels", kernels)
+            .say("{}: {}", state.id,
+                 kernels ? "no other program computes on it: small copies use kernels again"
+                         : "another program computes on it: copies use the copy engines and the "
+                           "mapping only");
+    });
+}
+
+}  // namespace
+
+CompetitionWatch::CompetitionWatch(GpuState& state, Probe probe)
+    : state_(state), probe_(std::move(probe)) {
+    const SignalsBlocked blocked;
+    thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+void CompetitionWatch::begin() {
+    {
+        const std::lock_guard lock(mutex_);
+        wanted_ = true;
+    }
+    changed_.notify_one();
+}
+
+void CompetitionWatch::watch(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [&] { return wanted_; })) {
+        wanted_ = false;
+        probe_until_over(stop, lock);
+    }
+}
+
+void CompetitionWatch::probe_until_over(const std::stop_token& stop,
+                                        std::unique_lock<std::mutex>& lock) {
+    bool reported = false;
+    while (!state_.competition.kernels_allowed()) {
+        changed_.wait_for(lock, stop, state_.competition.until_probe(), [] { return false; });
+        if (stop.stop_requested() || state_.failed()) return;
+        lock.unlock();
+        const Clock::duration took = probe(stop);
+        const bool over = state_.competition.probe_took(took, Clock::now());
+        // Report only suspicions that a probe confirms.
+        if (took >= Competition::slow && !reported) {
+            report(state_, false);
+            reported = true;
+        }
+        if (over && reported) report(state_, true);
+        lock.lock();
+    }
+}
+
+CompetitionWatch::Clock::duration CompetitionWatch::probe(const std::stop_token& stop) {
+    const Clock::time_point begin = Clock::now();
+    if (!probe_.launch()) return long_enough;
+    for (;;) {
+        const bool ended = probe_.ended();
+        const Clock::duration took = Clock::now() - begin;
+        if (ended || stop.stop_requested() || state_.failed()) return took;
+        std::this_thread::sleep_for(took < Competition::slow ? probe_interval
+                                                             : 10 * probe_interval);
+    }
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,47 @@
+// While kernels are stopped because another program computes on the GPU, this launches a tiny
+// kernel from time to time, and allows kernels again when the other program has stopped. Otherwise
+// the thread sleeps.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "storage/devices/gpu/gpu_state.hpp"
+
+namespace gpunbd::storage {
+
+class CompetitionWatch {
+ public:
+    // Launches a lone kernel.
+    struct Probe {
+        std::function<bool()>
+            launch;  // false: it cannot be launched; the channels report the error
+        std::function<bool()> ended;
+    };
+
+    // The probe is called from one thread and does not throw. `state` outlives this object.
+    CompetitionWatch(GpuState& state, Probe probe);
+
+    // Kernels have been stopped. Any thread.
+    void begin();
+
+ private:
+    using Clock = Competition::Clock;
+
+    void watch(const std::stop_token& stop);
+    // Probes until kernels are allowed again or the device has failed.
+    void probe_until_over(const std::stop_token& stop, std::unique_lock<std::mutex>& lock);
+    // The duration of a lone kernel.
+    Clock::duration probe(const std::stop_token& stop);
+
+    GpuState& state_;
+    const Probe probe_;
+    std::mutex mutex_;
+    std::condition_variable_any changed_;
+    bool wanted_ = false;
+    std::jthread thread_;  // destroyed first
+};
+
+}  // namespace gpunbd::storage

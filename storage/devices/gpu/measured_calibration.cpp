@@ -1,0 +1,139 @@
+#include "storage/devices/gpu/measured_calibration.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "storage/devices/gpu/calibrated_policy.hpp"
+#include "storage/devices/gpu/meter.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::uint32_t kib = 1 << 10;
+constexpr std::uint32_t mib = 1 << 20;
+constexpr std::array sizes{512U,     1 * kib,  2 * kib,  4 * kib,   8 * kib,
+                           16 * kib, 32 * kib, 64 * kib, 128 * kib, 256 * kib};
+constexpr std::array chunk_sizes{256 * kib, 512 * kib, 1 * mib, 2 * mib, 4 * mib};
+constexpr std::uint32_t crowd = 8;             // copies that wait at once
+constexpr std::uint32_t in_flight = 16 * mib;  // bytes, for every chunk size
+constexpr std::uint64_t slab_bytes = 64 << 20;
+constexpr double never = std::numeric_limits<double>::infinity();  // us, of a missing path
+constexpr std::chrono::microseconds per_latency(2'000);
+constexpr std::chrono::microseconds per_chunk_size(12'000);
+
+// A slab and a channel for the duration of the calibration.
+class Bench {
+ public:
+    explicit Bench(const CalibratedDevice& measured) : measured_(measured) {
+        if (device().allocate({.bytes = slab_bytes, .fixed = true}, slab_) != Status::ok) {
+            throw std::runtime_error(
+                fmt::format("{}: not enough memory for the calibration", device().info().id));
+        }
+    }
+    Bench(const Bench&) = delete;
+    Bench& operator=(const Bench&) = delete;
+    ~Bench() {
+        channel_.reset();
+        device().release(slab_);
+    }
+
+    bool mapped() const { return slab_.cpu != nullptr; }
+    const CalibratedDevice& measured() const { return measured_; }
+    double us(PathKind path, const Round& round, std::chrono::microseconds budget) {
+        if (channel_ == nullptr) {
+            const Policy policy = only(path);
+            channel_ = measured_.open_channel(
+                {.chunk_size = chunk_sizes.back(), .pinned = in_flight, .policy = &policy});
+        }
+        channel_->set_policy(only(path));
+        const double us = Meter(slab_, *channel_).median_us(round, budget);
+        disturbed_ |= !measured_.kernels_allowed();
+        return us;
+    }
+    // Another program computed on the GPU meanwhile, so the cost of kernels is unknown.
+    bool disturbed() const { return disturbed_; }
+
+ private:
+    Device& device() const { return measured_.device; }
+
+    const CalibratedDevice& measured_;
+    Slab slab_;
+    std::unique_ptr<GpuChannel> channel_;
+    bool disturbed_ = false;
+};
+
+std::vector<CopyCosts> measure_costs(Bench& bench, Copy::Kind kind) {
+    std::vector<CopyCosts> table;
+    const PathKind by_cpu = kind == Copy::Kind::read ? PathKind::streaming_load : PathKind::mapping;
+    for (const std::uint32_t bytes : sizes) {
+        const Round one{.kind = kind, .bytes = bytes, .copies = 1};
+        const Round many{.kind = kind, .bytes = bytes, .copies = crowd};
+        CopyCosts costs;
+        costs.bytes = bytes;
+        if (bench.mapped()) costs.by_cpu = bench.us(by_cpu, one, per_latency);
+        const CalibratedDevice& has = bench.measured();
+        const auto us = [&](bool exists, PathKind path, const Round& round) {
+            return exists ? bench.us(path, round, per_latency) : never;
+        };
+        costs.engine = us(true, PathKind::copy_engine, one);
+        costs.kernel = us(has.kernel, PathKind::kernel, one);
+        costs.persistent = us(has.persistent_kernel, PathKind::persistent_kernel, one);
+        costs.engine_crowd = us(true, PathKind::copy_engine, many);
+        if (has.engine_batch) costs.batch_crowd = us(true, PathKind::engine_batch, many);
+        costs.kernel_crowd = us(has.kernel, PathKind::kernel, many);
+        costs.persistent_crowd = us(has.persistent_kernel, PathKind::persistent_kernel, many);
+        table.push_back(costs);
+    }
+    return table;
+}
+
+std::vector<ChunkRates> measure_rates(Bench& bench) {
+    std::vector<ChunkRates> table;
+    for (const std::uint32_t bytes : chunk_sizes) {
+        const auto rate = [&](Copy::Kind kind) {
+            const Round round{.kind = kind, .bytes = bytes, .copies = in_flight / bytes};
+            return in_flight / bench.us(PathKind::copy_engine, round, per_chunk_size) / 1e3;
+        };
+        const double read = rate(Copy::Kind::read);
+        table.push_back({.bytes = bytes, .read = read, .write = rate(Copy::Kind::write)});
+    }
+    return table;
+}
+
+}  // namespace
+
+MeasuredCalibration measure_calibration(const CalibratedDevice& device) {
+    Bench bench(device);
+    MeasuredCalibration result;
+    Calibration& found = result.calibration;
+    std::string& text = result.text;
+    found.policy.rows.clear();
+    const auto add = [&](Direction direction, Copy::Kind kind, const char* title) {
+        const std::vector<CopyCosts> table = measure_costs(bench, kind);
+        add_rows(found.policy, direction, table);
+        text += to_text(title, table);
+    };
+    add(Direction::read, Copy::Kind::read, "read");
+    add(Direction::write, Copy::Kind::write, "write");
+    add(Direction::zero, Copy::Kind::zero, "zero");
+    result.disturbed = bench.disturbed();
+    if (result.disturbed) {
+        found.policy = default_policy();
+        text +=
+            "kernels could not be timed (gpu_use, or another program that computes on the\n"
+            "GPU): the policy is that of an H200\n";
+    }
+    const std::vector<ChunkRates> rates = measure_rates(bench);
+    found.chunk_size = choose_chunk_size(rates);
+    text += to_text(rates);
+    text += "policy\n" + to_text(found.policy);
+    text += fmt::format("chunk size: {} KiB\n", found.chunk_size / kib);
+    return result;
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,99 @@
+#include "storage/devices/slab_copy.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "storage/devices/device.hpp"
+#include "storage/devices/store.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::chrono::microseconds poll_interval{20};  // while a copy is in flight
+constexpr std::uint32_t chunk = 256 << 10;              // bytes
+
+// One end of a copy.
+class End final : private CopyOwner {
+ public:
+    explicit End(const SlabPosition& at)
+        : at_(at), channel_(at.device.open_channel({.chunk_size = chunk, .pinned = chunk})) {}
+
+    std::uint32_t chunk_size() const { return channel_->options().chunk_size; }
+
+    // Null: a copy failed. Valid until the next call.
+    const std::byte* read(std::uint64_t done, std::uint32_t length) {
+        if (channel_->sends_from(at_.slab, length)) return at_.slab.cpu + at_.offset + done;
+        if (!take(channel_->read_staging(), length)) return nullptr;
+        return run(Copy::Kind::read, done, length) == Status::ok ? staging_ : nullptr;
+    }
+    Status write(std::uint64_t done, const std::byte* data, std::uint32_t length) {
+        if (channel_->receives_into(at_.slab, length)) {
+            store_streaming(at_.slab.cpu + at_.offset + done, data, length);
+            return Status::ok;
+        }
+        if (!take(channel_->write_staging(), length)) return Status::io_error;
+        std::memcpy(staging_, data, length);
+        return run(Copy::Kind::write, done, length);
+    }
+
+ private:
+    // It is used for one chunk after another and freed with the channel.
+    bool take(StagingArena& arena, std::uint32_t length) {
+        if (staging_ == nullptr) staging_ = arena.take(length, held_);
+        return staging_ != nullptr;
+    }
+    Status run(Copy::Kind kind, std::uint64_t done, std::uint32_t length) {
+        const std::uint64_t offset = at_.offset + done;
+        std::byte* const base = kind == Copy::Kind::write ? nullptr : at_.slab.cpu;
+        Copy copy;
+        copy.prepare(kind, length, at_.slab.address + offset,
+                     base == nullptr ? nullptr : base + offset, staging_, *this,
+                     at_.slab.revocable);
+        is_done_ = false;
+        channel_->enqueue(copy);
+        channel_->poll();
+        while (!is_done_) {
+            std::this_thread::sleep_for(poll_interval);
+            channel_->poll();
+        }
+        return copy.status;
+    }
+    void copy_done(Copy&) override { is_done_ = true; }
+
+    const SlabPosition at_;
+    const std::unique_ptr<Channel> channel_;
+    std::byte* staging_ = nullptr;
+    std::size_t held_ = 0;
+    bool is_done_ = false;
+};
+
+}  // namespace
+
+Status copy_through_channels(SlabPosition from, SlabPosition to, std::uint64_t bytes) {
+    End source(from);
+    End target(to);
+    const std::uint32_t most = std::min(source.chunk_size(), target.chunk_size());
+    for (std::uint64_t done = 0; done != bytes;) {
+        const auto length = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - done, most));
+        const std::byte* const data = source.read(done, length);
+        if (data == nullptr) return Status::io_error;
+        if (const Status status = target.write(done, data, length); status != Status::ok) {
+            return status;
+        }
+        done += length;
+    }
+    store_fence();
+    return Status::ok;
+}
+
+Status Device::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
+                    std::uint64_t to_offset, std::uint64_t bytes) {
+    return copy_through_channels({.device = *this, .slab = from, .offset = from_offset},
+                                 {.device = *this, .slab = to, .offset = to_offset}, bytes);
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,55 @@
+// The buffers of all slabs, found by the address of a copy in constant time and without a lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "storage/devices/vulkan/buffer.hpp"
+
+namespace gpunbd::storage::vulkan {
+
+// Slab::address and Copy::address hold the number of a slab and an offset in it. Only at() may be
+// called by any thread, for slabs that its caller may use; the other functions need a lock.
+class SlabTable {
+ public:
+    explicit SlabTable(std::uint32_t slabs) : buffers_(std::make_unique<Buffer[]>(slabs)) {
+        free_.reserve(slabs);
+        for (std::uint32_t number = slabs; number != 0; --number) free_.push_back(number - 1);
+    }
+
+    // An address for a new slab, which has no buffer yet. Empty: the table is full.
+    std::optional<std::uint64_t> take() {
+        if (free_.empty()) return std::nullopt;
+        const std::uint32_t number = free_.back();
+        free_.pop_back();
+        return (std::uint64_t{number} + 1) << offset_bits;  // 0 is no address
+    }
+    void set(std::uint64_t address, Buffer buffer) {
+        buffers_[number_of(address)] = std::move(buffer);
+    }
+    // Returns the buffer, which may be empty.
+    Buffer give_back(std::uint64_t address) noexcept {
+        const std::uint32_t number = number_of(address);
+        free_.push_back(number);  // has room
+        return std::exchange(buffers_[number], Buffer());
+    }
+
+    const Buffer& at(std::uint64_t address) const { return buffers_[number_of(address)]; }
+    static std::uint64_t offset_of(std::uint64_t address) {
+        return address & ((std::uint64_t{1} << offset_bits) - 1);
+    }
+
+ private:
+    static constexpr unsigned offset_bits = 40;
+    static std::uint32_t number_of(std::uint64_t address) {
+        return static_cast<std::uint32_t>((address >> offset_bits) - 1);
+    }
+
+    std::unique_ptr<Buffer[]> buffers_;
+    std::vector<std::uint32_t> free_;  // the numbers that are not in use
+};
+
+}  // namespace gpunbd::storage::vulkan

@@ -1,0 +1,47 @@
+// Host memory that the CPU caches and the device copies from and to. The driver imports our own
+// memory where it can; otherwise it is memory of the driver that stays mapped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "storage/devices/vulkan/buffer.hpp"
+
+namespace gpunbd::storage::vulkan {
+
+class StagingMemory {
+ public:
+    // Throws std::runtime_error. Zeroed. `bytes` is rounded up to memory pages.
+    StagingMemory(LogicalDevice& device, std::size_t bytes);
+
+    std::byte* get() const { return cpu_; }
+    VkBuffer buffer() const { return buffer_.get(); }
+    bool imported() const { return pages_.memory != nullptr; }
+    std::uint64_t offset_of(const std::byte* place) const {
+        return static_cast<std::uint64_t>(place - cpu_);
+    }
+    // In shaders.
+    VkDeviceAddress address_of(const std::byte* place) const {
+        return buffer_.address() + offset_of(place);
+    }
+
+ private:
+    // Private anonymous memory.
+    struct Pages {
+        explicit Pages(std::size_t size);
+        Pages(const Pages&) = delete;
+        Pages& operator=(const Pages&) = delete;
+        ~Pages() { unmap(); }
+        void unmap() noexcept;
+        std::byte* memory = nullptr;  // null: there was no memory
+        std::size_t bytes = 0;
+    };
+
+    bool import_pages(LogicalDevice& device);
+
+    Pages pages_;
+    std::byte* cpu_ = nullptr;
+    Buffer buffer_;  // destroyed first
+};
+
+}  // namespace gpunbd::storage::vulkan

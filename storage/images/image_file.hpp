@@ -1,0 +1,44 @@
+// An image that is opened to be read, raw or compressed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "storage/base/owned_fd.hpp"
+
+namespace gpunbd::storage {
+
+class ImageFile {
+ public:
+    explicit ImageFile(std::string path) : path_(std::move(path)) {}
+
+    // Each returns the problem; empty: none.
+    std::string open();
+    std::uint64_t size() const { return size_; }  // of the contents
+    bool compressed() const { return compressed_; }
+    // Exactly that many bytes of the file. What is not in the page cache does not get there.
+    std::string read(std::uint64_t offset, std::span<std::byte> to) const;
+    // Up to that many; sets the number.
+    std::string read_some(std::uint64_t offset, std::span<std::byte> to, std::size_t& got) const;
+    // The data of a raw image from `offset` on, as a range; empty: only holes follow.
+    struct Extent {
+        std::uint64_t begin = 0;
+        std::uint64_t end = 0;
+    };
+    std::optional<Extent> next_data(std::uint64_t offset) const;
+    std::string problem(const std::string& what) const { return path_ + ": " + what; }
+
+ private:
+    std::string read_once(std::uint64_t offset, std::span<std::byte> to, std::size_t& got) const;
+
+    const std::string path_;
+    OwnedFd fd_;
+    OwnedFd direct_;  // past the page cache; empty: the file system does not allow it
+    std::uint64_t size_ = 0;
+    bool compressed_ = false;
+};
+
+}  // namespace gpunbd::storage

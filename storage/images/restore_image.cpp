@@ -1,0 +1,168 @@
+#include "storage/images/restore_image.hpp"
+
+#include <fmt/format.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "storage/images/compressed_format.hpp"
+#include "storage/images/image_file.hpp"
+#include "storage/images/volume_writer.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+using Progress = std::function<void(std::uint64_t)>;
+
+constexpr std::uint64_t step = std::uint64_t{64} << 20;  // bytes between two checks of `stop`
+
+std::string restore_raw(const ImageFile& file, VolumeWriter& writer, const std::stop_token& stop,
+                        const Progress& progress) {
+    std::uint64_t at = 0;
+    while (const auto data = file.next_data(at)) {
+        for (at = data->begin; at != data->end;) {
+            if (stop.stop_requested()) return "cancelled";
+            const std::uint64_t length = std::min(step, data->end - at);
+            std::uint64_t from = at;
+            std::string why = writer.write(at, length, [&](std::span<std::byte> memory) {
+                std::string wrong = file.read(from, memory);
+                from += memory.size();
+                return wrong;
+            });
+            if (!why.empty()) return why;
+            at += length;
+            progress(at);
+        }
+    }
+    return {};
+}
+
+class CompressedImage {
+ public:
+    CompressedImage(const ImageFile& file, VolumeWriter& writer)
+        : file_(file), writer_(writer), context_(ZSTD_createDCtx()), in_(ZSTD_DStreamInSize()) {}
+
+    std::string restore(const std::stop_token& stop, const Progress& progress) {
+        if (!context_) return "no memory to decompress";
+        offset_ = ImageRecord::bytes;  // behind the first record, which ImageFile has read
+        for (std::uint64_t at = 0;;) {
+            if (stop.stop_requested()) return "cancelled";
+            std::array<std::byte, ImageRecord::bytes> bytes{};
+            if (std::string why = file_.read(offset_, bytes); !why.empty()) return why;
+            offset_ += bytes.size();
+            const auto record = ImageRecord::decode(bytes);
+            if (!record || record->kind == ImageRecord::Kind::image) return damaged();
+            if (record->kind == ImageRecord::Kind::end) {
+                return record->length == at && at == file_.size() ? std::string() : damaged();
+            }
+            if (record->length == 0 || record->length > file_.size() - at) return damaged();
+            if (record->kind == ImageRecord::Kind::hole) {
+                offset_ += record->skip;
+            } else if (std::string why = run(at, record->length); !why.empty()) {
+                return why;
+            }
+            at += record->length;
+            progress(at);
+        }
+    }
+
+ private:
+    struct Free {
+        void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+    };
+
+    std::string damaged() const {
+        return file_.problem(fmt::format("it is damaged at byte {}", offset_));
+    }
+
+    std::string run(std::uint64_t at, std::uint64_t length) {
+        have_ = {in_.data(), 0, 0};
+        ZSTD_DCtx_reset(context_.get(), ZSTD_reset_session_only);
+        ended_ = false;
+        std::string why = writer_.write(
+            at, length, [this](std::span<std::byte> memory) { return decompress(memory); });
+        // The checksum follows the last byte.
+        while (why.empty() && !ended_) why = decompress_some({});
+        if (why.empty()) offset_ -= have_.size - have_.pos;  // what belongs to the next record
+        return why;
+    }
+
+    std::string decompress(std::span<std::byte> memory) {
+        // The memory may be a mapping of a device, which zstd must not read.
+        std::array<std::byte, std::size_t{64} << 10> part;
+        while (!memory.empty()) {
+            const std::span<std::byte> to(part.data(), std::min(part.size(), memory.size()));
+            out_ = 0;
+            while (out_ != to.size()) {
+                if (ended_) return damaged();
+                if (std::string why = decompress_some(to); !why.empty()) return why;
+            }
+            std::memcpy(memory.data(), to.data(), to.size());
+            memory = memory.subspan(to.size());
+        }
+        return {};
+    }
+
+    // Continues at out_ of `to`.
+    std::string decompress_some(std::span<std::byte> to) {
+        if (have_.pos == have_.size) {
+            std::size_t got = 0;
+            if (std::string why = file_.read_some(offset_, in_, got); !why.empty()) return why;
+            if (got == 0) return file_.problem("it is damaged: it is too short");
+            offset_ += got;
+            have_ = {in_.data(), got, 0};
+        }
+        const std::size_t before = have_.pos;
+        ZSTD_outBuffer out{to.data(), to.size(), to.empty() ? 0 : out_};
+        const std::size_t left = ZSTD_decompressStream(context_.get(), &out, &have_);
+        if (ZSTD_isError(left) != 0) return damaged();
+        ended_ = left == 0;
+        // A run that is longer than its record makes no progress.
+        if (to.empty() && !ended_ && have_.pos == before) return damaged();
+        if (!to.empty()) out_ = out.pos;
+        return {};
+    }
+
+    const ImageFile& file_;
+    VolumeWriter& writer_;
+    const std::unique_ptr<ZSTD_DCtx, Free> context_;
+    std::vector<std::byte> in_;
+    ZSTD_inBuffer have_{};      // the part of in_ that is not decompressed
+    std::uint64_t offset_ = 0;  // in the file, behind in_
+    std::size_t out_ = 0;
+    bool ended_ = false;  // the frame
+};
+
+}  // namespace
+
+std::variant<std::uint64_t, std::string> image_size(const std::string& path) {
+    ImageFile file(path);
+    if (std::string why = file.open(); !why.empty()) return why;
+    return file.size();
+}
+
+std::string restore_image(const std::string& path, Volume& volume, const ChannelOptions& channels,
+                          const std::stop_token& stop, const Progress& progress) {
+    try {
+        ImageFile file(path);
+        if (std::string why = file.open(); !why.empty()) return why;
+        if (file.size() > volume.size()) {
+            return file.problem(
+                fmt::format("it has {} bytes, and the export only {}", file.size(), volume.size()));
+        }
+        VolumeWriter writer(volume, channels);
+        if (!file.compressed()) return restore_raw(file, writer, stop, progress);
+        return CompressedImage(file, writer).restore(stop, progress);
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+}
+
+}  // namespace gpunbd::storage

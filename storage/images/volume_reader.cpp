@@ -1,0 +1,68 @@
+#include "storage/images/volume_reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "storage/images/wait_for_device.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::uint64_t longest_run = std::uint64_t{64} << 20;  // bytes
+
+}  // namespace
+
+VolumeReader::VolumeReader(Volume& volume, const ChannelOptions& options)
+    : volume_(volume), channels_(options) {
+    for (Device* const device : volume.devices()) channels_.open(*device);
+}
+
+std::string VolumeReader::read(const std::stop_token& stop, VolumeSink& sink,
+                               const std::function<void(std::uint64_t)>& progress) {
+    for (std::uint64_t at = 0; at != volume_.size();) {
+        if (stop.stop_requested()) return "cancelled";
+        const Volume::Run run = volume_.run_at(at, volume_.size() - at);
+        const std::uint64_t length =
+            run.device == 0 ? run.length : std::min(longest_run, run.length);
+        std::string why = run.device == 0 ? sink.hole(length) : sink.run(length);
+        if (why.empty() && run.device != 0) why = read({at, length}, sink);
+        if (!why.empty()) return why;
+        at += length;
+        progress(at);
+    }
+    return {};
+}
+
+std::string VolumeReader::read(Range range, VolumeSink& sink) {
+    const TransferContext context{.volume = volume_, .channels = channels_, .account = account_};
+    ReadTransfer transfer;
+    transfer.begin(context, *this, range);
+    while (!transfer.all_taken()) {
+        ReadTransfer::Piece piece;
+        if (!transfer.next(piece)) {
+            if (transfer.status() != Status::ok) {
+                const std::uint64_t failed_at = transfer.failed_at();
+                settle(transfer);
+                return fmt::format("a device cannot be read, at offset {}", failed_at);
+            }
+            wait_for_device(channels_);
+            continue;
+        }
+        channels_.poll();  // copies for the next pieces run meanwhile
+        std::string why = sink.data(piece.data, piece.length);
+        transfer.give_back();
+        if (why.empty()) continue;
+        settle(transfer);
+        return why;
+    }
+    return {};
+}
+
+void VolumeReader::settle(ReadTransfer& transfer) {
+    transfer.abandon();
+    while (!transfer.idle()) wait_for_device(channels_);
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,51 @@
+// Reads a volume in order, on a thread of its own with channels of its own, beside clients.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include "storage/devices/channels.hpp"
+#include "storage/pages/volume.hpp"
+#include "storage/transfers/read_transfer.hpp"
+
+namespace gpunbd::storage {
+
+// Receives the contents of a volume in order. Each function returns a problem, which ends the
+// reading; empty: none.
+class VolumeSink {
+ public:
+    virtual std::string hole(std::uint64_t length) = 0;
+    // `length` bytes of data follow.
+    virtual std::string run(std::uint64_t length) = 0;
+    // A part of the run. `from`: null for zeroes.
+    virtual std::string data(const std::byte* from, std::uint64_t length) = 0;
+
+ protected:
+    ~VolumeSink() = default;
+};
+
+class VolumeReader final : private TransferOwner {
+ public:
+    // For the calling thread, which also destroys it. Throws what Device::open_channel() throws.
+    VolumeReader(Volume& volume, const ChannelOptions& options);
+
+    // Returns the problem of the sink or of a device; empty: the whole volume was read.
+    // `progress` is called with the bytes that are done.
+    std::string read(const std::stop_token& stop, VolumeSink& sink,
+                     const std::function<void(std::uint64_t)>& progress);
+
+ private:
+    void transfer_moved(Transfer& /*transfer*/) override {}
+    std::string read(Range range, VolumeSink& sink);
+    // Lets the copies of a transfer that is given up end.
+    void settle(ReadTransfer& transfer);
+
+    Volume& volume_;
+    Channels channels_;
+    ClientAccount account_;
+};
+
+}  // namespace gpunbd::storage

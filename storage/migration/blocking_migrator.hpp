@@ -1,0 +1,48 @@
+// Requests to a migrator that block one thread until their result is known or another thread
+// cancels them.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "storage/migration/migrator.hpp"
+
+namespace gpunbd::storage {
+
+class BlockingMigrator {
+ public:
+    // The migrator outlives this object.
+    explicit BlockingMigrator(Migrator& migrator) : migrator_(migrator) {}
+
+    // See Migrator. Empty: cancelled, or there is no memory for the request.
+    std::optional<Migration> reclaim(std::uint64_t bytes) noexcept;
+    std::optional<Migration> release(std::uint64_t bytes) noexcept;
+    std::optional<Migration> give_up_revocable(std::uint64_t bytes) noexcept;
+    // Like release(), and lifts the limit when no pages are left elsewhere.
+    void return_pages(std::uint64_t bytes) noexcept;
+
+    // From any thread: ends the present request and all later ones. Pages on their way still move.
+    void cancel();
+
+ private:
+    // Outlives this object if the migrator is still working for it.
+    struct Reply {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::optional<Migration> result;
+        bool abandoned = false;
+    };
+
+    using Submit = void (Migrator::*)(std::uint64_t, Migrator::Done);
+    std::optional<Migration> await(Submit submit, std::uint64_t bytes) noexcept;
+
+    Migrator& migrator_;
+    std::mutex mutex_;  // guards the following members
+    bool cancelled_ = false;
+    std::shared_ptr<Reply> reply_;  // of the request in progress
+};
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,295 @@
+// How volumes share the pages of a pool.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "storage/devices/page_completions.hpp"
+#include "storage/devices/slab_copy.hpp"
+#include "storage/pages/page_pool.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::uint64_t pages_at_once = 256;  // under the lock, for which clients may wait
+
+}  // namespace
+
+// --- the tables --------------------------------------------------------------------------------
+
+void PagePool::add_table(const PageTable& table, std::uint64_t pages) {
+    const std::lock_guard lock(mutex_);
+    tables_.push_back({&table, pages});
+    if (tables_.size() == 1) return;
+    pages_ += pages;
+    was_shared_ = true;
+}
+
+void PagePool::remove_table(const PageTable& table, bool empty) noexcept {
+    Lock lock(mutex_);
+    const auto removed = std::ranges::find(tables_, &table, &Table::table);
+    if (removed == tables_.end()) return;
+    const std::uint64_t pages = removed->pages;
+    tables_.erase(removed);
+    if (tables_.empty() || !empty) return;
+    pages_ -= pages;
+    if (provision_ == Provision::full && !quiesced_) release_surplus(lock);
+}
+
+void PagePool::move_directory(const std::shared_ptr<const SharedDirectory>& target) {
+    const std::lock_guard lock(mutex_);
+    slabs_.move_directory(target);
+    was_shared_ = true;
+}
+
+std::shared_ptr<const SharedDirectory> PagePool::shared_directory() const {
+    const std::lock_guard lock(mutex_);
+    return slabs_.shared_directory();
+}
+
+void PagePool::resize(const PageTable& table, std::uint64_t pages) noexcept {
+    Lock lock(mutex_);
+    std::uint64_t& old = std::ranges::find(tables_, &table, &Table::table)->pages;
+    pages_ += pages - old;  // modulo 2^64
+    const bool shrinks = pages < old;
+    old = pages;
+    was_shared_ = true;
+    if (shrinks && provision_ == Provision::full && !quiesced_) release_surplus(lock);
+}
+
+// Slabs that no remaining volume was promised.
+void PagePool::release_surplus(Lock& lock) {
+    changed_.wait(lock, [this] { return !provisioning_; });
+    provisioning_ = true;
+    while (free_.empty_slabs() != 0) {
+        const std::uint32_t slab = free_.last_empty_slab();
+        if (free_.reserved_pages() - free_.pages_in_slab(slab) < pages_) break;
+        release_slab(slab, lock);
+    }
+    provisioning_ = false;
+    changed_.notify_all();
+}
+
+bool PagePool::has_other_tables(const PageTable& table) const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(tables_, [&](const Table& each) { return each.table != &table; });
+}
+
+bool PagePool::is_first(const PageTable& table) const {
+    const std::lock_guard lock(mutex_);
+    return !tables_.empty() && tables_.front().table == &table;
+}
+
+// --- a clone -----------------------------------------------------------------------------------
+
+void PagePool::freeze() {
+    const std::lock_guard lock(mutex_);
+    ++frozen_;
+}
+
+void PagePool::thaw() {
+    PageRequests waiters;
+    {
+        const std::lock_guard lock(mutex_);
+        if (--frozen_ != 0) return;
+        waiters = std::exchange(thaw_waiters_, PageRequests{});
+    }
+    changed_.notify_all();
+    while (PageRequest* const request = waiters.pop()) {
+        request->status = Status::ok;
+        request->completions->put(*request);
+    }
+}
+
+void PagePool::wait_for_thaw(Lock& lock) {
+    changed_.wait(lock, [this] { return frozen_ == 0; });
+}
+
+std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::uint64_t begin,
+                              std::uint64_t end, std::vector<std::uint64_t>& written) {
+    const std::lock_guard lock(mutex_);
+    end = std::min(end, begin + pages_at_once);
+    for (std::uint64_t number = begin; number != end; ++number) {
+        const EntrySlot slot = from.slot(number);
+        const PageEntry entry = slot.load();
+        if (!entry.is_mapped()) continue;
+        if (entry.device() != device_index_) return number;
+        const PageIndex page = entry.page();
+        const PageEntry shared = PageEntry::shared(device_index_, page);
+        sharers_[page].fetch_add(1, std::memory_order_relaxed);
+        to.slot(number).store(entry.is_moving() ? entry : shared);
+        if (!entry.is_writable()) continue;
+        slot.store(shared);
+        // See pin(). Copies of the page would lack what is written there.
+        if (pins_.any_writer(page)) {
+            slot.store(PageEntry::moving(device_index_, page));
+            ++moving_;
+            written.push_back(number);
+        }
+    }
+    return end;
+}
+
+bool PagePool::settle(const PageTable& from, const PageTable& to, std::uint64_t number) {
+    Lock lock(mutex_);
+    const PageIndex page = to.slot(number).load().page();
+    if (pins_.any_writer(page)) return false;
+    end_sharing(from.slot(number), page, lock);
+    return true;
+}
+
+Status PagePool::copy_written(const PageTable& from, const PageTable& to, std::uint64_t number) {
+    const EntrySlot slot = to.slot(number);
+    const PageIndex page = slot.load().page();
+    PageCopy copy;
+    if (const Status status = make_copy(page, copy); status != Status::ok) return status;
+    Lock lock(mutex_);
+    const bool is_needed = pins_.any_writer(page);
+    if (is_needed) {
+        copy.owner->mapped_pages_.fetch_add(1, std::memory_order_relaxed);
+        slot.store(PageEntry::mapped(copy.owner->device_index_, copy.page));
+        drop(page, RetiredPages::no_number);
+    }
+    end_sharing(from.slot(number), page, lock);
+    if (is_needed) {
+        free_if_unpinned(page);
+    } else {
+        copy.owner->put_back(copy.page);
+    }
+    return Status::ok;
+}
+
+void PagePool::cancel_sharing(const PageTable& from, const PageTable& to, std::uint64_t number) {
+    Lock lock(mutex_);
+    const EntrySlot slot = to.slot(number);
+    const PageIndex page = slot.load().page();
+    slot.store(PageEntry());
+    drop(page, RetiredPages::no_number);
+    end_sharing(from.slot(number), page, lock);
+    free_if_unpinned(page);
+}
+
+// The entry may be a hole meanwhile.
+void PagePool::end_sharing(EntrySlot slot, PageIndex page, Lock& lock) {
+    if (slot.load() == PageEntry::moving(device_index_, page)) slot.store(entry_of(page));
+    end_move(lock);
+}
+
+// --- writing to a shared page ------------------------------------------------------------------
+
+bool PagePool::claim(EntrySlot slot, PageRef& out) {
+    const std::lock_guard lock(mutex_);
+    const PageEntry entry = slot.load();
+    const PageIndex page = entry.page();
+    if (entry != PageEntry::shared(device_index_, page)) return true;
+    if (is_shared(page)) return false;
+    pin(page, Access::write);
+    out = PageRef(*this, page, Access::write);
+    slot.store(entry_of(page));
+    return true;
+}
+
+Status PagePool::copy_shared(EntrySlot slot) {
+    PageRef source;
+    PageEntry entry;
+    std::uint64_t claims = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        entry = slot.load();
+        if (entry != PageEntry::shared(device_index_, entry.page())) return Status::ok;
+        if (!is_shared(entry.page())) return Status::ok;
+        pin(entry.page(), Access::read);
+        source = PageRef(*this, entry.page(), Access::read);
+        claims = claims_;
+    }
+    PageCopy copy;
+    if (const Status status = make_copy(entry.page(), copy); status != Status::ok) return status;
+    {
+        Lock lock(mutex_);
+        wait_for_thaw(lock);
+        // After a claim the page may have been written and then been shared again.
+        if (slot.load() == entry && is_shared(entry.page()) && claims_ == claims) {
+            copy.owner->mapped_pages_.fetch_add(1, std::memory_order_relaxed);
+            slot.store(PageEntry::mapped(copy.owner->device_index_, copy.page));
+            drop(entry.page(), RetiredPages::no_number);
+            return Status::ok;
+        }
+    }
+    copy.owner->put_back(copy.page);
+    return Status::ok;
+}
+
+// A fully provisioned volume has no page for each write in progress. A kept volume may be handed
+// over while a page is half filled; the other half would be lost.
+PageRef PagePool::take_replacement() {
+    if (provision_ == Provision::full || slabs_.is_retained()) return {};
+    Lock lock(mutex_);
+    FreePages::Page free;
+    if (!take_free_page(free)) return {};
+    replacements_.fetch_add(1, std::memory_order_relaxed);
+    pin(free.index, Access::write);
+    PageRef out(*this, free.index, Access::write);
+    unlock_and_wake(lock);
+    return out;
+}
+
+PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
+    PagePool& owner = *page.pool_;
+    PageIndex former = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        const PageEntry entry = slot.load();
+        const bool is_here = entry.is_mapped() ? entry.device() == device_index_ : !is_spill_;
+        if (!is_here) return Replaced::moved_to_other_pool;
+        if (frozen_ != 0) return Replaced::later;
+        owner.replacements_.fetch_sub(1, std::memory_order_relaxed);
+        owner.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
+        slot.store(PageEntry::mapped(owner.device_index_, page.page_));
+        if (!entry.is_mapped()) return Replaced::done;
+        former = entry.page();
+        drop(former, RetiredPages::no_number);
+    }
+    free_if_unpinned(former);
+    return Replaced::done;
+}
+
+void PagePool::give_up(PageRef page) {
+    PagePool& owner = *page.pool_;
+    const std::lock_guard lock(owner.mutex_);
+    owner.replacements_.fetch_sub(1, std::memory_order_relaxed);
+    owner.retired_.add(page.page_, RetiredPages::no_number);
+}
+
+Status PagePool::make_copy(PageIndex page, PageCopy& out) {
+    out.owner = this;
+    Status status = take_unclear(out.page);
+    for (auto spill = spills_.begin(); status == Status::no_space && spill != spills_.end();
+         ++spill) {
+        out.owner = *spill;
+        status = out.owner->take_unclear(out.page);
+    }
+    if (status != Status::ok) return status;
+    status = copy_contents(page, out);
+    if (status != Status::ok) out.owner->put_back(out.page);
+    return status;
+}
+
+Status PagePool::copy_contents(PageIndex page, const PageCopy& to) noexcept {
+    const Slab& from = slabs_.slab_of(page);
+    const Slab& target = to.owner->slabs_.slab_of(to.page);
+    const std::uint64_t from_offset = slabs_.offset_in_slab(page);
+    const std::uint64_t offset = to.owner->slabs_.offset_in_slab(to.page);
+    if (to.owner->device_.failed() || !device_.readable()) return Status::io_error;
+    try {
+        if (&device_ == &to.owner->device_) {
+            return device_.copy(from, from_offset, target, offset, page_size_);
+        }
+        return copy_through_channels(
+            {.device = device_, .slab = from, .offset = from_offset},
+            {.device = to.owner->device_, .slab = target, .offset = offset}, page_size_);
+    } catch (const std::exception&) {  // no memory for a channel or for an error message
+        return Status::io_error;
+    }
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,196 @@
+// How volumes share pages.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "storage/pages/volume.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a clone waits for clients that are writing, before it copies the pages.
+constexpr std::chrono::milliseconds patience{2};
+constexpr std::chrono::microseconds poll_interval{20};
+
+}  // namespace
+
+Volume::Volume(const Volume& source, PageTable table, std::shared_ptr<SlabRetainer> retainer)
+    : retainer_(std::move(retainer)),
+      table_(std::move(table)),
+      layout_(source.layout_),
+      page_size_(source.page_size_),
+      page_shift_(source.page_shift_),
+      pools_(source.pools_) {}
+
+// The last volume leaves its pages to the destructors of the pools, which release whole slabs.
+Volume::~Volume() {
+    const bool ends = !outlives_process();
+    if (ends && shares_pages()) {
+        for (std::uint64_t page = 0; page != table_.slots(); ++page) unmap(page);
+    }
+    for (const auto& pool : pools_) pool->remove_table(table_, ends);
+}
+
+std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
+    const Retention& retention, std::optional<std::uint64_t> wanted) {
+    const bool keeps = retention.retainer != nullptr;
+    if (keeps != outlives_process()) {
+        return std::string(keeps ? "its contents are not kept, so those of a clone cannot be kept"
+                                 : "its contents are kept, so those of a clone have to be kept");
+    }
+    const std::lock_guard serialized(pools_.front()->cloning());
+    if (wanted && *wanted < size()) {
+        return fmt::format("its size of {} bytes is less than the {} bytes of its source", *wanted,
+                           size());
+    }
+    try {
+        if (std::string why = keeps ? share_directory() : ""; !why.empty()) return why;
+        // All tables have the layout of the first one.
+        TableShape of_clone = shape();
+        for (TableShape::DeviceShare& each : of_clone.devices) {
+            if (keeps) each.slabs = 0;  // they are in the shared directory
+        }
+        of_clone.name = retention.name;
+        of_clone.wanted = retention.wanted;
+        of_clone.instance = keeps ? retention.instance : new_instance();
+        of_clone.made = std::time(nullptr);
+        std::unique_ptr<Volume> out(
+            new Volume(*this, PageTable(std::move(of_clone), keeps, wanted.value_or(size())),
+                       retention.retainer));
+        const std::vector<std::uint64_t> shares = pages_by_device(out->pages());
+        std::vector<std::uint64_t> written;
+        written.reserve(pages());  // nothing may fail while clients wait
+        for (std::uint32_t i = 0; i != pools_.size(); ++i) {
+            pools_[i]->add_table(out->table_, shares[i]);
+        }
+        if (const auto full = out->fill({})) {
+            return fmt::format(
+                "{} has no memory for as many pages again, which provision: full needs",
+                pools_[*full]->device().info().id);
+        }
+        freeze();
+        share_pages(*out, written);
+        thaw();
+        const Status status = settle(*out, written);
+        if (status != Status::ok) {
+            return std::string(
+                status == Status::no_space
+                    ? "there is no memory for copies of the pages that are being written"
+                    : "a page that is being written could not be copied");
+        }
+        // Not before the table is complete: a process that takes it over sees one instant.
+        if (keeps && !retention.retainer->keep_table(out->table_.descriptor())) {
+            return std::string("the supervisor does not keep its page table");
+        }
+        out->is_kept_ = keeps;
+        return out;
+    } catch (const std::exception& error) {  // no memory for a table
+        return std::string(error.what());
+    }
+}
+
+// A table of a clone has no directory, and the one in the table of the first volume has no room.
+std::string Volume::share_directory() {
+    for (const TableShape::DeviceShare& each : shape().devices) {
+        if (each.slabs <= SharedDirectory::max_slabs) continue;
+        return fmt::format("it has up to {} slabs on {}, and kept pages are shared in at most {}",
+                           each.slabs, each.identity, SharedDirectory::max_slabs);
+    }
+    std::shared_ptr<const SharedDirectory> directory = pools_.front()->shared_directory();
+    if (directory == nullptr) {
+        directory =
+            std::make_shared<SharedDirectory>(static_cast<std::uint32_t>(shape().devices.size()));
+        if (!retainer_->keep_directory(directory->descriptor())) {
+            return "the supervisor does not keep its slab directory";
+        }
+    }
+    for (const auto& pool : pools_) pool->move_directory(directory);
+    return {};
+}
+
+void Volume::freeze() {
+    for (const auto& pool : pools_) pool->freeze();
+}
+
+void Volume::thaw() {
+    for (const auto& pool : pools_) pool->thaw();
+}
+
+void Volume::share_pages(const Volume& target, std::vector<std::uint64_t>& written) {
+    const std::uint64_t end = pages();
+    for (std::uint64_t page = 0; page != end;) {
+        const PageEntry entry = table_.slot(page).load();
+        if (entry.is_mapped()) {
+            page = pools_[entry.device()]->share(table_, target.table_, page, end, written);
+        } else {
+            ++page;
+        }
+    }
+}
+
+Status Volume::settle(const Volume& target, std::vector<std::uint64_t>& written) {
+    const auto pool_of = [&](std::uint64_t page) -> PagePool& {
+        return *pools_[target.table_.slot(page).load().device()];
+    };
+    const auto is_settled = [&](std::uint64_t page) {
+        return pool_of(page).settle(table_, target.table_, page);
+    };
+    const auto deadline = Clock::now() + patience;
+    while (std::erase_if(written, is_settled), !written.empty() && Clock::now() < deadline) {
+        std::this_thread::sleep_for(poll_interval);
+    }
+    Status status = Status::ok;
+    for (const std::uint64_t page : written) {
+        PagePool& pool = pool_of(page);
+        if (status == Status::ok) status = pool.copy_written(table_, target.table_, page);
+        if (status != Status::ok) pool.cancel_sharing(table_, target.table_, page);
+    }
+    return status;
+}
+
+PageRef Volume::take_replacement(std::uint64_t page) {
+    const PageEntry entry = table_.slot(page).load();
+    if (!entry.is_shared() || !pools_[entry.device()]->is_shared(entry.page())) return {};
+    return pool_for(page).take_replacement();
+}
+
+bool Volume::replace(std::uint64_t page, const PageRef& by) {
+    const EntrySlot slot = table_.slot(page);
+    while (true) {
+        const PageEntry entry = slot.load();
+        PagePool& pool = entry.is_mapped() ? *pools_[entry.device()] : pool_for(page);
+        const PagePool::Replaced end = pool.replace(slot, by);
+        if (end != PagePool::Replaced::moved_to_other_pool) return end == PagePool::Replaced::done;
+    }
+}
+
+Volume::Contents Volume::contents() const {
+    Contents out;
+    for (std::uint64_t page = 0; page != pages(); ++page) {
+        const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
+        if (!entry.is_mapped()) continue;
+        const bool is_shared = pools_[entry.device()]->is_shared(entry.page());
+        (is_shared ? out.shared : out.own) += page_size_;
+    }
+    return out;
+}
+
+std::uint64_t Volume::mapped_pages(std::uint32_t device) const {
+    std::uint64_t pages = 0;
+    for (std::uint64_t page = 0; page != this->pages(); ++page) {
+        const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
+        if (entry.is_mapped() && entry.device() == device) ++pages;
+    }
+    return pages;
+}
+
+}  // namespace gpunbd::storage

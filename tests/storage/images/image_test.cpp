@@ -1,0 +1,163 @@
+// Volumes that are saved and restored.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "storage/images/compressed_format.hpp"
+#include "storage/images/image_file.hpp"
+#include "storage/images/replaced_file.hpp"
+#include "storage/images/restore_image.hpp"
+#include "storage/images/save_image.hpp"
+#include "tests/storage/memory_device.hpp"
+#include "tests/storage/random.hpp"
+#include "tests/storage/sizes.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::uint64_t image_page = 64 * kib;
+constexpr std::uint64_t image_pages = 40;
+
+struct Folder {
+    Folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
+    ~Folder() { std::filesystem::remove_all(path); }
+    std::string path = "/tmp/gpunbd-images-XXXXXX";
+};
+
+std::unique_ptr<Volume> image_volume(Device& device) {
+    auto made = Volume::create({.size = image_pages * image_page - 512, .page_size = image_page},
+                               {&device});
+    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+    return std::get<std::unique_ptr<Volume>>(std::move(made));
+}
+
+std::string save(Volume& volume, const std::string& path, bool zstd) {
+    std::uint64_t last = 0;
+    std::string why = save_image(volume, {}, path, {.zstd = zstd, .threads = 2}, {},
+                                 [&](std::uint64_t done) { last = done; });
+    if (why.empty()) CHECK(last == volume.size());
+    return why;
+}
+
+std::string restore(const std::string& path, Volume& volume) {
+    return restore_image(path, volume, {}, {}, [](std::uint64_t) {});
+}
+
+TEST_CASE("image: a restored volume has the contents and the holes of the saved one") {
+    const Folder folder;
+    for (const bool zstd : {false, true}) {
+        CAPTURE(zstd);
+        MemoryDevice device(0, {});
+        const auto volume = image_volume(device);
+        for (const std::uint64_t page : {0, 1, 5, 6, 7, 30, 39}) {
+            PageRef ref;
+            REQUIRE(volume->map(page, ref) == Status::ok);
+            std::memset(reinterpret_cast<void*>(ref.address()), static_cast<int>(page + 1),
+                        image_page - 512);
+        }
+        const std::string path = folder.path + (zstd ? "/zstd" : "/raw");
+        CHECK(save(*volume, path, zstd) == "");
+        const auto size = image_size(path);
+        REQUIRE(std::holds_alternative<std::uint64_t>(size));
+        CHECK(std::get<std::uint64_t>(size) == volume->size());
+        const auto restored = image_volume(device);
+        CHECK(restore(path, *restored) == "");
+        for (std::uint64_t page = 0; page != image_pages; ++page) {
+            CAPTURE(page);
+            const PageRef one = volume->find(page), other = restored->find(page);
+            CHECK(one.hole() == other.hole());
+            if (one.hole() || other.hole()) continue;
+            CHECK(std::memcmp(reinterpret_cast<void*>(one.address()),
+                              reinterpret_cast<void*>(other.address()), image_page - 512) == 0);
+        }
+        CHECK(save(*volume, folder.path + "/none/file", zstd) ==
+              folder.path + "/none/file: No such file or directory");
+    }
+}
+
+TEST_CASE("image: a compressed file that is damaged anywhere is refused") {
+    const Folder folder;
+    MemoryDevice device(0, {});
+    const auto volume = image_volume(device);
+    PageRef ref;
+    REQUIRE(volume->map(3, ref) == Status::ok);
+    std::memset(reinterpret_cast<void*>(ref.address()), 7, image_page);
+    ref.reset();
+    const std::string path = folder.path + "/image";
+    REQUIRE(save(*volume, path, true) == "");
+    std::ifstream file(path, std::ios::binary);
+    const std::string good((std::istreambuf_iterator<char>(file)), {});
+    for (std::size_t length = ImageRecord::bytes; length < good.size(); ++length) {
+        CAPTURE(length);
+        std::ofstream(path, std::ios::binary | std::ios::trunc) << good.substr(0, length);
+        const auto target = image_volume(device);
+        CHECK(restore(path, *target).find(path + ": it is damaged") == 0);
+    }
+}
+
+// Pieces of any length and alignment, written back and read past the page cache where possible.
+TEST_CASE("image: a file has what was appended") {
+    const Folder folder;
+    for (const std::string& where : {folder.path, std::string("/dev/shm")}) {
+        CAPTURE(where);
+        const std::string path = where + "/gpunbd-image-test";
+        std::string expected;
+        {
+            Random random(1);
+            std::string memory(6 << 20, '\0');
+            for (char& each : memory) each = static_cast<char>(random.below(256));
+            const std::size_t aligned = -reinterpret_cast<std::uintptr_t>(memory.data()) & 4095;
+            ReplacedFile file(path);
+            REQUIRE(file.create() == "");
+            for (int i = 0; i != 60; ++i) {
+                const std::size_t at = aligned + random.below(256) * 4096 +
+                                       (random.one_in(2) ? 0 : random.below(4096));
+                std::size_t length = 1 + random.below(random.one_in(2) ? 5 << 18 : 100);
+                if (random.one_in(2)) length = (length + 4095) & ~std::size_t{4095};
+                if (random.one_in(5)) {
+                    REQUIRE(file.skip(length) == "");
+                    expected.append(length, '\0');
+                } else {
+                    REQUIRE(file.append(memory.data() + at, length) == "");
+                    expected.append(memory, at, length);
+                }
+            }
+            REQUIRE(file.publish() == "");
+        }
+        ImageFile image(path);
+        REQUIRE(image.open() == "");
+        REQUIRE(image.size() == expected.size());
+        std::vector<std::byte> all(expected.size() + 4096);
+        std::byte* const begin =
+            all.data() + (-reinterpret_cast<std::uintptr_t>(all.data()) & 4095);
+        CHECK(image.read(0, {begin, expected.size()}) == "");
+        CHECK(std::memcmp(begin, expected.data(), expected.size()) == 0);
+        CHECK(image.read(4096, {begin, expected.size()}) ==
+              image.problem("it is damaged: it is too short"));
+        std::filesystem::remove(path);
+    }
+}
+
+TEST_CASE("image: records") {
+    const ImageRecord record{
+        .kind = ImageRecord::Kind::hole, .length = 0x123456789abc, .skip = 0x1020304};
+    auto bytes = record.encode();
+    CHECK(ImageRecord::decode(bytes) == record);
+    CHECK(bytes[0] == std::byte{0x5c});
+    CHECK(bytes[3] == std::byte{0x18});
+    bytes[16] = std::byte{9};
+    CHECK_FALSE(ImageRecord::decode(bytes).has_value());
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,59 @@
+// For tests of migration.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "storage/migration/migrator.hpp"
+#include "tests/storage/rig.hpp"
+
+namespace gpunbd::storage::test {
+
+// A rig with a migrator of its first device, which shares its volume.
+class MovingRig : public Rig {
+ public:
+    static constexpr std::uint64_t all = ~std::uint64_t{0};
+
+    explicit MovingRig(const RigOptions& with, unsigned threads = 4)
+        : Rig(with),
+          volumes{std::shared_ptr<Volume>(volume.get(), [](Volume*) {})},
+          migrator(*devices[0],
+                   [this] {
+                       const std::lock_guard lock(mutex);
+                       return volumes;
+                   },
+                   {.channels = with.channels, .threads = threads}) {
+        migrator.start();
+    }
+
+    Migration reclaim(std::uint64_t bytes) { return wait_for(&Migrator::reclaim, bytes); }
+    Migration release(std::uint64_t bytes = all) { return wait_for(&Migrator::release, bytes); }
+    Migration give_up_revocable(std::uint64_t bytes) {
+        return wait_for(&Migrator::give_up_revocable, bytes);
+    }
+    Device& home() { return *devices[0]; }
+    std::uint64_t bytes_on(std::uint32_t device) { return volume->memory()[device].mapped; }
+
+    // The volumes of the migrator from now on.
+    void migrate(Migrator::Volumes all_of_them) {
+        const std::lock_guard lock(mutex);
+        volumes = std::move(all_of_them);
+    }
+
+    std::mutex mutex;
+    Migrator::Volumes volumes;
+    Migrator migrator;
+
+ private:
+    Migration wait_for(void (Migrator::*request)(std::uint64_t, Migrator::Done),
+                       std::uint64_t bytes) {
+        std::promise<Migration> done;
+        (migrator.*request)(bytes, [&](const Migration& out) { done.set_value(out); });
+        return done.get_future().get();
+    }
+};
+
+}  // namespace gpunbd::storage::test

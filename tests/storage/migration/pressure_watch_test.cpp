@@ -1,0 +1,157 @@
+// Pages leave a device while the kernel reports memory pressure, and return gradually afterwards.
+#include "storage/migration/pressure_watch.hpp"
+
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/storage/migration/moving_rig.hpp"
+#include "tests/storage/sizes.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+// A socket for which poll() returns POLLPRI, because of urgent data, while there is pressure.
+class FakeTrigger {
+ public:
+    FakeTrigger() {
+        const OwnedFd listener(::socket(AF_INET, SOCK_STREAM, 0));
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        auto* const generic = reinterpret_cast<sockaddr*>(&address);
+        REQUIRE(::bind(listener.get(), generic, size) == 0);
+        REQUIRE(::listen(listener.get(), 1) == 0);
+        REQUIRE(::getsockname(listener.get(), generic, &size) == 0);
+        sender_ = OwnedFd(::socket(AF_INET, SOCK_STREAM, 0));
+        REQUIRE(::connect(sender_.get(), generic, size) == 0);
+        receiver_ = OwnedFd(::accept(listener.get(), nullptr, nullptr));
+        REQUIRE(receiver_);
+    }
+
+    std::vector<OwnedFd> files() const {
+        std::vector<OwnedFd> out;
+        out.push_back(OwnedFd::copy_of(receiver_));
+        return out;
+    }
+    void begin() const { REQUIRE(::send(sender_.get(), "!", 1, MSG_OOB) == 1); }
+    void end() const {
+        char byte = 0;
+        while (::recv(receiver_.get(), &byte, 1, MSG_OOB) != 1) std::this_thread::yield();
+    }
+    // poll() returns POLLERR from now on.
+    void break_off() {
+        const linger reset{.l_onoff = 1, .l_linger = 0};
+        ::setsockopt(sender_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        sender_ = OwnedFd();
+    }
+
+ private:
+    OwnedFd sender_;
+    OwnedFd receiver_;
+};
+
+// All pages of the volume are on the device, four in a slab of 64 MiB.
+class PressedRig : public MovingRig {
+ public:
+    explicit PressedRig(std::chrono::milliseconds settling_time)
+        : MovingRig(options_with_large_pages()),
+          watch(home(), migrator, trigger.files(), settling_time) {
+        map_all();
+        watch.start();
+    }
+
+    std::uint64_t used() { return home().budget().used(); }
+    std::uint64_t limit() { return home().budget().limit(); }
+    // A time limit would only hide how slow the machine is.
+    template <typename Condition>
+    static void await(Condition condition) {
+        while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+
+    FakeTrigger trigger;
+    PressureWatch watch;
+
+ private:
+    static RigOptions options_with_large_pages() {
+        RigOptions options;
+        options.devices = "h";
+        options.spills = "h";
+        options.page_size = 16 * mib;
+        options.size = 16 * options.page_size;
+        options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+        return options;
+    }
+};
+
+TEST_CASE("pressure watch: pages leave while there is pressure, and return step by step") {
+    PressedRig rig(std::chrono::milliseconds(1));
+    const std::uint64_t all = rig.used();
+    REQUIRE(all == 4 * PressureWatch::least_step);
+    CHECK(rig.migrator.totals().reclaims == 0);
+    rig.trigger.begin();
+    rig.await([&] { return rig.used() == 0; });
+    rig.trigger.end();
+    rig.await([&] { return rig.limit() == SlabBudget::unlimited; });
+    CHECK(rig.used() == all);
+    CHECK(rig.bytes_on(0) == all);
+    const Migrator::Totals totals = rig.migrator.totals();
+    CHECK(totals.reclaims >= 4);
+    CHECK(totals.releases >= 4);
+    // It is ready for the next time.
+    rig.trigger.begin();
+    rig.await([&] { return rig.used() == 0; });
+    rig.trigger.end();
+}
+
+TEST_CASE("pressure watch: pages leave but do not return while it is held") {
+    PressedRig rig(std::chrono::milliseconds(1));
+    rig.watch.hold(true);
+    rig.trigger.begin();
+    rig.await([&] { return rig.used() == 0; });
+    rig.trigger.end();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // many times the settling time
+    CHECK(rig.used() == 0);
+    CHECK(rig.migrator.totals().releases == 0);
+    rig.watch.hold(false);
+    rig.await([&] { return rig.limit() == SlabBudget::unlimited; });
+    CHECK(rig.bytes_on(0) == 4 * PressureWatch::least_step);
+}
+
+TEST_CASE("pressure watch: pages that have no place do not reduce the limit further") {
+    PressedRig rig(std::chrono::hours(1));
+    const std::uint64_t all = rig.used();
+    rig.spill_budget.set_limit(2 * PressureWatch::least_step);
+    rig.trigger.begin();
+    rig.await([&] { return rig.migrator.totals().reclaims >= 6; });
+    rig.trigger.end();
+    rig.await([&] { return rig.limit() == rig.used(); });
+    CHECK(rig.used() == all - 2 * PressureWatch::least_step);
+}
+
+TEST_CASE("pressure watch: it ends while the migrator works for it") {
+    for (int round = 0; round != 5; ++round) {
+        PressedRig rig(std::chrono::milliseconds(1));
+        rig.trigger.begin();
+        rig.await([&] { return rig.used() != 4 * PressureWatch::least_step; });
+    }
+}
+
+TEST_CASE("pressure watch: a trigger that is gone is not polled again") {
+    PressedRig rig(std::chrono::milliseconds(1));
+    rig.trigger.begin();
+    rig.await([&] { return rig.used() == 0; });
+    rig.trigger.break_off();
+    rig.await([&] { return rig.limit() == SlabBudget::unlimited; });
+    CHECK(rig.bytes_on(0) == 4 * PressureWatch::least_step);
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,38 @@
+// Revocable memory becomes fixed while the host is short of memory.
+#include "storage/migration/revocable_watch.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/storage/migration/moving_rig.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+TEST_CASE("revocable watch: slabs become fixed while the host could not take them") {
+    using namespace std::chrono_literals;
+    RigOptions options;
+    options.devices = "s";
+    options.spills = "h";
+    options.size = 4 * options.page_size;
+    MovingRig rig(options);
+    rig.script.revocable = true;
+    PageRef ref;
+    REQUIRE(rig.volume->map(0, ref) == Status::ok);
+    ref.reset();
+    PagePool& pool = rig.volume->pool(0);
+    RevocableWatch watch(rig.home(), rig.migrator, 1ms);
+    watch.start();
+    rig.script.revocable = false;
+    std::this_thread::sleep_for(10ms);
+    CHECK(pool.is_revocable(0));
+    rig.script.revocable_excess = 1;
+    while (pool.is_revocable(0)) std::this_thread::sleep_for(1ms);
+    rig.script.revocable_excess = 0;
+    CHECK(rig.mapped(0));
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,168 @@
+// A directory or a table that does not belong to the others is refused, and nothing changes.
+#include "storage/pages/shared_directory.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "storage/base/memory_file.hpp"
+#include "storage/pages/volume.hpp"
+#include "tests/storage/memory_device.hpp"
+#include "tests/storage/pages/crash_image.hpp"
+#include "tests/storage/sizes.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+std::shared_ptr<const SharedDirectory> open_directory(const OwnedFd& file) {
+    auto opened = SharedDirectory::open(OwnedFd::copy_of(file.get()));
+    if (const auto* const why = std::get_if<std::string>(&opened)) FAIL(*why);
+    return std::make_shared<SharedDirectory>(std::get<SharedDirectory>(std::move(opened)));
+}
+
+TEST_CASE("shared directory: another process finds its slabs") {
+    const SharedDirectory made(2);
+    CHECK_FALSE(made.in_use(1));
+    made.slabs(1).store(SharedDirectory::max_slabs - 1, {.pages = 3, .kind = 1, .generation = 7});
+    made.set_in_use(1);
+    const auto opened = open_directory(made.descriptor());
+    CHECK(opened->devices() == 2);
+    CHECK_FALSE(opened->in_use(0));
+    CHECK(opened->in_use(1));
+    CHECK(opened->slabs(1).load(SharedDirectory::max_slabs - 1) ==
+          SlabEntry{.pages = 3, .kind = 1, .generation = 7});
+    CHECK(opened->slabs(0).load(SharedDirectory::max_slabs - 1) == SlabEntry{});
+}
+
+TEST_CASE("shared directory: files of another kind are refused") {
+    const SharedDirectory made(2);
+    std::vector<std::byte> bytes = bytes_in(made.descriptor());
+    const struct {
+        std::string name;
+        std::size_t at;
+        std::byte value;
+        std::string why;
+    } rows[] = {
+        {"another magic", 0, std::byte{0}, "it is not a slab directory of gpunbd"},
+        {"another version", 8, std::byte{2},
+         "its format is 2 for 32768 slabs, and this gpunbd supports 1 for 32768"},
+        {"other slabs", 16, std::byte{1},
+         "its format is 1 for 32769 slabs, and this gpunbd supports 1 for 32768"},
+        {"other devices", 12, std::byte{3}, "it has 532480 bytes, not 794624"},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
+        std::vector<std::byte> changed = bytes;
+        changed[row.at] = row.value;
+        const auto opened = SharedDirectory::open(file_with(changed));
+        REQUIRE(std::holds_alternative<std::string>(opened));
+        CHECK(std::get<std::string>(opened) == row.why);
+    }
+    const auto opened = SharedDirectory::open(OwnedFd(::open("/dev/null", O_RDWR | O_CLOEXEC)));
+    CHECK(std::get<std::string>(opened) == "it is not a slab directory of gpunbd");
+}
+
+// A retainer that has the directory and the last table.
+class Keeper final : public SlabRetainer {
+ public:
+    bool keep_table(const OwnedFd& descriptor) noexcept override {
+        table = OwnedFd::copy_of(descriptor);
+        return true;
+    }
+    bool keep_directory(const OwnedFd& descriptor) noexcept override {
+        directory = OwnedFd::copy_of(descriptor);
+        return true;
+    }
+    bool keep(std::uint32_t, std::uint32_t, const OwnedFd&) noexcept override { return true; }
+    void forget(std::uint32_t, std::uint32_t) noexcept override {}
+    bool keeps() const noexcept override { return true; }
+
+    OwnedFd table;
+    OwnedFd directory;
+};
+
+// A volume of four pages and its clone, after the end of their process.
+struct LeftClone {
+    std::shared_ptr<Keeper> source = std::make_shared<Keeper>();
+    std::shared_ptr<Keeper> clone = std::make_shared<Keeper>();
+
+    explicit LeftClone(std::uint64_t pages = 4) {
+        MemoryDevice device(0, {});
+        auto made = Volume::create({.size = pages * 4 * kib, .page_size = 4 * kib}, {&device}, {},
+                                   {.name = "source", .retainer = source});
+        Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
+        volume.quiesce();
+        const auto cloned = volume.clone(Retention{.name = "clone", .retainer = clone});
+        REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(cloned));
+    }
+    void add(const std::shared_ptr<Keeper>& keeper, KeptContents& contents) const {
+        auto table = PageTable::open(OwnedFd::copy_of(keeper->table.get()));
+        contents.members.push_back({std::get<PageTable>(std::move(table)), keeper});
+    }
+};
+
+TEST_CASE("take over: parts that do not belong together are refused") {
+    const LeftClone left;
+    const LeftClone larger(5);
+    KeptContents contents;
+    std::string why;
+    SUBCASE("no directory") {
+        left.add(left.source, contents);
+        left.add(left.clone, contents);
+        why = "its slab directory is missing";
+    }
+    SUBCASE("no directory, and the source is gone") {
+        left.add(left.clone, contents);
+        why = "its slab directory is missing";
+    }
+    SUBCASE("a directory that is not in use") {
+        left.add(left.clone, contents);
+        contents.directory = std::make_shared<SharedDirectory>(1U);
+        why = "its slab directory is missing";
+    }
+    SUBCASE("a directory for other devices") {
+        left.add(left.clone, contents);
+        contents.directory = std::make_shared<SharedDirectory>(2U);
+        why = "its slab directory is for 2 devices, and it has 1";
+    }
+    SUBCASE("two sources") {
+        left.add(left.source, contents);
+        left.add(left.source, contents);
+        contents.directory = open_directory(left.source->directory);
+        why = "it has several slab directories";
+    }
+    SUBCASE("another size") {
+        left.add(left.source, contents);
+        larger.add(larger.clone, contents);
+        contents.directory = open_directory(left.source->directory);
+        why = "it differs in shape from an export that it shares pages with";
+    }
+    MemoryDevice device(0, {});
+    const auto taken = Volume::take_over(std::move(contents), {&device});
+    REQUIRE(std::holds_alternative<std::string>(taken));
+    CHECK(std::get<std::string>(taken) == why);
+}
+
+// In two tables, but not under the same number.
+TEST_CASE("take over: a page with two numbers is refused") {
+    const LeftClone left;
+    KeptContents contents;
+    left.add(left.source, contents);
+    left.add(left.clone, contents);
+    contents.directory = open_directory(left.source->directory);
+    contents.members[0].table.slot(0).store(PageEntry::shared(0, 1));
+    contents.members[1].table.slot(2).store(PageEntry::shared(0, 1));
+    MemoryDevice device(0, {});
+    const auto taken = Volume::take_over(std::move(contents), {&device});
+    REQUIRE(std::holds_alternative<std::string>(taken));
+    CHECK(std::get<std::string>(taken) == "page 2 has the same location as another page");
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

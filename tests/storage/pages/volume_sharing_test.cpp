@@ -1,0 +1,452 @@
+// Volumes that share pages.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "storage/pages/volume.hpp"
+#include "tests/storage/migration/moving_rig.hpp"
+#include "tests/storage/pages/crash_image.hpp"
+#include "tests/storage/pages/latch_device.hpp"
+#include "tests/storage/pages/page_waiter.hpp"
+#include "tests/storage/random.hpp"
+#include "tests/storage/sizes.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::uint64_t page_size = 64 * kib;
+
+std::unique_ptr<Volume> create(Device& device, std::uint64_t pages,
+                               Provision provision = Provision::thin) {
+    auto made = Volume::create(
+        {.size = pages * page_size, .page_size = page_size, .provision = provision}, {&device});
+    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+    return std::get<std::unique_ptr<Volume>>(std::move(made));
+}
+
+std::unique_ptr<Volume> clone_of(Volume& volume) {
+    auto made = volume.clone("clone");
+    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+    return std::get<std::unique_ptr<Volume>>(std::move(made));
+}
+
+std::atomic_ref<std::uint64_t> word_of(const PageRef& page) {
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(page.address()));
+}
+
+void write(Volume& volume, std::uint64_t page, std::uint64_t value) {
+    PageRef ref;
+    REQUIRE(volume.map(page, ref) == Status::ok);
+    word_of(ref) = value;
+}
+
+std::uint64_t read(const Volume& volume, std::uint64_t page) {
+    const PageRef ref = volume.find(page);
+    return ref.hole() ? 0 : word_of(ref).load();
+}
+
+TEST_CASE("clone: it outlives its source, and its own clones outlive it") {
+    MemoryDevice device(0, {});
+    auto source = create(device, 4);
+    for (std::uint64_t page = 0; page != 3; ++page) write(*source, page, page + 10);
+    auto clone = clone_of(*source);
+    CHECK(clone->shape().name == "clone");
+    CHECK(clone->shape().instance != source->shape().instance);
+    source.reset();
+    write(*clone, 0, 20);
+    auto last = clone_of(*clone);
+    write(*last, 1, 31);
+    write(*last, 3, 33);
+    clone.reset();
+    CHECK(read(*last, 0) == 20);
+    CHECK(read(*last, 1) == 31);
+    CHECK(read(*last, 2) == 12);
+    CHECK(read(*last, 3) == 33);
+    CHECK(last->mapped_bytes() == 4 * page_size);
+    CHECK(last->contents().shared == 0);
+    last.reset();
+    CHECK(device.used() == 0);
+}
+
+// The pools have more pages than one volume could map.
+TEST_CASE("clone: it may be larger than its source, and ends with holes") {
+    MemoryDevice device(0, {});
+    auto source = create(device, 3);
+    write(*source, 2, 12);
+    auto made = source->clone("larger", 600 * page_size);
+    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+    auto clone = std::get<std::unique_ptr<Volume>>(std::move(made));
+    CHECK(clone->size() == 600 * page_size);
+    CHECK(source->size() == 3 * page_size);
+    for (std::uint64_t page = 0; page != 600; ++page) {
+        CHECK(read(*clone, page) == (page == 2 ? 12 : 0));
+    }
+    CHECK(clone->changed_run_at(*source, 0, clone->size()).length == clone->size());
+    for (std::uint64_t page = 0; page != 600; ++page) write(*clone, page, page + 100);
+    CHECK(read(*source, 2) == 12);
+    const Volume::Run same = clone->changed_run_at(*source, 3 * page_size, 597 * page_size);
+    CHECK(same.device == 1);
+    CHECK(same.length == 597 * page_size);
+    PagePool& pool = clone->pool(0);
+    PageRef moving;
+    CHECK(pool.begin_move(599, clone->slot(599), moving));
+    pool.cancel_move(599, moving.index());
+    moving.reset();
+    write(*clone, 599, 1);
+    source.reset();
+    CHECK(read(*clone, 599) == 1);
+    CHECK(clone->mapped_bytes() == 600 * page_size);
+    clone.reset();
+    CHECK(device.used() == 0);
+}
+
+TEST_CASE("clone: it cannot be smaller than its source") {
+    MemoryDevice device(0, {});
+    const auto source = create(device, 3);
+    const auto made = source->clone("smaller", 2 * page_size);
+    REQUIRE(std::holds_alternative<std::string>(made));
+    CHECK(std::get<std::string>(made).find("less than") != std::string::npos);
+}
+
+TEST_CASE("clone: many clones write all of their pages") {
+    constexpr std::uint64_t pages = 5;  // less than a slab
+    constexpr std::uint64_t clones = 30;
+    MemoryDevice device(0, {});
+    auto source = create(device, pages);
+    for (std::uint64_t page = 0; page != pages; ++page) write(*source, page, page + 1);
+    std::vector<std::unique_ptr<Volume>> all;
+    for (std::uint64_t i = 0; i != clones; ++i) all.push_back(clone_of(*source));
+    CHECK(source->pool(0).mapped_bytes() == pages * page_size);
+    for (std::uint64_t i = 0; i != clones; ++i) {
+        for (std::uint64_t page = 0; page != pages; ++page) write(*all[i], page, 100 * i + page);
+    }
+    CHECK(source->contents().shared == 0);
+    for (std::uint64_t i = 0; i != clones; ++i) {
+        for (std::uint64_t page = 0; page != pages; ++page) {
+            REQUIRE(read(*all[i], page) == 100 * i + page);
+        }
+    }
+    for (std::uint64_t page = 0; page != pages; ++page) CHECK(read(*source, page) == page + 1);
+    CHECK(source->allocated_bytes() == device.used());
+    CHECK(all.back()->allocated_bytes() == 0);
+    all.clear();
+    CHECK(device.used() <= 3 * 8 * page_size);  // one slab in use, one spare
+    CHECK(source->mapped_bytes() == pages * page_size);
+}
+
+TEST_CASE("clone: changed pages are those that were written or trimmed since") {
+    MemoryDevice device(0, {});
+    auto volume = create(device, 8);
+    for (std::uint64_t page = 0; page != 4; ++page) write(*volume, page, page + 1);
+    const auto snapshot = clone_of(*volume);
+    CHECK(volume->changed_run_at(*snapshot, 0, 8 * page_size).length == 8 * page_size);
+    write(*volume, 1, 7);
+    volume->unmap(2);
+    write(*volume, 6, 7);
+    std::vector<std::uint32_t> changed;
+    for (std::uint64_t at = 0; at != 8 * page_size;) {
+        const Volume::Run run = volume->changed_run_at(*snapshot, at, 8 * page_size - at);
+        for (std::uint64_t i = 0; i != run.length / page_size; ++i) changed.push_back(run.device);
+        at += run.length;
+    }
+    CHECK(changed == std::vector<std::uint32_t>{0, 1, 1, 0, 0, 0, 1, 0});
+    CHECK(volume->changed_run_at(*snapshot, page_size + 5, 10).length == 10);
+    CHECK(volume->changed_run_at(*snapshot, page_size + 5, 10).device == 1);
+}
+
+// A slow client. The clone does not wait for it.
+TEST_CASE("clone: a page that is being written does not change in the clone") {
+    for (const bool trims : {false, true}) {
+        CAPTURE(trims);
+        MemoryDevice device(0, {});
+        auto source = create(device, 4);
+        PageRef written;
+        REQUIRE(source->map(0, written) == Status::ok);
+        word_of(written) = 1;
+        const auto clone = clone_of(*source);
+        word_of(written) = 2;
+        CHECK(read(*clone, 0) == 1);
+        CHECK(read(*source, 0) == 2);
+        if (trims) source->unmap(0);
+        written.reset();
+        CHECK(read(*clone, 0) == 1);
+        if (trims) {
+            CHECK(source->mapped_bytes() == 0);
+        } else {
+            const std::uint64_t copies = device.copies;
+            write(*source, 0, 3);  // the page is not shared
+            CHECK(device.copies == copies);
+            CHECK(read(*source, 0) == 3);
+        }
+        CHECK(clone->contents().own == page_size);
+        CHECK(source->retired_bytes() == 0);
+    }
+}
+
+TEST_CASE("clone: without memory for a page that is being written it fails, and nothing changes") {
+    MemoryDevice device(0, {.capacity = 2 * page_size});
+    auto source = create(device, 2);
+    PageRef written;
+    REQUIRE(source->map(0, written) == Status::ok);
+    write(*source, 1, 11);
+    const auto made = source->clone("clone");
+    REQUIRE(std::holds_alternative<std::string>(made));
+    CHECK(std::get<std::string>(made) ==
+          "there is no memory for copies of the pages that are being written");
+    word_of(written) = 1;
+    written.reset();
+    write(*source, 1, 12);
+    write(*source, 0, 2);
+    CHECK(device.copies == 0);
+    CHECK(read(*source, 0) == 2);
+    CHECK(read(*source, 1) == 12);
+    CHECK(source->contents().shared == 0);
+}
+
+TEST_CASE("clone: a fully provisioned volume and its clones find memory for every write") {
+    MemoryDevice device(0, {.capacity = 8 * page_size, .discards = false});
+    auto source = create(device, 4, Provision::full);
+    write(*source, 0, 1);
+    clone_of(*source).reset();
+    CHECK(device.used() == 4 * page_size);
+    auto clone = clone_of(*source);
+    CHECK(device.used() == 8 * page_size);
+    const auto refused = source->clone("clone");
+    REQUIRE(std::holds_alternative<std::string>(refused));
+    CHECK(std::get<std::string>(refused) ==
+          "memory:0 has no memory for as many pages again, which provision: full needs");
+    for (std::uint64_t page = 0; page != 4; ++page) {
+        write(*source, page, page + 10);
+        write(*clone, page, page + 20);
+    }
+    clone.reset();
+    for (std::uint64_t page = 0; page != 4; ++page) CHECK(read(*source, page) == page + 10);
+}
+
+TEST_CASE("clone: contents are kept with those of the source, or not at all") {
+    MemoryDevice device(0, {});
+    const auto store = std::make_shared<FakeRetainer>();
+    auto made = Volume::create({.size = page_size, .page_size = page_size}, {&device}, {},
+                               {.name = "kept", .retainer = store});
+    auto refused = std::get<std::unique_ptr<Volume>>(made)->clone("clone");
+    REQUIRE(std::holds_alternative<std::string>(refused));
+    CHECK(std::get<std::string>(refused) ==
+          "its contents are kept, so those of a clone have to be kept");
+    refused = create(device, 1)->clone(Retention{.name = "clone", .retainer = store});
+    REQUIRE(std::holds_alternative<std::string>(refused));
+    CHECK(std::get<std::string>(refused) ==
+          "its contents are not kept, so those of a clone cannot be kept");
+}
+
+// A worker does not wait for the device, nor for other pages.
+TEST_CASE("clone: a write to a shared page waits for its copy without blocking") {
+    LatchDevice device(0, {});
+    auto source = create(device, 4);
+    write(*source, 0, 1);
+    write(*source, 1, 2);
+    const auto clone = clone_of(*source);
+    device.copying.close();
+    TestWaiter waiter;
+    PageRef page;
+    REQUIRE_FALSE(waiter.try_acquire(*source, 0, page).has_value());
+    device.copying.wait_for_one();
+    CHECK(read(*source, 0) == 1);
+    TestWaiter other;
+    PageRef hole;
+    REQUIRE(other.try_acquire(*source, 2, hole) == Status::ok);  // a free page of the slab
+    source->unmap(1);
+    CHECK_FALSE(source->mapped(1));
+    CHECK(waiter.in_progress());
+    device.copying.open();
+    REQUIRE(waiter.acquire(*source, 0, page) == Status::ok);
+    word_of(page) = 3;
+    CHECK(read(*clone, 0) == 1);
+    CHECK(read(*source, 0) == 3);
+}
+
+// The page was written in place after the copy had begun, and then shared again.
+TEST_CASE("clone: a copy that has become old is discarded") {
+    LatchDevice device(0, {});
+    auto source = create(device, 2);
+    write(*source, 0, 1);
+    auto clone = clone_of(*source);
+    device.copying.close();
+    TestWaiter waiter;
+    PageRef page;
+    REQUIRE_FALSE(waiter.try_acquire(*source, 0, page).has_value());
+    device.copying.wait_for_one();
+    clone.reset();
+    write(*source, 0, 2);
+    clone = clone_of(*source);
+    device.copying.open();
+    REQUIRE(waiter.acquire(*source, 0, page) == Status::ok);
+    CHECK(word_of(page) == 2);
+    CHECK(read(*clone, 0) == 2);
+}
+
+// A writer that makes one change after another: it overwrites a page or replaces it, and now and
+// then trims another one first.
+class Writer {
+ public:
+    static constexpr std::uint32_t pages = 12;  // of each writer
+    Writer(std::uint32_t number, Volume& volume) : number_(number), volume_(volume) {}
+
+    // The calling thread makes changes until `stop` is set.
+    void run(const std::atomic<bool>& stop) {
+        TestWaiter waiter;
+        for (std::uint64_t change = 1; !stop; ++change) {
+            begun_ = change;
+            const Change next = change_of(change);
+            if (next.trimmed) waiter.unmap(volume_, page_of(*next.trimmed));
+            PageRef ref;
+            if (change % 3 == 0) ref = volume_.take_replacement(page_of(next.written));
+            const bool replaces = !ref.hole();
+            if (!replaces && waiter.acquire(volume_, page_of(next.written), ref) != Status::ok) {
+                ++refused;
+                return;
+            }
+            if (change % 16 == 0) std::this_thread::yield();  // a clone may come now
+            word_of(ref) = change;
+            while (replaces && !volume_.replace(page_of(next.written), ref)) {
+                std::this_thread::yield();
+            }
+            ref.reset();
+            ended_ = change;
+        }
+    }
+    std::uint64_t begun() const { return begun_; }
+    std::uint64_t ended() const { return ended_; }
+    // Whether the volume has the changes up to one that is neither before `first` nor after `last`.
+    bool is_prefix(const Volume& volume, std::uint64_t first, std::uint64_t last) const {
+        std::uint64_t newest = first;
+        std::vector<std::uint64_t> seen(pages);
+        for (std::uint32_t page = 0; page != pages; ++page) {
+            seen[page] = read(volume, page_of(page));
+            newest = std::max(newest, seen[page]);
+        }
+        if (newest > last) return false;
+        // The last changes may have been trimmed, the very last one by half a change.
+        for (std::uint64_t change = newest; change <= std::min(last, newest + pages); ++change) {
+            std::vector<std::uint64_t> expected = contents_after(change);
+            if (seen == expected) return true;
+            const Change next = change_of(change + 1);
+            if (next.trimmed) expected[*next.trimmed] = 0;
+            if (seen == expected) return true;
+        }
+        return false;
+    }
+
+    std::atomic<std::uint32_t> refused{0};
+
+ private:
+    struct Change {
+        std::uint32_t written = 0;
+        std::optional<std::uint32_t> trimmed;
+    };
+    static Change change_of(std::uint64_t number) {
+        const std::uint64_t mixed = (number * 0x9e3779b97f4a7c15) >> 32;
+        Change out{.written = static_cast<std::uint32_t>(mixed % pages), .trimmed = {}};
+        if (mixed / pages % 4 == 0) out.trimmed = (out.written + 1 + mixed / 64 % 5) % pages;
+        return out;
+    }
+    // The newest change of each page counts.
+    static std::vector<std::uint64_t> contents_after(std::uint64_t changes) {
+        std::vector<std::uint64_t> contents(pages);
+        std::vector<bool> known(pages);
+        std::uint32_t unknown = pages;
+        const auto set = [&](std::uint32_t page, std::uint64_t value) {
+            if (known[page]) return;
+            known[page] = true;
+            contents[page] = value;
+            --unknown;
+        };
+        for (; changes != 0 && unknown != 0; --changes) {
+            const Change made = change_of(changes);
+            set(made.written, changes);
+            if (made.trimmed) set(*made.trimmed, 0);
+        }
+        return contents;
+    }
+    std::uint64_t page_of(std::uint64_t page) const { return page * 4 + number_; }
+
+    const std::uint32_t number_;
+    Volume& volume_;
+    std::atomic<std::uint64_t> begun_{0};
+    std::atomic<std::uint64_t> ended_{0};
+};
+
+void clone_while_writing(bool moves) {
+    CAPTURE(moves);
+    constexpr std::uint32_t writers = 4;
+    RigOptions options;
+    options.devices = "h";
+    options.spills = "h";
+    options.page_size = 4 * kib;  // so that copies are fast
+    options.size = writers * Writer::pages * options.page_size;
+    MovingRig rig(options, 1);
+    std::atomic<bool> stop{false};
+    std::vector<std::unique_ptr<Writer>> all;
+    std::vector<std::thread> threads;
+    for (std::uint32_t i = 0; i != writers; ++i) {
+        all.push_back(std::make_unique<Writer>(i, *rig.volume));
+    }
+    threads.reserve(writers);
+    for (const auto& writer : all) {
+        threads.emplace_back([&stop, its = writer.get()] { its->run(stop); });
+    }
+    std::thread mover([&] {
+        while (moves && !stop) {
+            rig.reclaim(MovingRig::all);
+            rig.release();
+        }
+    });
+    struct Snapshot {
+        std::unique_ptr<Volume> volume;
+        std::uint64_t first[writers];
+        std::uint64_t last[writers];
+    };
+    std::vector<Snapshot> kept;
+    std::uint32_t wrong = 0;
+    for (int round = 0; round != 3000; ++round) {
+        Snapshot next{};
+        for (std::uint32_t i = 0; i != writers; ++i) next.first[i] = all[i]->ended();
+        next.volume = clone_of(*rig.volume);
+        for (std::uint32_t i = 0; i != writers; ++i) next.last[i] = all[i]->begun();
+        kept.push_back(std::move(next));
+        for (const Snapshot& each : kept) {
+            for (std::uint32_t i = 0; i != writers; ++i) {
+                if (!all[i]->is_prefix(*each.volume, each.first[i], each.last[i])) ++wrong;
+            }
+        }
+        if (kept.size() == 4) kept.erase(kept.begin() + round % 3);
+    }
+    stop = true;
+    for (std::thread& each : threads) each.join();
+    mover.join();
+    CHECK(wrong == 0);
+    for (std::uint32_t i = 0; i != writers; ++i) {
+        CHECK(all[i]->refused == 0);
+        CHECK(all[i]->is_prefix(*rig.volume, all[i]->ended(), all[i]->ended()));
+    }
+    kept.clear();
+    CHECK(rig.volume->retired_bytes() == 0);
+    CHECK(rig.volume->contents().shared == 0);
+    for (std::uint64_t page = 0; page != rig.pages(); ++page) rig.volume->unmap(page);
+    CHECK(rig.volume->pool(0).mapped_bytes() == 0);
+    CHECK(rig.volume->pool(1).mapped_bytes() == 0);
+}
+
+TEST_CASE("threads: a clone has the writes up to one instant, and no later ones") {
+    clone_while_writing(false);
+    clone_while_writing(true);
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
