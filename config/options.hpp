@@ -83,6 +83,17 @@ enum class GpuUse {
     all,           // always kernels
 };
 
+// All memory of a device that exports can use.
+inline constexpr std::uint64_t all_memory = ~std::uint64_t{0};
+
+// Memory to which pages of a device are moved when the device has to give memory back.
+struct SpillOptions {
+    std::string device;      // its id
+    std::uint64_t size = 0;  // bytes, for the pages of all exports together
+    bool encrypt = true;     // for files
+    bool operator==(const SpillOptions&) const = default;
+};
+
 // Limits of the memory use of a device, and settings of its data path.
 struct DeviceOptions {
     std::string id;                        // in the spelling of its driver
@@ -92,7 +103,13 @@ struct DeviceOptions {
     // Maximum of bytes mapped into the CPU's address space; unset: as much as possible.
     std::optional<std::uint64_t> mapped;
     GpuUse gpu_use = GpuUse::automatic;
-    bool force = false;  // use the device even if another program uses it
+    // Maximum of bytes that the driver may move to host memory for other programs.
+    std::uint64_t revocable = 0;  // or all_memory
+    bool force = false;           // use the device even if another program uses it
+    std::uint64_t keep_free = 0;  // bytes that other programs find free at any time; 0: off
+    // Maximum of bytes per second of pages that return; unset: no limit.
+    std::optional<std::uint64_t> reclaim_rate = {};
+    std::vector<SpillOptions> spill = {};  // in the order in which it is used
     bool operator==(const DeviceOptions&) const = default;
 };
 
@@ -149,6 +166,53 @@ struct Rates {
     bool operator==(const Rates&) const = default;
 };
 
+// A block device of this machine that the server makes for an export.
+struct UblkOptions {
+    bool enabled = false;
+    std::optional<std::uint32_t> id = {};  // N of /dev/ublkbN; unset: the kernel's first free one
+    std::optional<std::uint32_t> queues = {};  // unset: one per worker, at most default_queues
+    std::uint32_t depth = 128;                 // requests in flight in each queue
+    static constexpr std::uint32_t default_queues = 4;
+    bool operator==(const UblkOptions&) const = default;
+};
+
+// Writes the contents of an export to a file from time to time.
+struct SaveOptions {
+    std::string path;                           // empty: never
+    bool at_stop = false;                       // when the server stops
+    std::optional<std::chrono::seconds> every;  // unset: not periodically
+    bool operator==(const SaveOptions&) const = default;
+};
+
+// What identifies a client that gets a clone of its own.
+enum class ClientId {
+    tls_name,  // the first name in its verified certificate
+    address,   // its IP address
+    machine,   // the text that it appends to the name of the export
+};
+
+// Makes a clone of another export for each client of an export.
+struct CloneTemplate {
+    std::string of;                     // the other export; empty: none, the export is an own one
+    std::optional<std::uint64_t> size;  // bytes, of each clone; unset: that of the other export
+    std::uint32_t max = 200;            // clones
+    std::optional<std::uint32_t> max_per_peer;  // that one peer can have made; unset: max
+    ClientId name = ClientId::address;
+    bool operator==(const CloneTemplate&) const = default;
+};
+
+// Where the options of an export come from. It makes no difference between equal options.
+struct Origin {
+    bool run_time = false;    // created while the server ran; unset: the configuration
+    bool persistent = false;  // also in the state folder
+    bool resized = false;     // of the configuration, but with another size
+    std::optional<Size> configured_size = {};  // if resized: its size there
+    std::string made_by = {};  // the export with the CloneTemplate that made it; empty: none
+    ClientId client_id = ClientId::address;  // if made_by: of that template
+    std::string peer = {};                   // if made_by: the peer_key() of the first client
+    bool operator==(const Origin& /*other*/) const { return true; }
+};
+
 struct ExportOptions {
     std::string name;
     std::string description;
@@ -158,9 +222,13 @@ struct ExportOptions {
     std::uint64_t stripe_size = 0;  // bytes, a multiple of page_size; 0: one page
     Provision provision = Provision::thin;
     std::uint64_t page_size = 2 * MiB;  // a power of two, 64 KiB to 64 MiB
+    // The source of its first contents, its devices and its layout: an export; empty: none.
+    std::string clone_of;
+    CloneTemplate clone_per_client;
     bool read_only = false;
     bool keep = false;  // contents outlive the server if a supervisor keeps them
     bool swap = false;  // this machine may swap to it; protects the process
+    UblkOptions ublk;
     BlockSizes block_size;
     bool tls_required = false;       // require TLS, even if TlsOptions::mode is optional
     std::vector<AccessRule> access;  // the first match decides; empty: all have access
@@ -168,6 +236,12 @@ struct ExportOptions {
     std::optional<std::uint32_t> max_connections_per_peer;  // unset: max_per_peer()
     Rates rates;                                            // of all clients together
     Rates rates_per_peer;
+    std::string restore;  // a saved file with the contents of a new export; empty: none
+    SaveOptions save;
+    Origin origin;
+
+    // It has no contents itself: the server makes exports from it.
+    bool is_template() const { return !clone_per_client.of.empty(); }
     bool operator==(const ExportOptions&) const = default;
 };
 
@@ -253,6 +327,7 @@ struct Options {
     AdminOptions admin;
     LogOptions log;
     bool trace = false;  // keep latency histograms, which SIGUSR1 prints
+    std::string state;   // the folder of exports created at run time; empty: none
 
     bool any_swap() const {
         return std::any_of(exports.begin(), exports.end(),

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <map>
+#include <span>
 #include <vector>
 
 #include "config/devices/device_drivers.hpp"
@@ -114,10 +116,15 @@ Checked<std::uint64_t> bytes(std::string_view text, ByteRange range) {
 
 Checked<std::chrono::seconds> seconds(std::string_view text, IntegerRange range) {
     std::string_view number = text;
-    if (!number.empty() && number.back() == 's') number.remove_suffix(1);
-    const auto checked = integer(number, range);
-    if (const auto* value = std::get_if<std::uint64_t>(&checked)) {
-        return std::chrono::seconds(static_cast<std::int64_t>(*value));
+    std::uint64_t unit = 1;  // seconds
+    if (!number.empty() && std::string_view("smh").find(number.back()) != std::string_view::npos) {
+        unit = number.back() == 'h' ? 3600 : number.back() == 'm' ? 60 : 1;
+        number.remove_suffix(1);
+    }
+    const auto checked = integer(number, {0, range.max / unit});
+    if (const auto* value = std::get_if<std::uint64_t>(&checked);
+        value != nullptr && *value * unit >= range.min) {
+        return std::chrono::seconds(static_cast<std::int64_t>(*value * unit));
     }
     return Wrong{
         fmt::format("{} is not a time; write whole seconds from {} to {}, for example 10 "
@@ -243,6 +250,14 @@ Checked<std::string> client_name(std::string_view text) {
 }
 
 Checked<std::string> device_id(std::string_view text) {
+    if (is_spill_only(text)) {
+        return Wrong{fmt::format(
+            "{} can only take the pages of another device; name it in its spill", in_quotes(text))};
+    }
+    return spill_id(text);
+}
+
+Checked<std::string> spill_id(std::string_view text) {
     std::string correction = device_meant(text);
     for (const DriverInfo& driver : device_drivers()) {
         if (auto id = driver.parse(text)) return *std::move(id);
@@ -364,10 +379,13 @@ std::optional<std::string> stripe_misfit(const ExportOptions& exported,
 std::optional<std::string> size_misfit(const ExportOptions& exported,
                                        std::string_view minimum_name) {
     const std::uint64_t minimum = exported.block_size.minimum;
-    if (!exported.size || exported.size->bytes % minimum == 0) return std::nullopt;
-    const std::uint64_t up = (exported.size->bytes / minimum + 1) * minimum;
-    return fmt::format("{} is not a multiple of {} ({}); use for example {}",
-                       human(exported.size->bytes), minimum_name, human(minimum), human(up));
+    const std::uint64_t size = exported.is_template() ? exported.clone_per_client.size.value_or(0)
+                               : exported.size        ? exported.size->bytes
+                                                      : 0;
+    if (size % minimum == 0) return std::nullopt;
+    const std::uint64_t up = (size / minimum + 1) * minimum;
+    return fmt::format("{} is not a multiple of {} ({}); use for example {}", human(size),
+                       minimum_name, human(minimum), human(up));
 }
 
 std::optional<Misplaced> swap_misfit(const Options& options) {
@@ -384,6 +402,164 @@ std::optional<Misplaced> swap_misfit(const Options& options) {
                          "for hours, and loses swapped-out memory if its connection is closed; "
                          "leave idle out"};
     }
+    return std::nullopt;
+}
+
+namespace {
+
+std::optional<DeviceMisfit> revocable_misfit(const Options& options, std::size_t index) {
+    const DeviceOptions& device = options.devices[index];
+    if (device.revocable == 0) return std::nullopt;
+    for (const ExportOptions& exported : options.exports) {
+        // The server may choose this device for an export without devices.
+        const bool uses = exported.devices.empty() ||
+                          std::ranges::find(exported.devices, device.id) != exported.devices.end();
+        if (!uses || (!exported.keep && !exported.swap)) continue;
+        return DeviceMisfit{
+            index, "revocable",
+            fmt::format("revocable memory and {} of the export {} exclude each other: {}; leave "
+                        "one of the two out, or use another device for the export",
+                        exported.keep ? "keep" : "swap", in_quotes(exported.name),
+                        exported.keep ? "memory that outlives the server cannot be revocable"
+                                      : "the driver needs host memory to move it, which the "
+                                        "machine lacks when it swaps")};
+    }
+    return std::nullopt;
+}
+
+std::optional<DeviceMisfit> spill_misfit(const Options& options, std::size_t index) {
+    const DeviceOptions& device = options.devices[index];
+    for (const SpillOptions& spill : device.spill) {
+        if (!is_spill_only(spill.device)) continue;
+        const auto earlier = std::span(options.devices).first(index);
+        const auto other = std::ranges::find_if(earlier, [&](const DeviceOptions& each) {
+            return std::ranges::find(each.spill, spill.device, &SpillOptions::device) !=
+                   each.spill.end();
+        });
+        if (other == earlier.end()) continue;
+        return DeviceMisfit{index, "spill",
+                            fmt::format("{} takes the pages of {} already; name another file",
+                                        in_quotes(spill.device), other->id)};
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<DeviceMisfit> device_misfit(const Options& options) {
+    for (std::size_t index = 0; index != options.devices.size(); ++index) {
+        if (auto misfit = revocable_misfit(options, index)) return misfit;
+        if (auto misfit = spill_misfit(options, index)) return misfit;
+    }
+    return std::nullopt;
+}
+
+std::optional<ExportMisfit> ublk_misfit(const Options& options) {
+    std::map<std::uint32_t, const ExportOptions*> by_id;
+    for (std::size_t index = 0; index != options.exports.size(); ++index) {
+        const ExportOptions& exported = options.exports[index];
+        if (!exported.ublk.enabled || !exported.ublk.id) continue;
+        const auto [first, added] = by_id.emplace(*exported.ublk.id, &exported);
+        if (added) continue;
+        return ExportMisfit{index, fmt::format("export {} has the id {} already; use another one",
+                                               in_quotes(first->second->name), *exported.ublk.id)};
+    }
+    return std::nullopt;
+}
+
+namespace {
+
+// Why the export cannot be the source of a clone of so many bytes; empty: it can. `index`: of the
+// clone.
+std::string source_misfit(const Options& options, std::size_t index, const std::string& source,
+                          std::optional<std::uint64_t> size) {
+    const auto above = std::span(options.exports).first(index);
+    const auto found = std::ranges::find(above, source, &ExportOptions::name);
+    if (found == above.end()) {
+        return fmt::format("{} is no export above this one; write the name of one, or move it up",
+                           in_quotes(source));
+    }
+    if (found->is_template()) {
+        return fmt::format("the export {} has clone_per_client and therefore no contents; write {}",
+                           in_quotes(source), in_quotes(found->clone_per_client.of));
+    }
+    if (size && found->size && found->size->percent == 0 && *size < found->size->bytes) {
+        return fmt::format("a clone of {} cannot be smaller; use at least {}", in_quotes(source),
+                           human(found->size->bytes));
+    }
+    return {};
+}
+
+const ExportOptions* find_export(const Options& options, const std::string& name) {
+    const auto found = std::ranges::find(options.exports, name, &ExportOptions::name);
+    return found == options.exports.end() ? nullptr : &*found;
+}
+
+// Volumes that share pages are kept together.
+std::string keep_misfit(const Options& options, const ExportOptions& clone) {
+    const bool keep = find_export(options, clone.clone_of)->keep;
+    if (keep == clone.keep) return {};
+    if (keep) {
+        return fmt::format("the export {} has keep, so its clone needs it too; add keep: true here",
+                           in_quotes(clone.clone_of));
+    }
+    return fmt::format(
+        "the export {} has no keep, so its clone cannot have it; add it there, or remove it here",
+        in_quotes(clone.clone_of));
+}
+
+std::string template_tls_misfit(const TlsOptions& tls, const ExportOptions& exported) {
+    if (exported.clone_per_client.name != ClientId::tls_name) return {};
+    if (tls.mode == TlsMode::off || tls.certificates.empty() || !tls.verify_clients) {
+        return "tls_name needs verified client certificates; set tls.certificates, and leave "
+               "tls.verify_clients at true, or use name: address";
+    }
+    if (tls.mode == TlsMode::optional && !exported.tls_required) {
+        return "tls_name needs TLS; add tls: required to this export";
+    }
+    return {};
+}
+
+}  // namespace
+
+std::optional<ExportMisfit> clone_misfit(const Options& options) {
+    for (std::size_t i = 0; i != options.exports.size(); ++i) {
+        const ExportOptions& each = options.exports[i];
+        if (each.clone_of.empty() || each.origin.run_time) continue;
+        const bool has_bytes = each.size && each.size->percent == 0;
+        const auto size = has_bytes ? std::optional(each.size->bytes) : std::nullopt;
+        std::string why = source_misfit(options, i, each.clone_of, size);
+        if (why.empty()) why = keep_misfit(options, each);
+        if (!why.empty()) return ExportMisfit{i, std::move(why)};
+    }
+    return std::nullopt;
+}
+
+std::optional<ExportMisfit> template_misfit(const Options& options) {
+    for (std::size_t i = 0; i != options.exports.size(); ++i) {
+        const ExportOptions& each = options.exports[i];
+        if (!each.is_template()) continue;
+        const CloneTemplate& wanted = each.clone_per_client;
+        std::string why = source_misfit(options, i, wanted.of, wanted.size);
+        if (why.empty()) why = template_tls_misfit(options.tls, each);
+        if (!why.empty()) return ExportMisfit{i, std::move(why)};
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> contradiction(const Options& options) {
+    if (auto misfit = swap_misfit(options)) return std::move(misfit->what);
+    if (const auto misfit = device_misfit(options)) {
+        return fmt::format("{}: {}: {}", options.devices[misfit->device].id, misfit->key,
+                           misfit->what);
+    }
+    const auto text = [&](std::string_view key, const ExportMisfit& misfit) {
+        return fmt::format("export {}: {}: {}", in_quotes(options.exports[misfit.exported].name),
+                           key, misfit.what);
+    };
+    if (const auto misfit = clone_misfit(options)) return text("clone_of", *misfit);
+    if (const auto misfit = template_misfit(options)) return text("clone_per_client", *misfit);
+    if (const auto misfit = ublk_misfit(options)) return text("ublk", *misfit);
     return std::nullopt;
 }
 

@@ -26,9 +26,13 @@ inline constexpr std::uint64_t max_export_size = std::uint64_t{1} << 62;  // off
 inline constexpr std::size_t max_text = 4096;      // bytes: NBD's string limit
 inline constexpr std::size_t max_unix_path = 107;  // bytes: sun_path less its NUL
 inline constexpr std::size_t max_exports = 4096;
-inline constexpr std::size_t max_access_rules = 1024;        // of an export
-inline constexpr std::size_t max_listeners = 64;             // of each kind
-inline constexpr std::size_t max_devices = 64;               // of an export, or listed
+inline constexpr std::size_t max_access_rules = 1024;  // of an export
+inline constexpr std::size_t max_listeners = 64;       // of each kind
+inline constexpr std::size_t max_devices = 64;         // of an export, or listed
+inline constexpr std::size_t max_spills = 8;           // of a device
+inline constexpr std::uint32_t max_ublk_id = 1023;
+inline constexpr std::uint32_t max_ublk_queues = 64;
+inline constexpr std::uint32_t max_ublk_depth = 4096;        // the kernel's maximum
 inline constexpr std::uint64_t max_request_size = 32 * MiB;  // payload of one request
 
 struct IntegerRange {
@@ -43,7 +47,8 @@ struct ByteRange {
 
 Checked<std::uint64_t> integer(std::string_view text, IntegerRange range);
 Checked<std::uint64_t> bytes(std::string_view text, ByteRange range);
-Checked<std::chrono::seconds> seconds(std::string_view text, IntegerRange range);  // "10", "10s"
+Checked<std::chrono::seconds> seconds(std::string_view text,
+                                      IntegerRange range);  // "10", "10s", "15m", "2h"
 Checked<bool> boolean(std::string_view text);
 Checked<Size> export_size(std::string_view text);
 
@@ -53,6 +58,8 @@ Checked<std::string> address(std::string_view text);      // numeric IPv4 or IPv
 Checked<std::string> host_name(std::string_view text);    // also a DNS name; for certificates
 Checked<std::string> client_name(std::string_view text);  // also valid as a file name
 Checked<std::string> device_id(std::string_view text);    // returns the canonical spelling
+// Also devices that can only take the pages of another device.
+Checked<std::string> spill_id(std::string_view text);
 Checked<std::string> unix_path(std::string_view text);
 Checked<std::string> admin_socket(std::string_view text);  // a path, or no_socket
 Checked<std::string> file_path(std::string_view text);     // of a file or folder
@@ -88,6 +95,26 @@ struct Misplaced {
 };
 // For exports with swap.
 std::optional<Misplaced> swap_misfit(const Options& options);
+// A setting of a device that an export or another device excludes.
+struct DeviceMisfit {
+    std::size_t device;  // its index in Options::devices
+    std::string_view key;
+    std::string what;
+};
+std::optional<DeviceMisfit> device_misfit(const Options& options);
+// An export that contradicts another one.
+struct ExportMisfit {
+    std::size_t exported;  // its index in Options::exports
+    std::string what;
+};
+// A clone that is not possible. Clones of a running server exist already.
+std::optional<ExportMisfit> clone_misfit(const Options& options);
+// An export with clone_per_client that can make no clones.
+std::optional<ExportMisfit> template_misfit(const Options& options);
+// A ublk id that another export has.
+std::optional<ExportMisfit> ublk_misfit(const Options& options);
+// What contradicts itself between exports and the other sections, as one line without a position.
+std::optional<std::string> contradiction(const Options& options);
 // For the admin endpoint on TCP: addresses that other machines can reach need authentication.
 std::optional<Misplaced> admin_misfit(const Options& options);
 // The minimum of `pinned` with which two transfers can have `slots` chunks in flight; 0 if the

@@ -9,6 +9,7 @@
 #include "config/devices/device_drivers.hpp"
 #include "config/schema_reader.hpp"
 #include "config/schema_visitors.hpp"
+#include "config/spill_keys.hpp"
 #include "config/value_kinds.hpp"
 #include "config/yaml_file.hpp"
 
@@ -134,6 +135,15 @@ Needs
 }
 
 template <class V>
+void visit(V& v, Of<SpillOptions> auto& spill) {
+    if constexpr (V::writes) {
+        write_spill(v, spill);
+    } else {
+        list_spill_keys(v, spill);
+    }
+}
+
+template <class V>
 void visit(V& v, Of<DeviceOptions> auto& device) {
     constexpr std::uint64_t max = rules::max_export_size;
     v.value("id", device.id, device_id(), {.example = example_device(), .about = R"(.
@@ -183,11 +193,61 @@ never uses kernels, and
 always does; see
 .Sx SHARING A GPU .)"});
     setting(
+        "revocable", device.revocable, bytes_or_all({0, max}),
+        {.about =
+             R"(, for NVIDIA GPUs only: how much of the exports' memory other programs can take at any time.
+If an allocation of another program would fail, the driver moves as much of this memory to host memory as that program
+needs, and clients use it there, more slowly, until GPU memory is free again.
+The memory is not mapped.
+The host must have room for all of it, and
+.Va keep
+and
+.Va swap
+of an export exclude it; see
+.Sx SHARING A GPU .)"});
+    setting(
         "force", device.force, boolean(),
         {.about =
              R"(, for BARs only: serve the BAR even if a driver uses the card or the card is a display.)"});
+    v.value("keep_free", device.keep_free, bytes({0, max}),
+            {.about = R"(: memory that other programs find free at any time.
+When less is free, the pages that were used least are moved to the
+.Va spill
+memory while clients use them, and they return when more is free.
+0 disables this; see
+.Sx GIVING MEMORY BACK .)"});
+    v.value(
+        "reclaim_rate", device.reclaim_rate, bytes({64 * KiB, 1024 * GiB}),
+        {.words = "no limit",
+         .about =
+             R"(: the maximum of memory per second that moves back to the device, so that clients keep its link.
+Pages that leave are not limited, since other programs wait for the memory.)"});
+    v.list(
+        "spill", device.spill, Count{rules::max_spills},
+        KeyInfo{.words = "none",
+                .about =
+                    R"( places for pages that leave the device, in the order in which they are used.
+Each item is the id of a device with a size, such as
+.Ql host: 64G ,
+or a
+.Va file
+with its
+.Va size .)"});
     if constexpr (V::reads) {
         v.identify("id", device.id, in_quotes(device.id));
+        if (!v.good("id")) return;
+        if (v.good("keep_free") && device.keep_free != 0 && !v.map().find("spill")) {
+            v.add("keep_free", "needs a place for the pages; add for example spill: [{host: 64G}]");
+        }
+        if (v.good("reclaim_rate") && !v.map().find("spill")) {
+            v.add("reclaim_rate", "has no effect without spill; add it, or leave reclaim_rate out");
+        }
+        if (std::ranges::find(device.spill, device.id, &SpillOptions::device) !=
+            device.spill.end()) {
+            v.add("spill",
+                  fmt::format("{} cannot take its own pages; name another device, or a file",
+                              device.id));
+        }
     }
 }
 
@@ -308,8 +368,94 @@ A larger request is executed as well, and later requests wait longer.)"});
     }
 }
 
+constexpr std::string_view not_of_clones[] = {"devices",   "layout", "stripe_size", "provision",
+                                              "page_size", "swap",   "restore"};
+constexpr std::string_view not_of_templates[] = {
+    "size",      "devices", "layout", "stripe_size", "provision", "page_size", "clone_of",
+    "read_only", "keep",    "swap",   "ublk",        "save",      "restore"};
+
+template <class V>
+void visit(V& v, Of<CloneTemplate> auto& wanted) {
+    v.value("of", wanted.of, text(rules::export_name),
+            {.example = "debian", .about = R"(: the name of an export above this one.)"});
+    v.value("size", wanted.size, bytes({rules::sector, rules::max_export_size}),
+            {.words = "that of its source",
+             .about = R"(, at least the size of its source: the size of each clone.
+The rest reads as zeroes.)"});
+    v.value("max", wanted.max, integer(1, rules::max_exports - 1),
+            {.about = R"(: the maximum of clones.
+Further clients are refused with ERR_POLICY.)"});
+    v.value("max_per_peer", wanted.max_per_peer, integer(1, rules::max_exports - 1),
+            {.words = "max",
+             .about = R"(: the maximum of clones that one peer can have made, as defined under
+.Va limits.connections_per_peer .)"});
+    v.value("name", wanted.name,
+            one_of<ClientId>({{"tls_name", ClientId::tls_name},
+                              {"address", ClientId::address},
+                              {"machine", ClientId::machine}}),
+            {.about = R"(: what identifies a client, and ends the name of its clone:
+.Ql tls_name
+the first name in its verified certificate, in lower case, which needs TLS;
+.Ql address
+its IP address;
+.Ql machine
+the text after a slash in the name that it opens, such as
+.Pa node/7c2f ,
+of 1 to 64 letters, digits, or any of . _ @ : - between them.)"});
+    if constexpr (V::reads) {
+        if (v.good("of") && wanted.of.empty()) v.add("of", "is empty; write the name of an export");
+        if (v.good("size") && *wanted.size % rules::sector != 0) {
+            v.add("size",
+                  fmt::format("is not a multiple of {} bytes; use for example {}", rules::sector,
+                              size_text((*wanted.size / rules::sector + 1) * rules::sector)));
+        }
+    }
+}
+
+template <class V>
+void visit(V& v, Of<SaveOptions> auto& save) {
+    v.value("path", save.path, path(),
+            {.example = "/var/lib/gpunbd/fast.img", .about = R"(: the file.
+It is replaced when the new one is complete.
+A name that ends in
+.Pa .zst
+is compressed.)"});
+    v.value("at", save.at_stop, one_of<bool>({{"never", false}, {"stop", true}}), {.about = R"(.
+.Ql stop
+saves the export when the server ends after
+.Dv SIGTERM
+or
+.Dv SIGINT ,
+but not at an upgrade.)"});
+    v.value("every", save.every, seconds(1, 604'800),
+            {.words = "never", .about = R"(: the time from one save to the next.
+The suffixes m and h stand for minutes and hours.)"});
+    if constexpr (V::reads) {
+        if (!v.map().find("at") && !v.map().find("every")) {
+            v.map().require("every", "every: 15m, or at: stop");
+        }
+    }
+}
+
+template <class V>
+void visit(V& v, Of<UblkOptions> auto& ublk) {
+    v.value("id", ublk.id, integer(0, rules::max_ublk_id),
+            {.words = "the first free one", .about = R"(: the number of the device, 0 for
+.Pa /dev/ublkb0 .
+Ids must be unique.)"});
+    v.value("queues", ublk.queues, integer(1, rules::max_ublk_queues),
+            {.words = "one per worker thread, at most 4", .about = R"(: the queues of the device.
+Each belongs to one worker thread.)"});
+    v.value("depth", ublk.depth, integer(1, rules::max_ublk_depth),
+            {.about = R"(: the maximum of requests in flight in each queue.)"});
+}
+
 template <class V>
 void visit(V& v, Of<ExportOptions> auto& exported) {
+    if constexpr (V::writes) {
+        if (!exported.clone_of.empty()) v.leave_out(not_of_clones, "as its source");
+        if (exported.is_template()) v.leave_out(not_of_templates, "of its clones");
+    }
     v.value(
         "name", exported.name, text(rules::export_name),
         {.words = "the empty name, which is NBD's default export",
@@ -358,6 +504,52 @@ allocates memory on the first write,
 allocates all of it at start.)"});
     v.value("page_size", exported.page_size, bytes({64 * KiB, 64 * MiB, true}),
             {.about = R"(: the unit in which memory is allocated and freed.)"});
+    v.value("clone_of", exported.clone_of, text(rules::export_name),
+            {.words = "a new, empty export",
+             .about =
+                 R"(: the name of an export above this one, whose contents this export has at first.
+Both share memory until one of them is written.
+The clone has the devices, layout, provision and page size of its source, and excludes these keys and
+.Va swap .
+Its
+.Va size
+defaults to that of its source and is at least that; the rest reads as zeroes.
+It needs
+.Va keep
+exactly if its source has it, and then has the size of its source.
+It is made when it is new; neither a reload makes it again, nor a start with kept contents.
+With
+.Ql read_only: true
+it is a snapshot.)"});
+    if constexpr (V::writes) {
+        if (!exported.is_template()) v.comment("clone_per_client", "none");
+    }
+    if (!V::writes || exported.is_template()) {
+        v.section("clone_per_client", exported.clone_per_client,
+                  {.about = R"(: make a clone of another export for each client,
+when the client first opens this export.
+Its next connections open the same clone.
+The clones are exports of their own, such as
+.Pa node/10.1.0.11
+for an export
+.Pa node ,
+which last until the server ends or
+.Ic gpunbd export remove
+removes them.
+The other keys of the export apply to each clone.
+Those that are not permitted beside
+.Va clone_of ,
+.Va size ,
+.Va read_only ,
+.Va ublk
+and
+.Va save
+are excluded.
+See
+.Sx EXPORTS AT RUN TIME
+in
+.Xr gpunbd 8 .)"});
+    }
     v.value("read_only", exported.read_only, boolean(),
             {.about = R"(: refuse all requests that would change the contents.)"});
     v.value("keep", exported.keep, boolean(),
@@ -376,6 +568,17 @@ See
 .Sx SWAP
 in
 .Xr gpunbd 8 .)"});
+    v.switched("ublk", exported.ublk, {.about = R"(: make a block device of this machine,
+.Pa /dev/ublkbN ,
+that uses the export without a connection; see
+.Sx LOCAL BLOCK DEVICES
+in
+.Xr gpunbd 8 .
+NBD clients can use the export at the same time.
+.Va access
+and
+.Va tls
+do not apply to the device.)"});
     v.section("block_size", exported.block_size,
               {.about = R"(: the block sizes that the server announces and enforces.
 Clients that do not request block sizes
@@ -418,16 +621,45 @@ Without the key there is no limit.)"});
     rates("rates_per_peer", exported.rates_per_peer,
           {.about = R"(: the same for each peer, over all its connections to the export.
 Without the key there is no limit.)"});
+    if constexpr (V::writes) {
+        if (exported.save.path.empty()) v.comment("save", "none");
+    }
+    if (!V::writes || !exported.save.path.empty())
+        v.section("save", exported.save, {.about = R"(: write the contents to a file.
+Without the key they are not saved.)"});
+    v.value("restore", exported.restore, path(),
+            {.words = "none", .about = R"(: a file with the contents of the export when it is new,
+raw or as
+.Ic gpunbd export save
+writes it.
+The export is offered once it is read.
+Contents that are kept take precedence.)"});
     if constexpr (V::reads) {
         if (const auto misfit = rules::size_misfit(exported, "block_size.minimum");
-            misfit && v.good("size")) {
-            v.add("size", *misfit);
+            misfit && (v.good("size") || exported.is_template())) {
+            v.add(exported.is_template() ? "clone_per_client" : "size", *misfit);
         }
         if (v.good("stripe_size") && !v.bad("layout") && !v.bad("page_size")) {
             const auto misfit = rules::stripe_misfit(exported, "layout:", "page_size");
             if (misfit) v.add("stripe_size", *misfit);
         }
         if (exported.swap && !v.map().find("provision")) exported.provision = Provision::full;
+        for (const std::string_view key : not_of_clones) {
+            if (exported.clone_of.empty() || !v.map().find(key)) continue;
+            v.add(key, "a clone has what its source has; leave it out, or remove clone_of");
+        }
+        if (!exported.clone_of.empty() && v.good("size") && exported.size->percent != 0) {
+            v.add("size", "a share has no meaning for a clone; write bytes, for example 16G");
+        }
+        for (const std::string_view key : not_of_templates) {
+            if (!exported.is_template() || !v.map().find(key)) continue;
+            v.add(key, "has no effect with clone_per_client; leave it out");
+        }
+        if (exported.is_template() && exported.name.empty()) {
+            v.add("clone_per_client",
+                  "needs a name of the export, with which those of its clones begin; add for "
+                  "example name: node");
+        }
         v.identify("name", exported.name, "the name " + in_quotes(exported.name));
         if (v.map().find("name")) return;
         YamlValue nameless = v.map().value();
@@ -664,12 +896,35 @@ Settings of a device that no export uses have no effect.)"});
     v.section("keeping", options.keeping);
     v.section("admin", options.admin);
     v.section("log", options.log);
+    v.value("state", options.state, path(),
+            {.words = "none",
+             .about =
+                 R"(: a folder for the exports that are created at run time with
+.Ic gpunbd export create --persist :
+a file for each, which the server reads at start.
+It belongs to the server's user.
+See
+.Sx EXPORTS AT RUN TIME
+in
+.Xr gpunbd 8 .)"});
     v.value("trace", options.trace, boolean(), {.about = R"(: keep latency histograms, which
 .Dv SIGUSR1
 prints.)"});
     if constexpr (V::reads) {
         if (const auto misfit = rules::swap_misfit(options)) {
             v.add(misfit->section, misfit->what);
+        }
+        if (const auto misfit = rules::device_misfit(options)) {
+            v.add_to_item("devices", misfit->device, misfit->key, misfit->what);
+        }
+        if (const auto misfit = rules::clone_misfit(options)) {
+            v.add_to_item("exports", misfit->exported, "clone_of", misfit->what);
+        }
+        if (const auto misfit = rules::template_misfit(options)) {
+            v.add_to_item("exports", misfit->exported, "clone_per_client", misfit->what);
+        }
+        if (const auto misfit = rules::ublk_misfit(options)) {
+            v.add_to_item("exports", misfit->exported, "ublk", misfit->what);
         }
         if (const auto misfit = rules::admin_misfit(options)) {
             v.add(misfit->section, misfit->what);
@@ -707,6 +962,12 @@ Options read_options(Report& report, const YamlNode& root) {
     return out;
 }
 
+ExportOptions read_export(Report& report, const YamlNode& root) {
+    ExportOptions out;
+    Reader::read(report, {&root, ""}, out);
+    return out;
+}
+
 std::optional<std::string> set_key(std::string_view path, std::string_view text, Options& options) {
     Setter setter{{}, path, text};
     visit(setter, options);
@@ -715,6 +976,10 @@ std::optional<std::string> set_key(std::string_view path, std::string_view text,
 }
 
 std::string to_yaml(const Options& options) {
+    return fmt::format("{}\n", fmt::join(Writer::lines_of(options), "\n"));
+}
+
+std::string to_yaml(const ExportOptions& options) {
     return fmt::format("{}\n", fmt::join(Writer::lines_of(options), "\n"));
 }
 

@@ -26,6 +26,8 @@ const std::vector<KeyText>& all_keys();
 const KeyText& key_text(std::string_view path);
 
 Options read_options(Report& report, const YamlNode& root);
+// One export: a mapping with the keys of an item of `exports`.
+ExportOptions read_export(Report& report, const YamlNode& root);
 
 // Sets one value. In a path through a list, the last item is meant; if the path names a list, an
 // item is appended. Returns an error, if any.

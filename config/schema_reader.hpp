@@ -24,6 +24,7 @@ struct Names : Visitor {
     }
     void list(std::string_view name, const auto&...) { names.push_back(name); }
     void section(std::string_view name, const auto&, KeyInfo = {}) { names.push_back(name); }
+    void switched(std::string_view name, const auto&, KeyInfo = {}) { names.push_back(name); }
 };
 
 class Reader : public Visitor {
@@ -46,6 +47,10 @@ class Reader : public Visitor {
         return given.node->kind == YamlNode::Kind::map ? std::move(reader.identity) : std::nullopt;
     }
 
+    // An item of devices[].spill.
+    static std::optional<Identity> read(Report& report, const YamlValue& given,
+                                        SpillOptions& spill);
+
     template <class Member, class T>
     void value(std::string_view name, Member& member, const Kind<T>& kind, KeyInfo info = {}) {
         if (const auto given = find(name, info)) {
@@ -55,6 +60,18 @@ class Reader : public Visitor {
     template <class Object>
     void section(std::string_view name, Object&& object, KeyInfo = {}) {
         if (const auto given = find(name, {})) read(*report_, *given, object);
+    }
+    // A mapping enables it.
+    template <class Object>
+    void switched(std::string_view name, Object& object, KeyInfo = {}) {
+        const auto given = find(name, {});
+        if (!given) return;
+        if (given->node->kind != YamlNode::Kind::map) {
+            scalar(*given, object.enabled, boolean());
+            return;
+        }
+        object.enabled = true;
+        read(*report_, *given, object);
     }
     template <class Item>
     void list(std::string_view name, std::vector<Item>& out, Count count, KeyInfo info) {
@@ -75,6 +92,17 @@ class Reader : public Visitor {
     bool bad(std::string_view key) const { return is(key, Outcome::bad); }
     void add(std::string_view key, const std::string& what) {
         report_->add(map_.find(key)->position(), map_.path_of(key), what);
+    }
+    // For a key that is given in an item of a list.
+    void add_to_item(std::string_view list, std::size_t index, std::string_view key,
+                     const std::string& what) {
+        const YamlNode& item = *map_.find(list)->node->items[index];
+        for (const YamlNode::Entry& entry : item.entries) {
+            if (entry.key->text != key) continue;
+            report_->add(entry.value->position,
+                         fmt::format("{}[{}].{}", map_.path_of(list), index, key), what);
+            return;
+        }
     }
     void identify(std::string_view key, const std::string& text, const std::string& shown) {
         if (good(key)) identity = {text, *map_.find(key), shown};

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -70,9 +72,15 @@ class Writer : public Visitor {
     void comment(std::string_view name, std::string_view words) {
         lines_.push_back(fmt::format("# {}: {}", name, words));
     }
+    // Writes comments instead of the values of these keys, which follow.
+    void leave_out(std::span<const std::string_view> names, std::string_view words) {
+        left_out_ = names;
+        left_out_words_ = words;
+    }
     template <class Member, class T>
     void value(std::string_view name, const Member& member, const Kind<T>& kind,
                KeyInfo info = {}) {
+        if (is_left_out(name)) return comment(name, left_out_words_);
         const std::string text = text_of(member, kind);
         text.empty() ? comment(name, info.words) : line(name, text);
     }
@@ -80,6 +88,13 @@ class Writer : public Visitor {
     void section(std::string_view name, const Object& object, KeyInfo = {}) {
         lines_.push_back(fmt::format("{}:", name));
         indent(lines_of(object), "  ", "  ");
+    }
+    // A mapping with a member `enabled`, or a boolean in place of the mapping.
+    template <class Object>
+    void switched(std::string_view name, const Object& object, KeyInfo = {}) {
+        if (is_left_out(name)) return comment(name, left_out_words_);
+        if (object.enabled && object != Object{.enabled = true}) return section(name, object);
+        line(name, object.enabled ? "true" : "false");
     }
     template <class Item>
     void list(std::string_view name, const std::vector<Item>& items, Count count, KeyInfo info) {
@@ -89,6 +104,7 @@ class Writer : public Visitor {
     }
     void list(std::string_view name, const std::vector<std::string>& items, Count, KeyInfo info,
               const Kind<std::string>& kind) {
+        if (is_left_out(name)) return comment(name, left_out_words_);
         head(name, items.empty(), info);
         for (const std::string& item : items) lines_.push_back("  - " + kind.text(item));
     }
@@ -108,7 +124,13 @@ class Writer : public Visitor {
         }
     }
 
+    bool is_left_out(std::string_view name) const {
+        return std::ranges::find(left_out_, name) != left_out_.end();
+    }
+
     std::vector<std::string> lines_;
+    std::span<const std::string_view> left_out_;
+    std::string_view left_out_words_;
 };
 
 // Sets the one value that `path` names.
@@ -126,6 +148,11 @@ struct Setter : Visitor {
     }
     template <class Object>
     void section(std::string_view name, Object&& object, KeyInfo = {}) {
+        enter(name, object, ".");
+    }
+    template <class Object>
+    void switched(std::string_view name, Object& object, KeyInfo = {}) {
+        value(name, object.enabled, boolean());
         enter(name, object, ".");
     }
     template <class Object>
@@ -168,6 +195,16 @@ struct KeyLister : Visitor {
                         "Mapping of the following",
                         "",
                         "",
+                        {},
+                        std::string(info.about)});
+        below(fmt::format("{}{}.", prefix, name), object);
+    }
+    template <class Object>
+    void switched(std::string_view name, const Object& object, KeyInfo info = {}) {
+        keys.push_back({fmt::format("{}{}", prefix, name),
+                        "Boolean, or mapping of the following",
+                        "",
+                        "Default: false",
                         {},
                         std::string(info.about)});
         below(fmt::format("{}{}.", prefix, name), object);

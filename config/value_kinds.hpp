@@ -59,6 +59,18 @@ inline Kind<std::uint64_t> bytes(rules::ByteRange range) {
                             size_text(range.min), open ? "or more" : "to " + size_text(range.max))};
 }
 
+// `bytes`, or all memory of a device.
+inline Kind<std::uint64_t> bytes_or_all(rules::ByteRange range) {
+    Kind<std::uint64_t> kind = bytes(range);
+    kind.check = [part = kind.check](std::string_view text) -> rules::Checked<std::uint64_t> {
+        if (text == "100%") return all_memory;
+        return part(text);
+    };
+    kind.text = [](std::uint64_t value) { return value == all_memory ? "100%" : size_text(value); };
+    kind.range += ", or 100%";
+    return kind;
+}
+
 inline Kind<std::chrono::seconds> seconds(std::uint64_t min, std::uint64_t max) {
     return {.check =
                 [=](std::string_view text) {

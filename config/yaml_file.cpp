@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <utility>
+#include <variant>
 
 #include "config/schema.hpp"
 #include "config/unreadable.hpp"
@@ -19,7 +20,12 @@ namespace {
 
 constexpr std::size_t max_file_size = 1 * MiB;
 
-Loaded load_checked(const std::string& text, const std::string& name) {
+using Problems = std::vector<Problem>;
+
+// Calls `read(report, root)` for the tree of a text. `key`, `empty`: the problem of an empty text.
+template <class Options, class Read>
+std::pair<Options, Problems> read_text(const std::string& text, const std::string& name,
+                                       const char* key, const char* empty, const Read& read) {
     if (text.size() > max_file_size) {
         return {{}, {{name, 0, 0, "", "is larger than 1 MiB; name a configuration file"}}};
     }
@@ -30,14 +36,28 @@ Loaded load_checked(const std::string& text, const std::string& name) {
     Report report(name);
     Options options;
     if (tree.root == nullptr || tree.root->kind == YamlNode::Kind::null) {
-        report.add({1, 1}, "exports",
-                   "is missing, the file is empty; write for example exports: "
-                   "[{name: vram, size: 8G}]");
+        report.add({1, 1}, key, empty);
     } else {
-        options = read_options(report, *tree.root);
+        options = read(report, *tree.root);
     }
     if (report.empty()) return {std::move(options), {}};
     return {{}, report.take()};
+}
+
+Loaded load_checked(const std::string& text, const std::string& name) {
+    auto [options, problems] =
+        read_text<Options>(text, name, "exports",
+                           "is missing, the file is empty; write for example exports: "
+                           "[{name: vram, size: 8G}]",
+                           read_options);
+    return {std::move(options), std::move(problems)};
+}
+
+LoadedExport load_checked_export(const std::string& text, const std::string& name) {
+    auto [options, problems] = read_text<ExportOptions>(
+        text, name, "name", "is missing, the file is empty; write for example name: vram",
+        read_export);
+    return {std::move(options), std::move(problems)};
 }
 
 class File {
@@ -63,22 +83,20 @@ std::optional<Options> load_or_report(const std::string& path) {
     return std::move(loaded.options);
 }
 
-Loaded load_text(const std::string& text, const std::string& name) {
-    try {
-        return load_checked(text, name);
-    } catch (const std::exception& error) {
-        return {{}, {{name, 0, 0, "", fmt::format("cannot be checked: {}", error.what())}}};
-    }
+namespace {
+
+Problem unchecked(const std::string& name, const std::exception& error) {
+    return {name, 0, 0, "", fmt::format("cannot be checked: {}", error.what())};
 }
 
-Loaded load_file(const std::string& path) {
-    const auto refuse = [&path](int error) -> Loaded {
-        return {{},
-                {{path, 0, 0, "", fmt::format("cannot be read: {}", why_unreadable(path, error))}}};
+// The text of a file, or the problem with reading it.
+std::variant<std::string, Problem> text_of(const std::string& path) {
+    const auto refuse = [&path](int error) -> Problem {
+        return {path, 0, 0, "", fmt::format("cannot be read: {}", why_unreadable(path, error))};
     };
     const File file(path);
     if (file.fd() < 0) return refuse(errno);
-    // Reads one byte more than the limit, so that load_text() refuses an endless file.
+    // Reads one byte more than the limit, so that an endless file is refused.
     std::string text(max_file_size + 1, '\0');
     std::size_t length = 0;
     while (length < text.size()) {
@@ -89,7 +107,37 @@ Loaded load_file(const std::string& path) {
         length += static_cast<std::size_t>(got);
     }
     text.resize(length);
-    return load_text(text, path);
+    return text;
+}
+
+}  // namespace
+
+Loaded load_text(const std::string& text, const std::string& name) {
+    try {
+        return load_checked(text, name);
+    } catch (const std::exception& error) {
+        return {{}, {unchecked(name, error)}};
+    }
+}
+
+Loaded load_file(const std::string& path) {
+    const auto text = text_of(path);
+    if (const auto* problem = std::get_if<Problem>(&text)) return {{}, {*problem}};
+    return load_text(std::get<std::string>(text), path);
+}
+
+LoadedExport load_export_text(const std::string& text, const std::string& name) {
+    try {
+        return load_checked_export(text, name);
+    } catch (const std::exception& error) {
+        return {{}, {unchecked(name, error)}};
+    }
+}
+
+LoadedExport load_export_file(const std::string& path) {
+    const auto text = text_of(path);
+    if (const auto* problem = std::get_if<Problem>(&text)) return {{}, {*problem}};
+    return load_export_text(std::get<std::string>(text), path);
 }
 
 }  // namespace gpunbd::config

@@ -143,6 +143,13 @@ std::optional<YamlValue> YamlMap::find(std::string_view key) const {
     return std::nullopt;
 }
 
+std::vector<std::string_view> YamlMap::keys() const {
+    std::vector<std::string_view> out;
+    out.reserve(values_.size());
+    for (const auto& [name, node] : values_) out.push_back(name);
+    return out;
+}
+
 void YamlMap::require(std::string_view key, std::string_view example) const {
     if (!is_map_) return;
     report_->add(value_.position(), path_of(key),

@@ -59,6 +59,8 @@ class YamlMap {
     const YamlValue& value() const { return value_; }
     std::string path_of(std::string_view key) const;
     std::optional<YamlValue> find(std::string_view key) const;
+    // The known keys that are given, in the order of the file.
+    std::vector<std::string_view> keys() const;
     // Reports a missing key, unless the whole mapping was reported.
     void require(std::string_view key, std::string_view example) const;
 

@@ -19,7 +19,9 @@ struct ExportInfo {
     std::string name = {};         // canonical; at most max_string bytes of UTF-8, no NUL
     std::string description = {};  // likewise
     std::string instance = {};     // of its contents: hexadecimal digits; empty: unknown
-    std::uint64_t size = 0;        // bytes
+    // The names of the exports that share pages with it, for MetaContext::dirty.
+    std::vector<std::string> related = {};
+    std::uint64_t size = 0;  // bytes
     bool read_only = false;
     bool tls_required = false;                    // with optional TLS: this export requires it
     std::uint32_t minimum_block = 1;              // bytes, a power of two up to 64 KiB
@@ -51,6 +53,10 @@ class ExportDirectory {
     // Skips exports that were removed after the listing began; exports added later are not listed.
     virtual std::optional<ExportInfo> next(Listing& listing) const = 0;
     virtual std::optional<ExportInfo> find(std::string_view name) const = 0;
+    // Called before a client opens an export that it has found. False: the export has to be made
+    // first, and the directory is called again for the same name once it has been made, or could
+    // not be made.
+    virtual bool ready(std::string_view) const { return true; }
     // Called before a client enters transmission with an export that it has found. Returns an empty
     // text, or the reason for a refusal as one line for the client.
     virtual std::string enter(std::string_view) const { return {}; }

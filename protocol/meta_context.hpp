@@ -14,12 +14,14 @@ enum class MetaContext : std::uint32_t {
     base_allocation = 0,  // holes
     device = 1,           // ours: the index of the device of the export (protocol/README.md)
     instance = 2,         // ours: the identity of the contents (likewise)
+    dirty = 3,            // ours: what differs from a snapshot (likewise)
 };
-inline constexpr std::size_t known_contexts = 3;
+inline constexpr std::size_t known_contexts = 4;
 inline constexpr std::array<MetaContext, known_contexts> all_contexts{
-    MetaContext::base_allocation, MetaContext::device, MetaContext::instance};
+    MetaContext::base_allocation, MetaContext::device, MetaContext::instance, MetaContext::dirty};
 
-// The whole name, except for `instance`, whose names end in '=' and an id: full_name_of().
+// The whole name, except for `instance`, whose names end in '=' and an id, and for `dirty`, whose
+// names end in '/' and the name of an export: full_name_of().
 constexpr std::string_view name_of(MetaContext context) {
     switch (context) {
         case MetaContext::base_allocation:
@@ -28,15 +30,17 @@ constexpr std::string_view name_of(MetaContext context) {
             return "gpunbd:device";
         case MetaContext::instance:
             return "gpunbd:instance";
+        case MetaContext::dirty:
+            return "gpunbd:dirty";
     }
     return "base:allocation";
 }
-// Empty: an export whose contents have no id has no such context.
-inline std::string full_name_of(MetaContext context, std::string_view instance) {
+// `end`: the id, or the name of the other export. Empty: there is no such context without it.
+inline std::string full_name_of(MetaContext context, std::string_view end) {
     std::string name(name_of(context));
-    if (context != MetaContext::instance) return name;
-    if (instance.empty()) return {};
-    return name.append("=").append(instance);
+    if (context != MetaContext::instance && context != MetaContext::dirty) return name;
+    if (end.empty()) return {};
+    return name.append(context == MetaContext::instance ? "=" : "/").append(end);
 }
 // "base:" in a LIST means every context whose name starts with it.
 constexpr std::string_view wildcard_of(MetaContext context) {

@@ -22,6 +22,7 @@ constexpr const char* unknown_export = "unknown export";
 constexpr const char* other_contents = "the contents differ from those agreed on";
 constexpr const char* only_in_tls = "TLS is required: send STARTTLS first";
 constexpr std::size_t max_told = 4;  // names of exports in a log line
+const ExportInfo no_export;
 
 std::string in_words(std::string_view export_name) {
     return export_name.empty() ? "the default export" : "export " + for_log(export_name);
@@ -90,6 +91,7 @@ Negotiation::Next Negotiation::feed(std::span<const std::byte> bytes, std::size_
     const bool granted = next_ == Next::start_tls;
     answered_ = false;
     if (listing_) go_on_listing();
+    if (std::exchange(waiting_, false)) on_option();
     while (next_ == Next::receive && !answered_ && used < bytes.size()) {
         used += take(bytes.subspan(used));
     }
@@ -98,6 +100,7 @@ Negotiation::Next Negotiation::feed(std::span<const std::byte> bytes, std::size_
     } else if (next_ == Next::start_tls && !granted) {
         OptionReplies(output_, option_).ack();
     }
+    if (waiting_) return Next::wait;
     return next_ == Next::receive && (listing_ || used < bytes.size()) ? Next::more : next_;
 }
 
@@ -153,7 +156,7 @@ std::size_t Negotiation::take(std::span<const std::byte> bytes) {
                          bytes.begin() + static_cast<std::ptrdiff_t>(taken));
             if (data_.size() == option_length_) {
                 on_option();
-                data_ = {};  // freed before the answer is sent
+                if (!waiting_) data_ = {};  // freed before the answer is sent
             }
             break;
         case Stage::drained_data:
@@ -266,9 +269,12 @@ void Negotiation::on_export_name() {
         return fail("after EXTENDED_HEADERS only GO is permitted");
     const auto name = decode_export_name(data_);
     if (!name) return fail("not a valid name");
-    const auto info = directory_->find(*name);
+    auto info = directory_->find(*name);
     if (!info) return fail(unknown_export);
     if (tls_is_missing_for(*info)) return fail(only_in_tls);
+    if (!is_ready(*name)) return;
+    info = directory_->find(*name);
+    if (!info) return fail(unknown_export);
     if (has_other_contents(*info, *name)) return fail(other_contents);
     if (const std::string full = directory_->enter(*name); !full.empty()) return fail(full);
 
@@ -311,10 +317,13 @@ void Negotiation::on_starttls() {
 void Negotiation::on_info(bool go) {
     const auto request = decode_info_request(data_);
     if (!request) return refuse(OptionReply::err_invalid, "malformed export information request");
-    const auto info = directory_->find(request->export_name);
+    auto info = directory_->find(request->export_name);
     if (!info) return refuse(OptionReply::err_unknown, unknown_export);
     if (tls_is_missing_for(*info)) return refuse(OptionReply::err_tls_reqd, only_in_tls);
     if (go) {
+        if (!is_ready(request->export_name)) return;
+        info = directory_->find(request->export_name);
+        if (!info) return refuse(OptionReply::err_unknown, unknown_export);
         if (has_other_contents(*info, request->export_name))
             return refuse(OptionReply::err_policy, other_contents);
         // Not ERR_UNKNOWN, since the client may open the export later.
@@ -348,15 +357,21 @@ void Negotiation::on_extended_headers() {
 
 void Negotiation::on_list_meta_context() {
     const auto info = context_subject();
-    const auto query = decode_meta_query(data_, info ? info->instance : std::string_view());
+    const auto query = decode_meta_query(data_, info ? *info : no_export);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
     if (!info) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
     for (const MetaContext context : all_contexts) {
+        if (context == MetaContext::dirty) continue;
         const std::string name = full_name_of(context, info->instance);
         if (name.empty() || (query->any && !query->matched.has(context))) continue;
         replies.meta_context(0, name);
+    }
+    // As many as fit. A client may select others too.
+    for (const std::string_view related : query->related) {
+        if (output_.size() >= part_of_list) break;
+        replies.meta_context(0, full_name_of(MetaContext::dirty, related));
     }
     replies.ack();
 }
@@ -366,17 +381,20 @@ void Negotiation::on_set_meta_context() {
         return refuse(OptionReply::err_invalid,
                       "SET_META_CONTEXT needs structured replies or extended headers");
     const auto info = context_subject();
-    const auto query = decode_meta_query(data_, info ? info->instance : std::string_view());
+    const auto query = decode_meta_query(data_, info ? *info : no_export);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
     if (!info) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
     context_export_ = query->export_name;
     context_instance_ = info->instance;
+    context_related_ = query->first_related;
     contexts_ = query->named;
     for (const MetaContext context : all_contexts) {
         if (!contexts_.has(context)) continue;
-        replies.meta_context(id_of(context), full_name_of(context, info->instance));
+        const std::string& end =
+            context == MetaContext::dirty ? context_related_ : context_instance_;
+        replies.meta_context(id_of(context), full_name_of(context, end));
     }
     replies.ack();
 }
@@ -390,16 +408,26 @@ std::optional<ExportInfo> Negotiation::context_subject() const {
     return info;
 }
 
-// The export may have been replaced since the client learned its id.
+// The export may have been replaced since the client learned its id, and a related one may be gone.
 bool Negotiation::has_other_contents(const ExportInfo& info, std::string_view asked_name) const {
-    return context_export_ == asked_name && contexts_.has(MetaContext::instance) &&
-           context_instance_ != info.instance;
+    if (context_export_ != asked_name) return false;
+    if (contexts_.has(MetaContext::instance) && context_instance_ != info.instance) return true;
+    return contexts_.has(MetaContext::dirty) &&
+           std::ranges::find(info.related, context_related_) == info.related.end();
 }
 
 void Negotiation::enter_transmission(const ExportInfo& info, std::string_view asked_name) {
     negotiated_.export_info = info;
-    if (context_export_ == asked_name) negotiated_.contexts = contexts_;
+    if (context_export_ == asked_name) {
+        negotiated_.contexts = contexts_;
+        negotiated_.related = context_related_;
+    }
     next_ = Next::transmit;
+}
+
+bool Negotiation::is_ready(std::string_view name) {
+    waiting_ = !directory_->ready(name);
+    return !waiting_;
 }
 
 void Negotiation::refuse(OptionReply error, std::string_view message) {

@@ -20,6 +20,7 @@ namespace gpunbd::protocol {
 struct NegotiatedOptions {
     Headers headers = Headers::simple;
     MetaContexts contexts = {};  // agreed for this export
+    std::string related = {};    // the other export of MetaContext::dirty
     ExportInfo export_info = {};
 };
 
@@ -41,6 +42,7 @@ class Negotiation {
     enum class Next {
         receive,    // send output(), then feed more bytes
         more,       // send output(), then feed the unused bytes again, even if there are none
+        wait,       // until ExportDirectory::ready(), then as more
         transmit,   // send output(), then the transmission phase starts with negotiated()
         start_tls,  // send output(), do the TLS handshake, call enter_tls(), then feed decrypted
                     // bytes
@@ -108,6 +110,7 @@ class Negotiation {
     void on_set_meta_context();
 
     void enter_transmission(const ExportInfo& info, std::string_view asked_name);
+    bool is_ready(std::string_view name);
     void refuse(OptionReply error, std::string_view message);
     void close(std::string reason);
 
@@ -132,9 +135,11 @@ class Negotiation {
     MetaContexts contexts_;
     std::string context_export_;
     std::string context_instance_;
+    std::string context_related_;
     std::optional<Listing> listing_;  // while LIST is being answered
     bool listed_ = false;
     bool answered_ = false;             // an option has been answered in this feed()
+    bool waiting_ = false;              // for the export of an option, which is then repeated
     std::optional<std::string> asked_;  // the export named last in any option
     std::string refusal_;               // why that option failed
     std::vector<std::byte> output_;

@@ -1,6 +1,5 @@
 #include "protocol/option_data.hpp"
 
-#include <array>
 #include <concepts>
 #include <cstdint>
 #include <string>
@@ -85,32 +84,44 @@ std::optional<InfoRequest> decode_info_request(std::span<const std::byte> data) 
 }
 
 std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data,
-                                           std::string_view instance) {
+                                           const ExportInfo& info) {
     Cursor cursor(data);
     const auto name = cursor.string();
     if (!name) return std::nullopt;
     const auto count = cursor.number<std::uint32_t>();
     if (!count) return std::nullopt;
 
-    std::array<std::string, known_contexts> names;
-    for (std::size_t i = 0; i != known_contexts; ++i) {
-        names[i] = full_name_of(all_contexts[i], instance);
-    }
     MetaQuery query{.export_name = *name, .any = *count != 0};
+    const auto compare = [&](MetaContext context, std::string_view full_name,
+                             std::string_view text) {
+        if (full_name.empty()) return false;
+        const bool named = text == full_name;
+        if (named) query.named.add(context);
+        const bool matched = named || text == name_of(context) || text == wildcard_of(context);
+        if (matched) query.matched.add(context);
+        return matched;
+    };
+    const std::string instance = full_name_of(MetaContext::instance, info.instance);
+    std::vector<bool> matched(info.related.size());
     for (std::uint32_t i = 0; i < *count; ++i) {
         const auto text = cursor.string();
         if (!text) return std::nullopt;
-        for (std::size_t known = 0; known != known_contexts; ++known) {
-            if (names[known].empty()) continue;
-            const MetaContext context = all_contexts[known];
-            const bool named = *text == names[known];
-            if (named) query.named.add(context);
-            if (named || *text == name_of(context) || *text == wildcard_of(context)) {
-                query.matched.add(context);
+        compare(MetaContext::base_allocation, name_of(MetaContext::base_allocation), *text);
+        compare(MetaContext::device, name_of(MetaContext::device), *text);
+        compare(MetaContext::instance, instance, *text);
+        for (std::size_t each = 0; each != info.related.size(); ++each) {
+            const std::string full_name = full_name_of(MetaContext::dirty, info.related[each]);
+            if (!compare(MetaContext::dirty, full_name, *text)) continue;
+            matched[each] = true;
+            if (query.first_related.empty() && *text == full_name) {
+                query.first_related = info.related[each];
             }
         }
     }
     if (!cursor.empty()) return std::nullopt;
+    for (std::size_t each = 0; each != info.related.size(); ++each) {
+        if (matched[each] || !query.any) query.related.push_back(info.related[each]);
+    }
     return query;
 }
 

@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "protocol/constants.hpp"
+#include "protocol/export_info.hpp"
 #include "protocol/meta_context.hpp"
 
 namespace gpunbd::protocol {
@@ -26,13 +28,16 @@ struct MetaQuery {
     bool any = false;           // at least one query was sent; otherwise all are meant
     MetaContexts matched = {};  // by a query of their name or a wildcard
     MetaContexts named = {};    // by a query of their name
+    // The related exports of MetaContext::dirty: those that `matched` means, and the first that
+    // `named` means. They refer to the names in the export's information.
+    std::vector<std::string_view> related = {};
+    std::string_view first_related = {};
 };
 
 // Nothing if a length does not fit the data, bytes are left over, or a string is invalid.
 std::optional<InfoRequest> decode_info_request(std::span<const std::byte> data);
-// `instance`: of the export; may be empty.
-std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data,
-                                           std::string_view instance);
+// `info`: of the export, which outlives the result.
+std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data, const ExportInfo& info);
 std::optional<std::string_view> decode_export_name(std::span<const std::byte> data);
 
 // For the log: the name at the start of an option, even if the option is malformed.

@@ -24,6 +24,14 @@ const DriverInfo::Setting* find_setting(const DriverInfo& driver, std::string_vi
     return found == driver.settings.end() ? nullptr : &*found;
 }
 
+std::vector<const DriverInfo*> drivers_of_exports() {
+    std::vector<const DriverInfo*> out;
+    for (const DriverInfo& driver : registered()) {
+        if (!driver.spill_only) out.push_back(&driver);
+    }
+    return out;
+}
+
 }  // namespace
 
 void set_device_drivers(std::vector<DriverInfo> drivers) { registered() = std::move(drivers); }
@@ -33,6 +41,11 @@ const std::vector<DriverInfo>& device_drivers() { return registered(); }
 bool is_gpu(std::string_view device_id) {
     const DriverInfo* driver = driver_of(device_id);
     return driver != nullptr && driver->gpu;
+}
+
+bool is_spill_only(std::string_view device_id) {
+    const DriverInfo* driver = driver_of(device_id);
+    return driver != nullptr && driver->spill_only;
 }
 
 bool has_setting(std::string_view device_id, std::string_view key) {
@@ -55,15 +68,16 @@ std::string_view example_device() {
 
 std::string device_forms() {
     std::vector<std::string_view> forms;
-    for (const DriverInfo& driver : registered()) forms.push_back(driver.form);
+    for (const DriverInfo* driver : drivers_of_exports()) forms.push_back(driver->form);
     return fmt::format("{}", fmt::join(forms, ", "));
 }
 
 std::string device_descriptions() {
+    const std::vector<const DriverInfo*> drivers = drivers_of_exports();
     std::string out;
-    for (const DriverInfo& driver : registered()) {
-        const bool last = &driver == &registered().back();
-        out += fmt::format("{}{}", out.empty() ? "" : last ? ", or " : ", ", driver.description);
+    for (const DriverInfo* driver : drivers) {
+        const bool last = driver == drivers.back();
+        out += fmt::format("{}{}", out.empty() ? "" : last ? ", or " : ", ", driver->description);
     }
     return out;
 }

@@ -32,7 +32,9 @@ struct DriverInfo {
     // Completions offer one id for each file that is named so, with a number appended. Empty: they
     // offer `form` itself.
     std::string_view device_files = "";
-    bool completed = true;                  // whether completions offer ids at all
+    bool completed = true;  // whether completions offer ids at all
+    // Its devices only back pages that leave another device. No export can be created on them.
+    bool spill_only = false;
     std::string_view called = "";           // flags of other programs that name such a device
     std::string_view library = "";          // that the devices need
     std::string_view library_version = "";  // in this build; empty: built without it
@@ -43,12 +45,14 @@ void set_device_drivers(std::vector<DriverInfo> drivers);
 const std::vector<DriverInfo>& device_drivers();
 
 bool is_gpu(std::string_view device_id);
+bool is_spill_only(std::string_view device_id);
 // Whether the setting devices[].`key` applies to the device.
 bool has_setting(std::string_view device_id, std::string_view key);
 // The devices that have the setting, for messages; empty: all devices.
 std::string_view purpose_of_setting(std::string_view key);
 // The id of a GPU, if a driver supports GPUs.
 std::string_view example_device();
+// The devices that an export can use.
 std::string device_forms();         // "host, cuda:N, pci:ADDRESS/BAR"
 std::string device_descriptions();  // the same with an explanation of each, for a sentence
 

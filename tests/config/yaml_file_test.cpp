@@ -58,12 +58,16 @@ TEST_CASE("the example file has the expected values") {
     CHECK(o.tcp == std::vector<TcpListener>{{"127.0.0.1", 10809}, {"::1", 10809}});
     CHECK(o.unix_sockets == std::vector<UnixListener>{{"/run/gpunbd.sock", 0660, "root:disk"}});
     REQUIRE(o.devices.size() == 3);
-    CHECK(o.devices[0] == DeviceOptions{"cuda:0", 2 * GiB, 64 * GiB, 32 * GiB, GpuUse::automatic});
+    DeviceOptions gpu{"cuda:0", 2 * GiB, 64 * GiB, 32 * GiB, GpuUse::automatic};
+    gpu.keep_free = 2 * GiB;
+    gpu.reclaim_rate = 8 * GiB;
+    gpu.spill = {{"host", 16 * GiB}, {"file:/var/lib/gpunbd/spill", 200 * GiB, true}};
+    CHECK(o.devices[0] == gpu);
     CHECK(o.devices[1] ==
           DeviceOptions{"host", std::nullopt, 8 * GiB, std::nullopt, GpuUse::automatic});
     CHECK(o.devices[2].id == "pci:0000:01:00.0/2");
     CHECK_FALSE(o.devices[2].force);
-    REQUIRE(o.exports.size() == 3);
+    REQUIRE(o.exports.size() == 5);
     CHECK(o.exports[0].name == "scratch");
     CHECK(o.exports[0].description == "Scratch space in GPU memory");
     CHECK(o.exports[0].size == Size{.percent = 50});
@@ -74,6 +78,9 @@ TEST_CASE("the example file has the expected values") {
     CHECK(o.exports[1].devices == std::vector<std::string>{"cuda:0", "host"});
     CHECK(o.exports[2].size == Size{.bytes = 1536 * MiB});
     CHECK(o.exports[2].read_only);
+    CHECK(o.exports[3].clone_of == "image");
+    CHECK(o.exports[4].clone_per_client ==
+          CloneTemplate{"image", 8 * GiB, 200, 100, ClientId::address});
     CHECK(o.admin.socket == "/run/gpunbd/admin.sock");
     CHECK(o.admin.tcp == AdminTcp{"127.0.0.1", 9809, "/etc/gpunbd/admin.token", true});
     CHECK(o.admin.hosts == std::vector<std::string>{"gpu.example.org"});
@@ -161,6 +168,72 @@ TEST_CASE("devices: mapped and gpu_use of GPUs are read and written") {
     CHECK(again.options == loaded.options);
 }
 
+TEST_CASE("devices: spill memory is read and written") {
+    const Loaded loaded = load_text(
+        "exports: [{}]\n"
+        "devices:\n"
+        "  - id: cuda:0\n"
+        "    keep_free: 2G\n"
+        "    spill: [{host: 64G}, {cuda:1: 20G}, {file: /var/s, size: 200G, encrypt: false}]\n",
+        "f");
+    REQUIRE(joined(loaded.problems) == "");
+    const DeviceOptions& device = loaded.options.devices[0];
+    CHECK(device.keep_free == 2 * GiB);
+    CHECK(device.spill == std::vector<SpillOptions>{{"host", 64 * GiB},
+                                                    {"cuda:1", 20 * GiB},
+                                                    {"file:/var/s", 200 * GiB, false}});
+    const Loaded again = load_text(to_yaml(loaded.options), "f");
+    CHECK(joined(again.problems) == "");
+    CHECK(again.options == loaded.options);
+}
+
+TEST_CASE("devices: wrong spill memory is a problem") {
+    const auto spill = [](const std::string& text) {
+        return problems("exports: [{}]\ndevices: [{id: host, " + text + "}]\n");
+    };
+    struct Row {
+        const char* text;
+        const char* problem;
+    };
+    for (const Row& row : {
+             Row{"keep_free: 1G",
+                 "f:2:33: devices[0].keep_free: needs a place for the pages; add for example "
+                 "spill: [{host: 64G}]\n"},
+             {"reclaim_rate: 1G",
+              "f:2:36: devices[0].reclaim_rate: has no effect without spill; add it, or leave "
+              "reclaim_rate out\n"},
+             {"spill: [{host: 1G}]",
+              "f:2:29: devices[0].spill: host cannot take its own pages; name another device, or a "
+              "file\n"},
+             {"spill: [{}]",
+              "f:2:30: devices[0].spill[0].host: is missing; write for example host: 64G\n"},
+             {"spill: [{cuda:0: 1}]",
+              "f:2:39: devices[0].spill[0].cuda:0: '1' is out of range; write 64K to 4194304T\n"},
+             {"spill: [{cuda:0: 1G, cuda:1: 1G}]",
+              "f:2:51: devices[0].spill[0].cuda:1: is a second device; begin the item of each "
+              "device with '- '\n"},
+             {"spill: [{cuda:N: 1G}]",
+              "f:2:39: devices[0].spill[0].cuda:N: 'cuda:N' is not a device; write host"},
+             {"spill: [{cuda:0: 1G, size: 1G}]",
+              "f:2:49: devices[0].spill[0].size: is for files; leave it out\n"},
+             {"spill: [{file: /a}]",
+              "f:2:30: devices[0].spill[0].size: is missing; write for example size: 200G\n"},
+             {"spill: [{file: a, size: 1G}]",
+              "f:2:37: devices[0].spill[0].file: 'file:a' is not a device; write"},
+             {"spill: [{disk: 1G}]",
+              "f:2:31: devices[0].spill[0].disk: unknown key; known here are"},
+             {"spill: [{cuda:0: 1G}, {cuda:0: 2G}]",
+              "'cuda:0' is already in line 2; give each once"},
+             {"spill: [host]", "f:2:30: devices[0].spill[0]: expected a mapping"},
+         }) {
+        const std::string problem = spill(row.text);
+        CAPTURE(problem);
+        CHECK(problem.find(row.problem) != std::string::npos);
+    }
+    CHECK(problems("exports: [{devices: ['file:/a']}]\n")
+              .find("can only take the pages of another") != std::string::npos);
+}
+
 TEST_CASE("devices: ids of PCI BARs are normalised") {
     const Loaded loaded = load_text(
         "exports: [{devices: ['pci:0A:00.0/2']}]\n"
@@ -191,11 +264,15 @@ TEST_CASE("devices: ids of PCI BARs are normalised") {
     }
 }
 
-TEST_CASE("devices: messages describe the devices of all drivers") {
+TEST_CASE("devices: messages describe the devices of all drivers that exports can use") {
     std::vector<DriverInfo> before = device_drivers();
-    set_device_drivers({{.form = "disk", .description = "disk"},
+    set_device_drivers({{.scheme = "disk", .form = "disk", .description = "disk"},
                         {.form = "gpu:N", .description = "gpu:N with a number"},
-                        {.form = "card", .description = "card"}});
+                        {.form = "card", .description = "card"},
+                        {.scheme = "tape", .form = "tape:N", .spill_only = true}});
+    CHECK(is_spill_only("tape:0"));
+    CHECK_FALSE(is_spill_only("disk"));
+    CHECK_FALSE(is_spill_only("other:0"));
     CHECK(device_forms() == "disk, gpu:N, card");
     CHECK(device_descriptions() == "disk, gpu:N with a number, or card");
     set_device_drivers(std::move(before));
@@ -215,11 +292,12 @@ TEST_CASE("unknown and duplicate keys are problems") {
          "f:1:1: x: unknown key; known here are listeners, tls, insecure, devices, exports, "
          "pipeline, "
          "threads, "
-         "limits, keeping, admin, log, trace\n"
+         "limits, keeping, admin, log, state, trace\n"
          "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
-         "layout, stripe_size, provision, page_size, read_only, keep, swap, "
-         "block_size, tls, access, max_connections, max_connections_per_peer, rates, "
-         "rates_per_peer\n"},
+         "layout, stripe_size, provision, page_size, clone_of, clone_per_client, read_only, keep, "
+         "swap, "
+         "ublk, block_size, tls, access, max_connections, max_connections_per_peer, rates, "
+         "rates_per_peer, save, restore\n"},
         {"twice", "exports: [{}]\nthreads: 1\nthreads: 2\n",
          "f:3:1: threads: is given twice, first in line 2; keep one\n"},
         {"twice, below", "exports:\n  - size: 1G\n    name: a\n    size: 2G\n",
@@ -227,13 +305,13 @@ TEST_CASE("unknown and duplicate keys are problems") {
         {"not text", "exports: [{}]\n[a]: 1\n",
          "f:2:1: expected a key, found a list; known here are listeners, tls, insecure, devices, "
          "exports, "
-         "pipeline, threads, limits, keeping, admin, log, trace\n"},
+         "pipeline, threads, limits, keeping, admin, log, state, trace\n"},
         {"null", "exports: [{}]\nlog: {~: 1}\n",
          "f:2:6: log: expected a key, found nothing; known here are level, format\n"},
         {"odd characters", "exports: [{}]\n\"a\\e\": 1\n",
          "f:2:1: a\\x1b: unknown key; known here are listeners, tls, insecure, devices, exports, "
          "pipeline, "
-         "threads, limits, keeping, admin, log, trace\n"},
+         "threads, limits, keeping, admin, log, state, trace\n"},
         {"columns count characters", "exports: [{description: \"\xc3\xa4\xe2\x82\xac\", nam: b}]\n",
          "f:1:31: exports[0].nam: unknown key; did you mean name?\n"},
     };
@@ -245,12 +323,12 @@ TEST_CASE("values of a wrong type are problems") {
         {"root", "- a\n",
          "f:1:1: expected a mapping, found a list; its keys are listeners, tls, insecure, devices, "
          "exports, "
-         "pipeline, threads, limits, keeping, admin, log, trace\n"},
+         "pipeline, threads, limits, keeping, admin, log, state, trace\n"},
         {"root text", "gpunbd\n",
          "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, tls, "
          "insecure, "
          "devices, "
-         "exports, pipeline, threads, limits, keeping, admin, log, trace\n"},
+         "exports, pipeline, threads, limits, keeping, admin, log, state, trace\n"},
         {"no exports", "threads: 1\n",
          "f:1:1: exports: is missing; write for example exports: [{name: vram, size: 8G}]\n"},
         {"nothing", "",
@@ -276,9 +354,11 @@ TEST_CASE("values of a wrong type are problems") {
          "f:2:1: log: expected a mapping, found nothing; its keys are level, format\n"},
         {"null item", "exports:\n  - name: a\n  -\n",
          "f:2:3: exports[1]: expected a mapping, found nothing; its keys are name, description, "
-         "size, devices, layout, stripe_size, provision, page_size, read_only, keep, swap, "
-         "block_size, tls, access, max_connections, max_connections_per_peer, rates, "
-         "rates_per_peer\n"},
+         "size, devices, layout, stripe_size, provision, page_size, clone_of, clone_per_client, "
+         "read_only, keep, "
+         "swap, "
+         "ublk, block_size, tls, access, max_connections, max_connections_per_peer, rates, "
+         "rates_per_peer, save, restore\n"},
         {"list for text", "exports:\n  - name: [a]\n",
          "f:2:11: exports[0].name: expected a single value, found a list; write it without "
          "brackets or '- '\n"},
@@ -394,6 +474,8 @@ TEST_CASE("values out of range are problems") {
         {"of a BAR", "exports: [{}]\ndevices: [{id: 'pci:01:00.0/2', mapped: 1G}]\n",
          "f:2:41: devices[0].mapped: is for GPUs, whose memory the CPU cannot address directly; "
          "leave it out\n"},
+        {"revocable, not of NVIDIA", "exports: [{}]\ndevices: [{id: host, revocable: 1G}]\n",
+         "f:2:33: devices[0].revocable: is for NVIDIA GPUs; leave it out\n"},
         {"of an id that is none", "exports: [{}]\ndevices: [{id: 'pci:1', mapped: 1G}]\n",
          "f:2:16: devices[0].id: 'pci:1' is not a device; write pci:, the card's address, and the "
          "number of its BAR, 0 to 5, for example pci:0000:01:00.0/2 ('gpunbd devices' lists "
@@ -514,6 +596,25 @@ TEST_CASE("contradicting settings are problems") {
         {"swap and idle", "exports: [{swap: true}]\nlimits: {idle: 1}\n",
          "f:2:9: limits: idle and an export with swap exclude each other: a machine may not swap "
          "for hours, and loses swapped-out memory if its connection is closed; leave idle out\n"},
+        {"ublk: the same id twice",
+         "exports:\n- {name: a, ublk: {id: 3}}\n- {name: b, ublk: {id: 3}}\n",
+         "f:3:19: exports[1].ublk: export 'a' has the id 3 already; use another one\n"},
+        {"revocable and keep",
+         "exports: [{devices: [cuda:0]}, {name: a, devices: [cuda:1], keep: true}]\n"
+         "devices: [{id: cuda:0, revocable: 1G}, {id: cuda:1, revocable: 2G}]\n",
+         "f:2:64: devices[1].revocable: revocable memory and keep of the export 'a' exclude each "
+         "other: memory that outlives the server cannot be revocable; leave one of the two out, or "
+         "use another device for the export\n"},
+        {"the same file takes the pages of two devices",
+         "exports: [{devices: [host]}]\ndevices:\n- {id: cuda:0, spill: [{file: /s, size: 1G}]}\n"
+         "- {id: host, spill: [{file: /s, size: 2G}]}\n",
+         "f:4:21: devices[1].spill: 'file:/s' takes the pages of cuda:0 already; name another "
+         "file\n"},
+        {"revocable and swap on the device that the server chooses",
+         "exports: [{name: a, swap: true}]\ndevices: [{id: cuda:0, revocable: 1G}]\n",
+         "f:2:35: devices[0].revocable: revocable memory and swap of the export 'a' exclude each "
+         "other: the driver needs host memory to move it, which the machine lacks when it swaps; "
+         "leave one of the two out, or use another device for the export\n"},
     };
     check(rows);
 }
@@ -771,6 +872,32 @@ TEST_CASE("vsock listeners are read and checked") {
     check(rows);
 }
 
+TEST_CASE("ublk is a boolean or a mapping") {
+    const Loaded loaded = load_text(
+        "exports:\n"
+        "  - {name: a}\n"
+        "  - {name: b, ublk: false}\n"
+        "  - {name: c, ublk: true}\n"
+        "  - {name: d, ublk: {}}\n"
+        "  - {name: e, ublk: {id: 7, queues: 3, depth: 32}}\n",
+        "f");
+    REQUIRE(joined(loaded.problems) == "");
+    const auto& exports = loaded.options.exports;
+    for (const auto& off : {exports[0], exports[1]}) CHECK(off.ublk == UblkOptions{});
+    for (const auto& on : {exports[2], exports[3]}) CHECK(on.ublk == UblkOptions{.enabled = true});
+    CHECK(exports[4].ublk == UblkOptions{.enabled = true, .id = 7, .queues = 3, .depth = 32});
+    const WrongFile rows[] = {
+        {"no boolean", "exports: [{ublk: 7}]\n",
+         "f:1:18: exports[0].ublk: '7' is neither true nor false; write true or false\n"},
+        {"unknown key", "exports: [{ublk: {ids: 7}}]\n",
+         "f:1:19: exports[0].ublk.ids: unknown key; did you mean id?\n"},
+        {"too deep", "exports: [{ublk: {depth: 5000}}]\n",
+         "f:1:26: exports[0].ublk.depth: '5000' is out of range; write a whole number from 1 to "
+         "4096\n"},
+    };
+    check(rows);
+}
+
 TEST_CASE("block sizes are read and checked") {
     const Loaded loaded = load_text(
         "exports:\n"
@@ -841,6 +968,7 @@ Options random_options(std::mt19937_64& random) {
         if (coin()) device.capacity = 64 * KiB + pick(1 << 20);
         if (is_bar) device.force = coin();
         if (!is_bar && coin()) device.mapped = pick(1 << 20);
+        if (!is_bar && coin()) device.revocable = coin() ? all_memory : pick(1 << 20);
         if (!is_bar && coin()) device.gpu_use = coin() ? GpuUse::all : GpuUse::copy_engines;
     }
     const char* names[] = {"",  "a", "it's", "~",        "null", "true",
@@ -865,6 +993,12 @@ Options random_options(std::mt19937_64& random) {
             if (coin()) e.block_size.preferred = (64 * KiB) << pick(9);
             if (e.size) e.size->bytes = e.size->bytes / (64 * KiB) * (64 * KiB);
             if (e.size && e.size->percent == 0 && e.size->bytes == 0) e.size->bytes = 64 * KiB;
+        }
+        e.ublk.enabled = coin();
+        if (e.ublk.enabled && coin()) {
+            e.ublk.id = static_cast<std::uint32_t>(i);
+            e.ublk.depth = static_cast<std::uint32_t>(1 + pick(4096));
+            if (coin()) e.ublk.queues = static_cast<std::uint32_t>(1 + pick(64));
         }
         e.tls_required = coin();
     }

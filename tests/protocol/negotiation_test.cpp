@@ -362,12 +362,13 @@ TEST_CASE("the client may disconnect at any byte") {
 TEST_CASE("meta contexts: a query selects the matching contexts") {
     constexpr MetaContexts base = MetaContext::base_allocation;
     constexpr MetaContexts device = MetaContext::device;
-    constexpr MetaContexts three = MetaContexts::all();
     constexpr MetaContexts instance = MetaContext::instance;
     const std::string id = "0123456789abcdef0123456789abcdef";
     const std::string named = "gpunbd:instance=" + id;
     MetaContexts both = base;
     both.add(MetaContext::device);
+    MetaContexts three = both;
+    three.add(MetaContext::instance);
     MetaContexts ours = device;
     ours.add(MetaContext::instance);
     constexpr MetaContexts none;
@@ -451,6 +452,59 @@ TEST_CASE("meta contexts: a query selects the matching contexts") {
     }
 }
 
+TEST_CASE("meta contexts: one snapshot is selected, and as many as fit are listed") {
+    const PlainExportDirectory two(
+        std::vector<ExportInfo>{{.name = "disk", .related = {"monday", "tuesday"}}, {.name = "x"}});
+    struct Row {
+        const char* name;
+        Bytes data;
+        std::vector<std::string> listed;
+        std::string set;  // empty: none
+    };
+    const Row rows[] = {
+        {"no query", meta_data("disk", {}), {"monday", "tuesday"}, ""},
+        {"our wildcard", meta_data("disk", {"gpunbd:"}), {"monday", "tuesday"}, ""},
+        {"all snapshots", meta_data("disk", {"gpunbd:dirty"}), {"monday", "tuesday"}, ""},
+        {"one", meta_data("disk", {"gpunbd:dirty/tuesday"}), {"tuesday"}, "tuesday"},
+        {"two",
+         meta_data("disk", {"gpunbd:dirty/tuesday", "gpunbd:dirty/monday"}),
+         {"monday", "tuesday"},
+         "tuesday"},
+        {"an unknown one", meta_data("disk", {"gpunbd:dirty/"}), {}, ""},
+        {"of another export", meta_data("x", {"gpunbd:dirty/monday"}), {}, ""},
+    };
+    const auto names = [](const Outcome& outcome, std::uint32_t option) {
+        std::vector<std::string> out;
+        for (const OptionAnswer& answer : answers(outcome.output)) {
+            if (answer.option != option || answer.data.size() < 4) continue;
+            const std::string name(reinterpret_cast<const char*>(answer.data.data()) + 4,
+                                   answer.data.size() - 4);
+            if (name.starts_with("gpunbd:dirty/")) out.push_back(name.substr(13));
+        }
+        return out;
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        CHECK(names(run_all_ways(two, after_flags({option(opt::list_meta, row.data)})),
+                    opt::list_meta) == row.listed);
+        const Outcome set = run_all_ways(
+            two, after_flags({option(opt::structured), option(opt::set_meta, row.data)}));
+        CHECK(names(set, opt::set_meta) ==
+              (row.set.empty() ? std::vector<std::string>() : std::vector<std::string>{row.set}));
+    }
+    std::vector<std::string> many;
+    for (int i = 0; i != 100; ++i) many.push_back(std::string(1000, 'n') + std::to_string(i));
+    const PlainExportDirectory full(std::vector<ExportInfo>{{.name = "disk", .related = many}});
+    const Bytes last = meta_data("disk", {"gpunbd:dirty/" + many.back()});
+    const Outcome listed =
+        run_all_ways(full, after_flags({option(opt::list_meta, meta_data("disk", {}))}));
+    CHECK(names(listed, opt::list_meta).size() == 8);
+    CHECK(names(run_all_ways(full,
+                             after_flags({option(opt::structured), option(opt::set_meta, last)})),
+                opt::set_meta)
+              .size() == 1);
+}
+
 TEST_CASE("meta contexts: GO fails if the contents were replaced after SET_META_CONTEXT") {
     // Replaces the export between two options.
     class Changing final : public ExportDirectory {
@@ -472,6 +526,9 @@ TEST_CASE("meta contexts: GO fails if the contents were replaced after SET_META_
         {"by GO", meta_data("disk", {known}), go, Next::receive},
         {"by EXPORT_NAME", meta_data("disk", {known}), option(opt::export_name, text_bytes("disk")),
          Next::close},
+        {"the snapshot, by GO", meta_data("disk", {"gpunbd:dirty/before"}), go, Next::receive},
+        {"the snapshot, by EXPORT_NAME", meta_data("disk", {"gpunbd:dirty/before"}),
+         option(opt::export_name, text_bytes("disk")), Next::close},
         {"not asked for", meta_data("disk", {"base:allocation"}), go, Next::transmit},
         {"for another name", meta_data("disk", {known}), option(opt::go, info_data("")),
          Next::transmit},
@@ -480,13 +537,17 @@ TEST_CASE("meta contexts: GO fails if the contents were replaced after SET_META_
         for (const Row& row : rows) {
             CAPTURE(row.name);
             Changing changing;
+            changing.info.related = {"before"};
             Negotiation negotiation(changing);
             std::size_t used = 0;
             Bytes output;
             feed_all(negotiation,
                      after_flags({option(opt::structured), option(opt::set_meta, row.asked)}), used,
                      output);
-            if (replaced) changing.info.instance = std::string(32, 'b');
+            if (replaced) {
+                changing.info.instance = std::string(32, 'b');
+                changing.info.related = {"later"};
+            }
             CHECK(negotiation.feed(row.last, used) == (replaced ? row.next : Next::transmit));
         }
     }
