@@ -8,11 +8,13 @@
 #include "server/tools/detach/subcommand.hpp"
 #include "server/tools/devices/subcommand.hpp"
 #include "server/tools/doctor/subcommand.hpp"
+#include "server/tools/export/subcommand.hpp"
 #include "server/tools/help/subcommand.hpp"
 #include "server/tools/keep/subcommand.hpp"
 #include "server/tools/kept/subcommand.hpp"
 #include "server/tools/manual/subcommand.hpp"
 #include "server/tools/ping/subcommand.hpp"
+#include "server/tools/reclaim/subcommand.hpp"
 #include "server/tools/serve/subcommand.hpp"
 #include "server/tools/status/subcommand.hpp"
 #include "server/tools/tls_setup/subcommand.hpp"
@@ -25,6 +27,8 @@ config::Commands all_commands() {
     out.push_back(std::make_unique<tools::ServeCommand>());
     out.push_back(std::make_unique<tools::KeepCommand>());
     out.push_back(std::make_unique<tools::KeptCommand>());
+    out.push_back(std::make_unique<tools::ReclaimCommand>());
+    out.push_back(std::make_unique<tools::ExportCommand>());
     out.push_back(std::make_unique<tools::AttachCommand>());
     out.push_back(std::make_unique<tools::DetachCommand>());
     out.push_back(std::make_unique<tools::PingCommand>());

@@ -17,9 +17,11 @@ Connection::Connection(WorkerContext& worker, Socket socket, std::string peer,
 Connection::~Connection() = default;
 
 void Connection::serve(const protocol::NegotiatedOptions& negotiated,
-                       std::shared_ptr<const Export> served, std::span<const std::byte> received) {
+                       std::shared_ptr<const Export> served, std::span<const std::byte> received,
+                       std::shared_ptr<const Export> related) {
     negotiated_ = negotiated;
     export_ = std::move(served);
+    related_ = std::move(related);
     page_size_ = export_->volume->page_size();
     encoder_ = protocol::ReplyEncoder(negotiated_);
     transfer_.emplace(*export_->volume, worker_.channels, staging_);

@@ -7,6 +7,7 @@
 //   connection_handover.cpp  stopping between requests, for another process to continue
 #pragma once
 
+#include <algorithm>
 #include <boost/intrusive/list.hpp>
 #include <chrono>
 #include <cstdint>
@@ -42,11 +43,18 @@ class Connection final : public OperationContext,
 
     Transport& transport() { return transport_; }
 
-    // Starts to serve. `received` was received with the last option. Opens channels, and throws as
-    // Channels::open() does.
+    // Starts to serve. `received` was received with the last option. `related`: the export of
+    // MetaContext::dirty, or null. Opens channels, and throws as Channels::open() does.
     void serve(const protocol::NegotiatedOptions& negotiated, std::shared_ptr<const Export> served,
-               std::span<const std::byte> received);
+               std::span<const std::byte> received,
+               std::shared_ptr<const Export> related = nullptr);
     void limit_rates(RateLimits limits) { admission_.limit_rates(worker_.io, std::move(limits)); }
+    // Requests beyond the end of an export that has shrunk are refused. The size never grows for a
+    // client.
+    void follow_size() {
+        std::uint64_t& size = negotiated_.export_info.size;
+        size = std::min(size, export_->volume->size());
+    }
     // A request waits for the rates.
     bool holds_request_back() const { return admission_.holding(); }
     const protocol::ExportInfo& export_info() const { return negotiated_.export_info; }
@@ -136,6 +144,9 @@ class Connection final : public OperationContext,
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command, const CommandCost& cost);
     void ended(Operation& operation) override;
+    const storage::Volume* related_volume() const override {
+        return related_ ? related_->volume.get() : nullptr;
+    }
     void payload_complete(WriteOperation& write);
     bool reading_is_over() const { return end_of_requests_ || closed_; }
 
@@ -149,7 +160,8 @@ class Connection final : public OperationContext,
     Transport transport_;
     protocol::NegotiatedOptions negotiated_;
     std::shared_ptr<const Export> export_;  // from serve() on
-    std::uint64_t page_size_ = 1;           // bytes, of the export
+    std::shared_ptr<const Export> related_;
+    std::uint64_t page_size_ = 1;  // bytes, of the export
     storage::ClientAccount staging_;
     RequestReader reader_;
     Admission admission_;

@@ -23,6 +23,8 @@ class OperationContext {
     OperationContext& operator=(const OperationContext&) = delete;
 
     const storage::TransferContext& transfer_context() const { return *transfer_; }
+    // The volume with which MetaContext::dirty compares; null without that context.
+    virtual const storage::Volume* related_volume() const = 0;
     const protocol::ReplyEncoder& encoder() const { return encoder_; }
     SendQueue& send_queue() { return send_queue_; }
     RequestAccounting& accounting() { return accounting_; }

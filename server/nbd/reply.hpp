@@ -2,6 +2,7 @@
 // reply, and two notifications.
 #pragma once
 
+#include <boost/intrusive/list_hook.hpp>
 #include <cstdint>
 
 #include "server/nbd/request_state.hpp"
@@ -32,6 +33,8 @@ class Reply {
  private:
     friend class ReplySequencer;
     Form form_ = Form::chunks;  // set by ReplySequencer::enter()
+    boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>
+        waiting_;  // linked while the sequencer makes it wait
 };
 
 }  // namespace gpunbd::server

@@ -1,7 +1,5 @@
 #include "server/nbd/reply_sequencer.hpp"
 
-#include <algorithm>
-
 namespace gpunbd::server {
 
 bool ReplySequencer::hold(Reply& reply) {
@@ -20,17 +18,15 @@ void ReplySequencer::resume_in_order() {
     resuming_ = true;
     while (to_resume_ != 0 && !waiting_.empty() && holder_ == nullptr) {
         --to_resume_;
-        Reply& next = *waiting_.front();
-        waiting_.erase(waiting_.begin());
+        Reply& next = waiting_.front();
+        waiting_.pop_front();
         next.resume();  // if it has to wait again, it is appended
     }
     resuming_ = false;
 }
 
 void ReplySequencer::wait(Reply& reply) {
-    if (std::find(waiting_.begin(), waiting_.end(), &reply) == waiting_.end()) {
-        waiting_.push_back(&reply);
-    }
+    if (!reply.waiting_.is_linked()) waiting_.push_back(reply);
 }
 
 void ReplySequencer::clear() {

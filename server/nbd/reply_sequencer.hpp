@@ -4,9 +4,9 @@
 #pragma once
 
 #include <array>
+#include <boost/intrusive/list.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "server/nbd/reply.hpp"
 
@@ -14,10 +14,9 @@ namespace gpunbd::server {
 
 // Invariants:
 // - A whole reply starts only while no reply in chunks is unanswered, since those keep needing
-// memory.
+//   memory.
 // - While a whole reply needs memory, no further request is taken (takes_requests()). So there is
-// at most one
-//   such reply, and those before it can be answered without it.
+//   at most one such reply, and those before it can be answered without it.
 // - Only the holder of the stream sends between its header and its last byte.
 class ReplySequencer {
  public:
@@ -47,7 +46,7 @@ class ReplySequencer {
     bool leave(Reply& reply) {
         --unanswered(reply.form_);
         if (holder_ == &reply) holder_ = nullptr;
-        if (!waiting_.empty()) std::erase(waiting_, &reply);
+        reply.waiting_.unlink();
         return staged(reply);
     }
     // Replies that had to wait try again, in order, until one holds the stream.
@@ -71,7 +70,10 @@ class ReplySequencer {
     std::array<std::uint32_t, 2> unanswered_{};  // by form
     const Reply* needs_memory_ = nullptr;  // the whole reply that does not have all its memory
     const Reply* holder_ = nullptr;
-    std::vector<Reply*> waiting_;
+    boost::intrusive::list<
+        Reply, boost::intrusive::member_hook<Reply, decltype(Reply::waiting_), &Reply::waiting_>,
+        boost::intrusive::constant_time_size<false>>
+        waiting_;
     std::size_t to_resume_ = 0;  // the first ones of waiting_
     bool resuming_ = false;
 };

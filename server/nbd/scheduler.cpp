@@ -3,12 +3,14 @@
 #include <spdlog/spdlog.h>
 
 #include <exception>
+#include <thread>
 
 namespace gpunbd::server {
 
 namespace {
 
 constexpr std::uint32_t quiet_polls = 8;  // of the channels, for one poll of the sockets
+constexpr std::chrono::microseconds pause_for_threads{20};  // less than the I/O of a file takes
 // Limits of sockets and turns before the channels are polled again. Either is enough to batch
 // requests of many clients into one submission. A lone connection delays no other; data that is
 // gathered for longer has left the core's own cache, and a GPU would have to fetch it from memory
@@ -24,11 +26,13 @@ constexpr std::uint32_t turns_until_alone = 256;
 
 void Scheduler::round() {
     std::uint32_t polls = 1;
+    bool quiet = false;
     // Only those that waited before this round, so that newer events go first.
     const bool long_turn = !long_turns_.empty();
     if (channels_.busy() || !ready_.empty() || !turns_.empty() || long_turn) {
         // Without socket events, polling the channels costs far less than polling the sockets.
-        if (!gather()) polls = quiet_polls;
+        quiet = !gather();
+        if (quiet) polls = quiet_polls;
     } else {
         wait_for_event();
         // Batches requests of other clients into the same submission.
@@ -37,6 +41,9 @@ void Scheduler::round() {
     if (channels_.busy()) {  // at least once, even if something is ready
         do channels_.poll();
         while (--polls != 0 && channels_.busy() && ready_.empty());
+        if (quiet && !long_turn && ready_.empty() && channels_.waits_for_threads()) {
+            std::this_thread::sleep_for(pause_for_threads);
+        }
     }
     run_ready();
     if (long_turn) run_first(long_turns_);
@@ -46,7 +53,7 @@ bool Scheduler::gather() {
     Clock::time_point end;
     std::uint32_t handled = 0;
     while (handled != max_handlers) {
-        const bool turn = run_first(turns_);
+        const bool turn = run_first(turns_) || handle_sources();
         if (handle_one(false) == 0 && !turn) break;
         ++handled;
         if (!turn && handled % handlers_per_clock != 0) continue;
@@ -67,10 +74,24 @@ bool Scheduler::run_first(Runnables& waiting) {
 
 void Scheduler::wait_for_event() {
     while (busy_poll_until_ != Clock::time_point{}) {
-        if (handle_one(false) != 0) return;
+        if (handle_sources() || handle_one(false) != 0) return;
         if (Clock::now() >= busy_poll_until_) busy_poll_until_ = {};
     }
-    handle_one(true);
+    block();
+}
+
+bool Scheduler::handle_sources() {
+    bool any = false;
+    for (Source& each : sources_) any = each.handle() || any;
+    return any;
+}
+
+void Scheduler::block() {
+    for (Source& each : sources_) each.set_wakes(true);
+    const bool handled = handle_sources();  // events from before set_wakes() wake nothing
+    if (!handled) handle_one(true);
+    for (Source& each : sources_) each.set_wakes(false);
+    if (!handled) handle_sources();
 }
 
 std::size_t Scheduler::handle_one(bool wait) {

@@ -24,12 +24,28 @@ class Scheduler {
         ~Runnable() = default;
     };
 
+    // Events that can be seen in memory, which costs less than polling the sockets.
+    class Source : public boost::intrusive::list_base_hook<
+                       boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+     public:
+        // Handles the events that have arrived. false: there were none.
+        virtual bool handle() noexcept = 0;
+        // true: the worker may block, and each later event must wake it. false: it checks handle().
+        virtual void set_wakes(bool wakes) noexcept = 0;
+
+     protected:
+        ~Source() = default;
+    };
+
     // Both must outlive the scheduler.
     Scheduler(boost::asio::io_context& io, storage::Channels& channels)
         : io_(io), channels_(channels) {}
 
     // Blocks while there is nothing to do. Logs exceptions of handlers.
     void round();
+
+    // On the worker's thread. Until the source is destroyed.
+    void add(Source& source) { sources_.push_back(source); }
 
     // On the worker's thread. Runs once the channels have been polled.
     void run_soon(Runnable& runnable) {
@@ -69,12 +85,16 @@ class Scheduler {
     // Handles events and turns within the budget. false: there were none.
     bool gather();
     void wait_for_event();
+    bool handle_sources();
+    // Blocks, unless a source has events.
+    void block();
     std::size_t handle_one(bool wait);
     static bool run_first(Runnables& waiting);
     void run_ready();
 
     boost::asio::io_context& io_;
     storage::Channels& channels_;
+    boost::intrusive::list<Source, boost::intrusive::constant_time_size<false>> sources_;
     Runnables turns_;
     Runnables long_turns_;
     Runnables ready_;

@@ -14,27 +14,24 @@ constexpr std::size_t long_payload = 512 << 10;
 }  // namespace
 
 SendQueue::Item& SendQueue::add(const Reply* reply) {
-    const bool behind = sequencer_.held_by_other(reply);
     // Reuse the space of sent items before growing, so that the size depends on the number of
     // unsent items and not on how long the queue has not been empty.
-    if (first_ == items_.size() ||
-        (items_.size() == items_.capacity() && first_ >= items_.size() / 2)) {
+    if (nothing_to_send() || (items_.size() == items_.capacity() && first_ >= items_.size() / 2)) {
         items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
         first_ = 0;
     }
-    std::vector<Item>& to = behind ? behind_ : items_;
-    if (to.capacity() == 0) to.reserve(max_idle_items);  // so that a later burst finds it
-    Item& item = to.emplace_back();
+    if (items_.capacity() == 0) items_.reserve(max_idle_items);  // so that a later burst finds it
+    const bool behind = sequencer_.held_by_other(reply);
+    const std::size_t place = behind ? items_.size() : end_of_sendable();
+    Item& item = *items_.emplace(items_.begin() + static_cast<std::ptrdiff_t>(place));
+    if (behind) ++behind_;
     if (trace_ != nullptr) item.since = storage::TraceClock::now();
     return item;
 }
 
 bool SendQueue::leave(Reply& reply) {
     const bool takes_again = sequencer_.leave(reply);
-    if (!behind_.empty() && !sequencer_.held_by_other(nullptr)) {
-        items_.insert(items_.end(), behind_.begin(), behind_.end());
-        behind_.clear();
-    }
+    if (!sequencer_.held_by_other(nullptr)) behind_ = 0;
     sequencer_.resume_waiting();
     return takes_again;
 }
@@ -42,7 +39,7 @@ bool SendQueue::leave(Reply& reply) {
 std::size_t SendQueue::gather(std::span<iovec> out) const {
     std::size_t count = 0;
     std::size_t skip = sent_of_first_;
-    for (std::size_t i = first_; i != items_.size() && count + 2 <= out.size(); ++i) {
+    for (std::size_t i = first_; i != end_of_sendable() && count + 2 <= out.size(); ++i) {
         const Item& item = items_[i];
         const bool alone = item.payload_length >= long_payload;
         if (alone && count != 0) break;  // a long payload follows in the next call
@@ -65,7 +62,7 @@ std::size_t SendQueue::gather(std::span<iovec> out) const {
 
 void SendQueue::sent(std::size_t bytes) {
     sent_of_first_ += bytes;
-    while (first_ != items_.size()) {
+    while (!nothing_to_send()) {
         const Item& item = items_[first_];
         const std::size_t length = std::size_t{item.header_length} + item.payload_length;
         if (sent_of_first_ < length) {
@@ -85,17 +82,14 @@ void SendQueue::sent(std::size_t bytes) {
 }
 
 void SendQueue::free_burst() {
-    if (items_.capacity() > max_idle_items) {
-        std::vector<Item>().swap(items_);
-        first_ = 0;
-    }
-    if (behind_.capacity() > max_idle_items) std::vector<Item>().swap(behind_);
+    std::vector<Item>().swap(items_);
+    first_ = 0;
 }
 
 void SendQueue::clear() {
     items_.clear();
-    behind_.clear();
     first_ = 0;
+    behind_ = 0;
     sent_of_first_ = 0;
     read_of_first_ = 0;
     sequencer_.clear();

@@ -40,14 +40,12 @@ class SendQueue {
     ReplySequencer& sequencer() { return sequencer_; }
     bool leave(Reply& reply);
 
-    bool empty() const { return first_ == items_.size() && behind_.empty(); }
-    bool nothing_to_send() const { return first_ == items_.size(); }
-    std::size_t size() const { return items_.size() - first_ + behind_.size(); }  // items
+    bool empty() const { return first_ == items_.size(); }
+    bool nothing_to_send() const { return first_ == end_of_sendable(); }
+    std::size_t size() const { return items_.size() - first_; }  // items
     // The client sends requests but does not read its replies, so no more requests are accepted.
     bool full() const { return size() > max_unsent; }
-    std::size_t memory() const {  // bytes
-        return (items_.capacity() + behind_.capacity()) * sizeof(Item);
-    }
+    std::size_t memory() const { return items_.capacity() * sizeof(Item); }  // bytes
     // Describes the next bytes to send. Returns the number of pieces.
     std::size_t gather(std::span<iovec> out) const;
     // `bytes` of them have been sent. Notifies replies whose item is complete; these may add items.
@@ -56,7 +54,7 @@ class SendQueue {
     std::uint64_t read_sent() const { return read_sent_; }
     // Call while it is empty: frees the memory that a burst has left.
     void free_memory() {
-        if (items_.capacity() > max_idle_items || behind_.capacity() > max_idle_items) [[unlikely]]
+        if (items_.capacity() > max_idle_items) [[unlikely]]
             free_burst();
     }
     // Forgets everything without notifying replies.
@@ -67,15 +65,18 @@ class SendQueue {
     static constexpr std::size_t max_idle_items =
         512;  // initial capacity, and that kept when empty
 
+    std::size_t end_of_sendable() const { return items_.size() - behind_; }
     void free_burst();
 
     storage::Histogram* const trace_;
-    std::vector<Item> items_;  // [first_, end) are to be sent
+    // [first_, end) are not sent. The last behind_ of them wait until the reply that holds the
+    // stream leaves.
+    std::vector<Item> items_;
     std::size_t first_ = 0;
+    std::size_t behind_ = 0;
     std::size_t sent_of_first_ = 0;    // bytes
     std::uint64_t read_sent_ = 0;      // bytes
     std::uint64_t read_of_first_ = 0;  // bytes of read_sent_ that belong to the first item
-    std::vector<Item> behind_;         // added by others while a reply holds the stream
     ReplySequencer sequencer_;
 };
 

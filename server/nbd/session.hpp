@@ -86,6 +86,8 @@ class Session : public std::enable_shared_from_this<Session> {
     // session_handshake.cpp
     Task<bool> negotiate();
     Task<bool> start_tls();
+    // Waits until the clone that the client opens has been made, or cannot be made.
+    Task<bool> wait_for_clone();
     Task<bool> send_all(std::vector<std::byte> bytes);
     // Returns true after leave(), when no reply is left to send.
     bool stops_negotiating();

@@ -12,6 +12,7 @@ void Session::check_access() noexcept {
         std::string why = reason_to_close();
         refused_ = !why.empty();
         if (connection_->closed()) return;
+        connection_->follow_size();
         if (refused_) {
             connection_->close(std::move(why));
         } else if (lease_) {
@@ -24,11 +25,16 @@ void Session::check_access() noexcept {
 }
 
 std::string Session::reason_to_close() const {
+    if (lease_ && lease_->closed()) return "the export is being removed";
     const auto now = exports_.open(export_name_);
     if (!now || now->info.name != export_name_)
         return {};  // the export was removed; its connections stay
     const Verdict verdict = now->access.decide(PeerIdentity(peer_));
     const bool writes = !connection_->export_info().read_only;
+    if (lease_ && lease_->requires_current_size() &&
+        connection_->export_info().size != now->info.size) {
+        return "the export has another size now";
+    }
     if (now->info.read_only && writes) return "the export is now read-only";
     if (verdict.access == Access::denied) {
         return fmt::format("the new configuration denies access to the export: {}",

@@ -8,6 +8,7 @@
 
 #include "config/quote.hpp"
 #include "server/base/line_limit.hpp"
+#include "server/nbd/clone_wait.hpp"
 #include "server/nbd/session.hpp"
 #include "server/net/transport/tls_stream.hpp"
 
@@ -77,10 +78,13 @@ Task<bool> Session::negotiate() {
         std::size_t used = 0;
         const auto next = negotiation_->feed(left, used);
         left = left.subspan(used);
-        more = next == protocol::Negotiation::Next::more;
+        more =
+            next == protocol::Negotiation::Next::more || next == protocol::Negotiation::Next::wait;
         // Before the answer is sent, so that a client that has it is never evicted.
         if (slot_ && next == protocol::Negotiation::Next::transmit) slot_->served();
         if (!co_await send_all(negotiation_->take_output())) co_return false;
+        if (next == protocol::Negotiation::Next::wait && !co_await wait_for_clone())
+            co_return false;
         if (more || next == protocol::Negotiation::Next::receive) continue;
         if (next == protocol::Negotiation::Next::start_tls) {
             if (!co_await start_tls()) co_return false;
@@ -98,7 +102,13 @@ Task<bool> Session::negotiate() {
         export_name_ = negotiated.export_info.name;
         lease_ = offered_.take_lease();
         OfferedExports::Opened opened = offered_.open(export_name_);
-        if (!opened.exported || opened.info.instance != negotiated.export_info.instance ||
+        std::shared_ptr<const Export> related;
+        if (!negotiated.related.empty()) related = offered_.open(negotiated.related).exported;
+        const bool relates = negotiated.related.empty() ||
+                             (opened.exported && related &&
+                              related->volume->shares_pools_of(*opened.exported->volume));
+        if (!opened.exported || !relates ||
+            opened.info.instance != negotiated.export_info.instance ||
             opened.info.size != negotiated.export_info.size ||
             opened.info.read_only != negotiated.export_info.read_only) {
             reason_ = "the export was removed or changed during the handshake";
@@ -107,7 +117,7 @@ Task<bool> Session::negotiate() {
         }
         if (connection_->closed()) co_return false;
         deadline_.cancel();
-        connection_->serve(negotiated, std::move(opened.exported), left);
+        connection_->serve(negotiated, std::move(opened.exported), left, std::move(related));
         connection_->limit_rates(lease_->rates());
         worker_.counters.handshakes.add();
         publish_facts();
@@ -129,7 +139,20 @@ bool Session::stops_negotiating() {
     return leaving_;
 }
 
-// It counts against the deadline of the handshake.
+// It counts against the deadline of the handshake, as start_tls() does.
+Task<bool> Session::wait_for_clone() {
+    const CloneWait wait(worker_.io, [this] { connection_->wakeup().resume(); });
+    CloneRequest request = offered_.take_clone_request();
+    request.answer = wait.answer();
+    exports_.clone_requests().send(std::move(request));
+    while (!wait.answered()) {
+        co_await connection_->resumed();
+        if (connection_->closed() || stops_negotiating()) co_return false;
+    }
+    offered_.clone_answered(*wait.answered());
+    co_return true;
+}
+
 Task<bool> Session::start_tls() {
     TlsStream& stream = connection_->transport().start_tls(tls_, worker_.receive_buffers);
     for (;;) {

@@ -15,7 +15,9 @@ constexpr std::size_t extent_bytes = sizeof(protocol::Extent);  // on the wire n
 constexpr std::size_t header_bytes = protocol::max_reply_header;
 
 std::uint32_t status_of(const storage::Volume::Run& run, protocol::MetaContext context) {
-    if (context == protocol::MetaContext::device) return run.device;
+    if (context == protocol::MetaContext::device || context == protocol::MetaContext::dirty) {
+        return run.device;
+    }
     return run.device != 0 ? 0 : protocol::state_hole | protocol::state_zero;
 }
 
@@ -56,10 +58,18 @@ void StatusOperation::find_extents(protocol::MetaContext context,
         return;
     }
     const storage::Volume& volume = context_->transfer_context().volume;
+    const bool compares = context == protocol::MetaContext::dirty;
+    const storage::Volume* const related = compares ? context_->related_volume() : nullptr;
+    if (compares && related == nullptr) {
+        extents.push_back({.length = command_.length, .status = 1});  // all of it may differ
+        return;
+    }
     const std::uint64_t length = std::min(command_.length, max_pages * volume.page_size());
     const std::uint64_t end = command_.offset + length;
     for (std::uint64_t at = command_.offset; at != end;) {
-        const storage::Volume::Run run = volume.run_at(at, end - at);
+        const storage::Volume::Run run = related != nullptr
+                                             ? volume.changed_run_at(*related, at, end - at)
+                                             : volume.run_at(at, end - at);
         const std::uint32_t status = status_of(run, context);
         if (!extents.empty() && extents.back().status == status) {
             extents.back().length += run.length;  // on another device

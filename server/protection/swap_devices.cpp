@@ -11,6 +11,7 @@ namespace gpunbd::server {
 namespace {
 
 constexpr std::string_view nbd = "nbd";
+constexpr std::string_view ublk = "ublkb";
 constexpr std::string_view folder_of_devices = "/dev/";
 constexpr std::uint64_t sector = 512;  // bytes: the unit of a device's size in sysfs
 constexpr int most_layers = 8;         // of stacked block devices
@@ -21,7 +22,9 @@ class Finder {
 
     // `name`: the name of a block device.
     void visit(std::string_view name, int layer = 0) {
-        if (name.starts_with(nbd)) return add(name.substr(0, name.find('p')));
+        if (name.starts_with(nbd) || name.starts_with(ublk)) {
+            return add(name.substr(0, name.find('p')));
+        }
         if (layer == most_layers) return;
         std::error_code none;
         const std::filesystem::directory_iterator below(blocks_ + std::string(name) + "/slaves",
@@ -52,7 +55,7 @@ class Finder {
 
 }  // namespace
 
-std::vector<SwapDevice> nbd_swap_devices(const std::string& root) {
+std::vector<SwapDevice> served_swap_devices(const std::string& root) {
     Finder finder(root);
     std::ifstream swaps(root + "/proc/swaps");
     for (std::string line; std::getline(swaps, line);) {

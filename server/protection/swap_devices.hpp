@@ -1,5 +1,5 @@
-// Finds the swap devices of this machine that use the kernel's NBD client. Their server must not
-// end before swapoff.
+// Finds the swap devices of this machine that use the kernel's NBD client or ublk. Their server
+// must not end before swapoff.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace gpunbd::server {
 
 struct SwapDevice {
-    std::string path;         // "/dev/nbd0"
+    std::string path;         // "/dev/nbd0", "/dev/ublkb0"
     std::uint64_t bytes = 0;  // of the whole device
     // The identifier of the contents that the client passed to the kernel; empty: none.
     std::string backend = {};
@@ -17,6 +17,6 @@ struct SwapDevice {
 
 // Returns whole devices, also if a partition or a stacked device on them is used as swap. Swap
 // files are not found. `root` replaces / in tests.
-std::vector<SwapDevice> nbd_swap_devices(const std::string& root = "");
+std::vector<SwapDevice> served_swap_devices(const std::string& root = "");
 
 }  // namespace gpunbd::server

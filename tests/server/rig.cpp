@@ -47,8 +47,10 @@ std::pair<int, int> unix_pair() {
 
 class KeepsAll final : public storage::SlabRetainer {
     bool keep_table(const OwnedFd&) noexcept override { return true; }
+    bool keep_directory(const OwnedFd&) noexcept override { return true; }
     bool keep(std::uint32_t, std::uint32_t, const OwnedFd&) noexcept override { return true; }
     void forget(std::uint32_t, std::uint32_t) noexcept override {}
+    bool keeps() const noexcept override { return true; }
 };
 
 }  // namespace
@@ -177,38 +179,6 @@ void Rig::check_clean() {
     }
     CHECK(volume->allocated_bytes() == pages() * options.page_size);
     for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
-}
-
-void Model::apply(const Ask& ask, bool succeeded) {
-    const auto at = static_cast<std::ptrdiff_t>(ask.offset);
-    switch (ask.type) {
-        case CommandType::write: {
-            const Bytes payload = payload_of(ask);
-            std::copy(payload.begin(), payload.end(), bytes_.begin() + at);
-            break;
-        }
-        case CommandType::trim:
-        case CommandType::write_zeroes:
-            std::fill_n(bytes_.begin() + at, ask.length, std::byte{0});
-            break;
-        default:
-            return;
-    }
-    std::fill_n(known_.begin() + at, ask.length, succeeded ? 1 : 0);
-}
-
-void Model::check(const Ask& read, const Answer& answer) const {
-    REQUIRE(answer.data.size() == read.length);
-    if (std::equal(answer.data.begin(), answer.data.end(),
-                   bytes_.begin() + static_cast<std::ptrdiff_t>(read.offset))) {
-        return;
-    }
-    for (std::size_t i = 0; i != read.length; ++i) {
-        const std::uint64_t at = read.offset + i;
-        if (known_[at] == 0 || answer.data[i] == bytes_[at]) continue;
-        CAPTURE(at);
-        REQUIRE(answer.data[i] == bytes_[at]);
-    }
 }
 
 }  // namespace gpunbd::server::test

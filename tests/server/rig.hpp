@@ -1,5 +1,4 @@
-// Runs sessions on a real worker in its own thread, over devices with scripted failures, and has a
-// simple model of the contents of the export.
+// Runs sessions on a real worker in its own thread, over devices with scripted failures.
 #pragma once
 
 #include <atomic>
@@ -17,6 +16,7 @@
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/pages/slab_retainer.hpp"
 #include "tests/server/client.hpp"
+#include "tests/server/model.hpp"
 #include "tests/storage/memory_device.hpp"
 
 namespace gpunbd::server::test {
@@ -117,18 +117,6 @@ class Rig {
     std::shared_ptr<storage::Volume> make_volume(std::uint64_t size);
 
     std::thread thread_;
-};
-
-// Models the contents of the volume. A byte is unknown after a failed change of it.
-class Model {
- public:
-    explicit Model(std::uint64_t size) : bytes_(size), known_(size, true) {}
-    void apply(const Ask& ask, bool succeeded);
-    void check(const Ask& read, const Answer& answer) const;
-
- private:
-    Bytes bytes_;
-    std::vector<char> known_;
 };
 
 // The number of logged lines of level error. Each is an exception at the top of a session.

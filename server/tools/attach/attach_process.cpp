@@ -17,6 +17,7 @@
 #include "config/quote.hpp"
 #include "server/base/background.hpp"
 #include "server/base/exit_code.hpp"
+#include "server/base/machine_shutdown.hpp"
 #include "server/base/own_program.hpp"
 #include "server/protection/heap.hpp"
 #include "server/protection/io_flusher.hpp"
@@ -31,7 +32,7 @@
 #include "server/tools/attach/dismantling.hpp"
 #include "server/tools/attach/holders.hpp"
 #include "server/tools/attach/line.hpp"
-#include "server/tools/attach/machine_shutdown.hpp"
+#include "server/tools/attach/repeated_failure.hpp"
 #include "server/tools/attach/step.hpp"
 #include "server/tools/attach/swap.hpp"
 #include "server/tools/attach/unit.hpp"
@@ -44,6 +45,7 @@ namespace {
 using server::Background;
 using server::exit_failure;
 using server::exit_usage;
+using server::machine_is_shutting_down;
 
 constexpr std::uint64_t default_timeout = 5;
 constexpr std::uint64_t default_dead_timeout = 60;
@@ -98,12 +100,6 @@ std::optional<Failure> prepare(const Device& device, const client::ExportFacts& 
     if (auto failed = device.await(facts.size, appear_timeout)) return failed;
     tune(device, facts.max_request);
     return swap ? swap_on(device) : std::nullopt;
-}
-
-// A failure that repeats each second is logged once, even if the numbers in its text change.
-std::string without_numbers(std::string text) {
-    std::erase_if(text, [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
-    return text;
 }
 
 // Serves a device from the time when it is attached until it is detached.
@@ -177,7 +173,7 @@ class AttachProcess {
     void begin_detaching() {
         begin(Doing::detaching, [this]() -> std::optional<Failure> {
             if (shutting_down_) {
-                if (auto failed = dismantle(device_)) return failed;
+                if (auto failed = dismantle(device_.name())) return failed;
             }
             return detach(device_);
         });
@@ -244,10 +240,8 @@ class AttachProcess {
 
     void not_detached(const Failure& failed) {
         next_try_ = Clock::now() + retry_interval;
-        std::string text = without_numbers(failed.text);
-        if (text == reported_) return;
+        if (!reported_.is_new(failed.text)) return;
         say("not detached: " + failed.text + " (retried each second)");
-        reported_ = std::move(text);
     }
 
     void report_ready() {
@@ -269,7 +263,7 @@ class AttachProcess {
     Doing doing_ = Doing::nothing;
     bool ending_ = false;  // after a signal
     Clock::time_point next_try_;
-    std::string reported_;        // the last reported failure to detach, without numbers
+    RepeatedFailure reported_;    // to detach
     bool shutting_down_ = false;  // if true, the members below are valid
     Clock::time_point waiting_since_;
     std::uint64_t swapped_ = 0;

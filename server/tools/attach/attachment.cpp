@@ -61,7 +61,13 @@ std::string instance_of(const ExportFacts& facts) {
     return facts.instance.empty() ? "no instance" : "instance " + facts.instance;
 }
 
-// The kernel compares only the instances, not the size and the flags.
+// The kernel compares only the instances, not the size and the flags. The size of the same contents
+// may change.
+bool may_replace(const ExportFacts& old, const ExportFacts& now) {
+    const bool same_contents = !old.instance.empty() && old.instance == now.instance;
+    return old.flags == now.flags && (old.size == now.size || same_contents);
+}
+
 bool same_shape(const ExportFacts& one, const ExportFacts& other) {
     return one.size == other.size && one.flags == other.flags;
 }
@@ -166,6 +172,7 @@ Or<Attachment> Attachment::attach(AttachRequest wanted) {
 // No event reports which connections are dead. The kernel refuses to replace a live one.
 void Attachment::assume_all_dead() {
     dead_ = wanted_.connections;
+    with_newest_size_ = 0;
     all_dead_since_ = Clock::now();
 }
 
@@ -179,6 +186,7 @@ void Attachment::update_dead_connections() {
     if (more == 0) return;
     const unsigned before = dead_;
     dead_ = std::min(dead_ + more, wanted_.connections);
+    with_newest_size_ -= std::min(more, with_newest_size_);  // perhaps it was one of these
     if (dead_ == wanted_.connections && before != dead_) all_dead_since_ = Clock::now();
     log_once(fmt::format("dead: {} of {} connections", dead_, wanted_.connections));
 }
@@ -191,13 +199,16 @@ Attachment::Outcome Attachment::replace_one() {
         return Outcome::server_unreachable;
     }
     const auto& [socket, facts] = std::get<Connection>(called);
-    if (!same_shape(facts, facts_)) {
+    if (!may_replace(facts_, facts)) {
         log_once("refused: the server returned with another size or other flags");
         return Outcome::other_contents;
     }
     if (!refused_.empty() && facts.instance == refused_) return Outcome::other_contents;
     const int error = kernel_.reconnect(wanted_.device, facts.instance, socket.get());
-    if (error == 0) return Outcome::connected;
+    if (error == 0) {
+        follow_size(facts.size);
+        return Outcome::connected;
+    }
     if (facts.instance != facts_.instance) {
         refused_ = facts.instance;
         log_once(fmt::format("refused: the server returned with other contents ({}, not {})",
@@ -206,6 +217,21 @@ Attachment::Outcome Attachment::replace_one() {
     }
     log_once(failure("the kernel refuses the server", error).text);
     return Outcome::refused;
+}
+
+// The kernel sends requests over any connection, and the server lets each use the size that the
+// export had when it was opened. So the device gets the new size when all connections have it. The
+// kernel does not report which connection is dead, so a dead one counts as one with that size.
+void Attachment::follow_size(std::uint64_t size) {
+    if (newest_size_ != size) with_newest_size_ = 0;
+    newest_size_ = size;
+    if (++with_newest_size_ < wanted_.connections || size == facts_.size) return;
+    const Device device(wanted_.device);
+    if (const int error = kernel_.resize(wanted_.device, facts_.instance, size)) {
+        return say(failure(device.path() + " cannot be resized", error).text);
+    }
+    say(fmt::format("resized: {} has {} bytes now, {} before", device.path(), size, facts_.size));
+    facts_.size = size;
 }
 
 // The kernel then fails all waiting requests, and accepts no connection for this device any more.

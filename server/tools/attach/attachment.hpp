@@ -44,6 +44,8 @@ class Attachment {
 
     void assume_all_dead();
     void update_dead_connections();
+    // A new connection has this size.
+    void follow_size(std::uint64_t size);
     Outcome replace_one();
     Clock::time_point give_up_at() const;
     void log_once(std::string text);
@@ -51,6 +53,8 @@ class Attachment {
     AttachRequest wanted_;
     KernelClient kernel_;
     client::ExportFacts facts_;
+    std::uint64_t newest_size_ = facts_.size;          // that a connection has reported
+    unsigned with_newest_size_ = wanted_.connections;  // connections, at least
     unsigned dead_ = 0;
     Outcome last_ = Outcome::connected;
     Clock::time_point all_dead_since_;

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "server/tools/attach/device.hpp"
+
 namespace gpunbd::attach {
 namespace {
 
@@ -65,10 +67,10 @@ std::string BlockDevice::shown() const {
     return is_mapped() ? name + " (" + mapper_name + ")" : name;
 }
 
-std::vector<BlockDevice> stack_on(const Device& device) {
+std::vector<BlockDevice> stack_on(const std::string& disk, const std::string& root) {
     std::vector<BlockDevice> out;
     std::size_t left = most_devices;
-    add_disk(device.root(), device.name(), out, left);
+    add_disk(root, disk, out, left);
     return out;
 }
 

@@ -1,12 +1,11 @@
-// The block devices that use an attached device: its partitions, and the device mapper and md
-// devices built on it.
+// The block devices that use a disk: its partitions, and the device mapper and md devices built on
+// it.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "server/tools/attach/device.hpp"
 #include "server/tools/attach/mounts.hpp"
 
 namespace gpunbd::attach {
@@ -31,7 +30,8 @@ struct BlockDevice {
     std::string shown() const;
 };
 
-// Begins with the device itself. Each device follows all of its parts.
-std::vector<BlockDevice> stack_on(const Device& device);
+// Begins with the disk itself. Each device follows all of its parts. `disk`: its name in the
+// kernel; `root`: the folder that contains sys.
+std::vector<BlockDevice> stack_on(const std::string& disk, const std::string& root);
 
 }  // namespace gpunbd::attach

@@ -78,11 +78,11 @@ std::optional<Failure> dismantle_one(const BlockDevice& block, const std::string
 
 }  // namespace
 
-std::optional<Failure> dismantle(const Device& device) {
-    std::vector<BlockDevice> stack = stack_on(device);
+std::optional<Failure> dismantle(const std::string& disk, const std::string& root) {
+    std::vector<BlockDevice> stack = stack_on(disk, root);
     std::optional<Failure> first;
     for (auto block = stack.rbegin(); block != stack.rend(); ++block) {
-        auto failed = dismantle_one(*block, device.root());
+        auto failed = dismantle_one(*block, root);
         if (failed && !first) first = std::move(failed);
     }
     return first;

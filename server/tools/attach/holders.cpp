@@ -109,7 +109,7 @@ void add_openers(const std::string& root, const std::vector<BlockDevice>& blocks
 
 std::vector<Holder> holders_of(const Device& device) {
     std::vector<Holder> out;
-    const std::vector<BlockDevice> stack = stack_on(device);
+    const std::vector<BlockDevice> stack = stack_on(device.name(), device.root());
     const std::vector<Mount> mounts = read_mounts(device.root());
     const std::vector<SwapArea> swaps = read_swap_areas(device.root());
     std::vector<BlockDevice> own;
@@ -154,7 +154,7 @@ Failure in_use(const Device& device, const std::vector<Holder>& holders) {
 
 std::vector<SwapArea> swaps_on(const Device& device) {
     std::vector<SwapArea> out;
-    const std::vector<BlockDevice> stack = stack_on(device);
+    const std::vector<BlockDevice> stack = stack_on(device.name(), device.root());
     for (SwapArea& area : read_swap_areas(device.root())) {
         if (std::any_of(stack.begin(), stack.end(), [&](const BlockDevice& each) {
                 return each.folder.starts_with(device.folder()) && each.has_file(area.file);

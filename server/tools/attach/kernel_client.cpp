@@ -103,6 +103,14 @@ int KernelClient::reconnect(std::uint32_t device, const std::string& instance, i
     return requests_.request(std::move(request)).error;
 }
 
+int KernelClient::resize(std::uint32_t device, const std::string& instance, std::uint64_t size) {
+    GenericMessage request = message(NBD_CMD_RECONFIGURE);
+    request.number(NBD_ATTR_INDEX, device);
+    request.number(NBD_ATTR_SIZE_BYTES, size);
+    request.text(NBD_ATTR_BACKEND_IDENTIFIER, instance);
+    return requests_.request(std::move(request)).error;
+}
+
 int KernelClient::disconnect(std::uint32_t device) {
     GenericMessage request = message(NBD_CMD_DISCONNECT);
     request.number(NBD_ATTR_INDEX, device);

@@ -31,6 +31,8 @@ class KernelClient {
     // Replaces a dead connection; does nothing if none is dead. EINVAL: the device has another
     // instance, or is not attached.
     int reconnect(std::uint32_t device, const std::string& instance, int socket);
+    // Gives the device another size.
+    int resize(std::uint32_t device, const std::string& instance, std::uint64_t size);
     int disconnect(std::uint32_t device);
     // Also true if the kernel does not answer.
     bool attached(std::uint32_t device);

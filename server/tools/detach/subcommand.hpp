@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "config/command_line/command.hpp"
 
@@ -10,10 +13,12 @@ namespace gpunbd::tools {
 class DetachCommand final : public config::Command {
  public:
     DetachCommand();
+    void store_arguments(const std::vector<std::string>& arguments) override;
     int run(const config::Commands& all) override;
 
     std::uint32_t device = 0;  // the N of /dev/nbdN
     bool force = false;
+    std::optional<std::uint64_t> at_shutdown;  // seconds
 };
 
 }  // namespace gpunbd::tools

@@ -3,7 +3,7 @@
 
 namespace gpunbd::server {
 
-// Prints the host and every GPU to standard output. Returns the exit code.
+// Prints the host, every GPU and the ublk devices to standard output. Returns the exit code.
 int list_devices(bool calibrate);
 
 }  // namespace gpunbd::server

@@ -15,7 +15,8 @@ DevicesCommand::DevicesCommand()
            .usage = "Usage: gpunbd devices [--calibrate]\n",
            .about = R"(Prints for each device the id, name, total and free memory, PCI address and
 link, copy engines, and the ways in which gpunbd can access its memory. Large
-windows into memory of PCI cards are listed with the user of the card.
+windows into memory of PCI cards are listed with the user of the card, and
+block devices that servers have made with ublk with their process.
 )",
            .groups = {{"Flags",
                        {{.name = "--calibrate",

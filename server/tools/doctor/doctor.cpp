@@ -20,7 +20,7 @@ struct Topic {
 };
 constexpr std::array topics{
     Topic{"swap", check_kernel_client}, Topic{"swap", check_swap}, Topic{"remote", check_remote},
-    Topic{"gpu", check_device_drivers}, Topic{"keep", check_keep},
+    Topic{"gpu", check_device_drivers}, Topic{"keep", check_keep}, Topic{"ublk", check_ublk},
 };
 
 std::string_view word(Diagnosis::Verdict verdict) {

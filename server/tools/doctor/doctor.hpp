@@ -9,8 +9,8 @@
 
 namespace gpunbd::server {
 
-// `topic`: swap, remote, gpu or keep; empty: all. `configuration`: a file; nullopt: the packaged
-// one, if it exists.
+// `topic`: swap, remote, gpu, keep or ublk; empty: all. `configuration`: a file; nullopt: the
+// packaged one, if it exists.
 Diagnoses diagnose(std::string_view topic, const Machine& machine,
                    const std::optional<std::string>& configuration = {});
 

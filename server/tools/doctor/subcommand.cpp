@@ -14,46 +14,48 @@ namespace gpunbd::tools {
 using namespace config;
 
 DoctorCommand::DoctorCommand()
-    : Command({.name = "doctor",
-               .called = "diagnose health support report",
-               .takes = "TOPIC",
-               .example = "swap",
-               .words = {"swap", "remote", "gpu", "keep"},
-               .kind = "topics",
-               .optional = true,
-               .brief = "Check whether this machine is configured for gpunbd",
-               .usage = "Usage: gpunbd doctor [swap|remote|gpu|keep] [--config FILE] [--json]\n",
-               .about =
-                   R"(Checks limits, privileges, kernel settings, drivers and GPUs, and prints a
+    : Command(
+          {.name = "doctor",
+           .called = "diagnose health support report",
+           .takes = "TOPIC",
+           .example = "swap",
+           .words = {"swap", "remote", "gpu", "keep", "ublk"},
+           .kind = "topics",
+           .optional = true,
+           .brief = "Check whether this machine is configured for gpunbd",
+           .usage = "Usage: gpunbd doctor [swap|remote|gpu|keep|ublk] [--config FILE] [--json]\n",
+           .about =
+               R"(Checks limits, privileges, kernel settings, drivers and GPUs, and prints a
 remedy for each problem. It changes nothing. Run it as the user of the server,
 because it checks the privileges and limits of that user.
   swap    the kernel's NBD client, and swap on a server of the same machine
   remote  clients on other machines: TLS and its files, limits of connections
   gpu     the driver, the CPU's access to GPU memory, NUMA
   keep    contents that outlive the server
+  ublk    block devices that a server makes
 )",
-               .groups = {{"Flags",
-                           {{.name = "--config",
-                             .takes = file_argument,
-                             .example = "/etc/gpunbd.yaml",
-                             .brief = "Check the TLS files that this configuration names",
-                             .more = ". Default: /etc/gpunbd/gpunbd.yaml, if it exists.",
-                             .called = "--file --conf --configuration",
-                             .store = into(config_file)},
-                            {.name = "--json",
-                             .brief = "Print JSON instead of lines",
-                             .more = ".",
-                             .called = "--format --output",
-                             .store = into(json)}}}},
-               .examples = R"(  gpunbd doctor
+           .groups = {{"Flags",
+                       {{.name = "--config",
+                         .takes = file_argument,
+                         .example = "/etc/gpunbd.yaml",
+                         .brief = "Check the TLS files that this configuration names",
+                         .more = ". Default: /etc/gpunbd/gpunbd.yaml, if it exists.",
+                         .called = "--file --conf --configuration",
+                         .store = into(config_file)},
+                        {.name = "--json",
+                         .brief = "Print JSON instead of lines",
+                         .more = ".",
+                         .called = "--format --output",
+                         .store = into(json)}}}},
+           .examples = R"(  gpunbd doctor
   gpunbd doctor swap
 )",
-               .ending =
-                   R"(Exit codes: 0 no check has failed, but there may be warnings; 1 a check has
+           .ending =
+               R"(Exit codes: 0 no check has failed, but there may be warnings; 1 a check has
 failed; 2 wrong usage.
 See also: gpunbd(8)
 )",
-               .manual = R"(Check whether this machine is configured for
+           .manual = R"(Check whether this machine is configured for
 .Nm ,
 and print one line per check:
 .Ql ok ,
@@ -71,13 +73,15 @@ TLS, the backlog, open files.
 driver, persistence mode, the window to each card's memory and whether it is mapped, NUMA.
 .Cm keep :
 the version of systemd, descriptors, huge pages.
+.Cm ublk :
+the kernel, its module, io_uring, the right to make devices.
 Run it as the user of the server, because it checks the privileges and limits of that user.
 .Cm remote
 also checks the TLS files of a configuration: dates, names, keys and their permissions, and whether the authority has
 signed the certificate.
 The exit status is 1 if a check has failed.
 )",
-               .store = into(topic)}) {}
+           .store = into(topic)}) {}
 
 int DoctorCommand::run(const Commands&) {
     const server::Log log({.level = "error"});  // from drivers

@@ -18,5 +18,7 @@ Diagnoses check_remote(const Machine& machine);
 Diagnoses check_device_drivers(const Machine& machine);
 // Contents that outlive the server.
 Diagnoses check_keep(const Machine& machine);
+// Block devices that a server makes.
+Diagnoses check_ublk(const Machine& machine);
 
 }  // namespace gpunbd::server

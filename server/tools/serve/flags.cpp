@@ -148,6 +148,13 @@ Without a supervisor the contents end with the server, and a log line reports th
 .Sx SWAP .
 Excludes TLS and
 .Fl -run .)"},
+         {.name = "--ublk",
+          .brief = "Make the block device /dev/ublkbN of this machine",
+          .more = "; needs root and Linux 6.5.",
+          .called = "--block-device --blockdev --local",
+          .key = "exports[].ublk",
+          .details = R"(See
+.Sx LOCAL BLOCK DEVICES .)"},
          {.name = "--block-size",
           .takes = "SIZE",
           .example = "4K",
@@ -168,6 +175,7 @@ It is reported to clients, and requests that are not aligned are refused.)"},
           .with_file = true,
           .details = R"(The flags under
 .Sx TLS ,
+.Sx State ,
 .Sx Data path
 and
 .Sx Log
@@ -393,6 +401,20 @@ or
 inherits the setting.)"}}};
 }
 
+FlagGroup state_flags() {
+    return {"State",
+            {{.name = "--state",
+              .takes = folder_argument,
+              .example = "/var/lib/gpunbd",
+              .brief = "Folder of the exports that 'gpunbd export create --persist' creates",
+              .more = "; default: none. They are created again at each start.",
+              .called = "--state-dir --statedir --database",
+              .key = "state",
+              .with_file = true,
+              .details = R"(It is created if it is missing.
+Only its owner may have permission to write to it.)"}}};
+}
+
 FlagGroup data_path_flags() {
     return {
         "Data path",
@@ -450,13 +472,10 @@ std::vector<FlagGroup> serve_flags() {
     const std::vector<Flag> of_drivers = driver_flags();
     const auto place = std::ranges::find(of_export.flags, "--read-only", &Flag::name);
     of_export.flags.insert(place, of_drivers.begin(), of_drivers.end());
-    std::vector<FlagGroup> out{described(std::move(of_export)),
-                               described(listener_flags()),
-                               described(tls_flags()),
-                               process_flags(),
-                               described(data_path_flags()),
-                               described(log_flags()),
-                               {"", {}}};
+    std::vector<FlagGroup> out{described(std::move(of_export)), described(listener_flags()),
+                               described(tls_flags()),          process_flags(),
+                               described(state_flags()),        described(data_path_flags()),
+                               described(log_flags()),          {"", {}}};
     auto& beside_file = std::ranges::find(out[0].flags, "--config", &Flag::name)->excludes;
     for (const FlagGroup& group : out) {
         for (const Flag& flag : group.flags) {

@@ -17,6 +17,7 @@
 #include "server/base/parent.hpp"
 #include "server/base/privileges.hpp"
 #include "server/daemon/server.hpp"
+#include "server/daemon/state_folder.hpp"
 #include "server/logging/log.hpp"
 #include "server/protection/protection.hpp"
 
@@ -26,7 +27,9 @@ namespace {
 // Flags can contradict a file although each of them is valid.
 std::string find_contradiction(const config::ServeCommand& command,
                                const config::Options& options) {
-    if (const auto misfit = config::rules::swap_misfit(options)) return misfit->what;
+    if (auto contradiction = config::rules::contradiction(options)) {
+        return *std::move(contradiction);
+    }
     if (const auto misfit = config::rules::admin_misfit(options)) return misfit->what;
     if (!command.run || !options.any_swap()) return {};
     return "--run and an export with swap exclude each other: the command would inherit real-time "
@@ -63,6 +66,9 @@ int serve(const config::ServeCommand& command, pid_t parent) {
         options = std::move(*loaded);
         command.overrides.apply_to(options);
     }
+    const auto problems = server::add_persistent_exports(options);
+    for (const config::Problem& each : problems) fmt::print(stderr, "{}\n", each.text());
+    if (!problems.empty()) return server::exit_usage;
     if (const std::string wrong = find_contradiction(command, options); !wrong.empty()) {
         fmt::print(stderr, "gpunbd serve: {}\n", wrong);
         return server::exit_usage;

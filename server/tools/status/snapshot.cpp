@@ -18,6 +18,8 @@ namespace json = boost::json;
 const Failure not_json{"the response is not JSON"};
 const Failure not_a_status{"the response is not the status of a gpunbd server"};
 const Failure not_a_list{"the response is not a list of connections"};
+const Failure not_exports{"the response is not a list of exports"};
+const Failure not_reclaimed{"the reply does not say what was reclaimed"};
 
 const json::value* member(const json::value& of, std::string_view key) {
     return of.is_object() ? of.get_object().if_contains(key) : nullptr;
@@ -118,7 +120,8 @@ ExportFigures figures_of(server::ExportStatus&& exported) {
                       .stalled = exported.stalled,
                       .last_p50 = std::max(last.read_p50, last.write_p50),
                       .last_p99 = std::max(last.read_p99, last.write_p99),
-                      .memory = std::move(exported.memory)};
+                      .memory = std::move(exported.memory),
+                      .templates = std::move(exported.templates)};
     for (const MemoryFigures& each : out.memory) out.used = added(out.used, each.used);
     for (const auto& each : exported.requests) out.requests.push_back(figures_of(each));
     return out;
@@ -187,6 +190,24 @@ Or<std::vector<ConnectionFigures>> read_connections(std::string_view json) {
     if (!value) return not_json;
     if (!value->is_array()) return not_a_list;
     return connections_from(*value);
+}
+
+Or<std::vector<server::ExportStatus>> read_exports(std::string_view json) {
+    const auto value = parsed(json);
+    if (!value) return not_json;
+    if (!value->is_array()) return not_exports;
+    std::vector<server::ExportStatus> out;
+    read(*value, out);
+    return out;
+}
+
+Or<std::vector<server::ReclaimStatus>> read_reclaimed(std::string_view json) {
+    const auto value = parsed(json);
+    const json::value* const devices = value ? member(*value, "reclaimed") : nullptr;
+    if (devices == nullptr || !devices->is_array()) return not_reclaimed;
+    std::vector<server::ReclaimStatus> out;
+    read(*devices, out);
+    return out;
 }
 
 Or<Tick> read_tick(std::string_view json) {

@@ -37,6 +37,7 @@ struct ExportFigures {
     double last_p50 = 0;  // in seconds, over the last second; the slower of reads and writes
     double last_p99 = 0;
     std::vector<MemoryFigures> memory;
+    std::vector<server::TemplateStatus> templates = {};
     std::vector<RequestFigures> requests = {};
 
     // The sum over all types of requests.
@@ -66,6 +67,10 @@ struct Tick {
 Or<Snapshot> read_status(std::string_view json);
 Or<std::vector<ConnectionFigures>> read_connections(std::string_view json);
 Or<Tick> read_tick(std::string_view json);
+// Parses that of /exports.
+Or<std::vector<server::ExportStatus>> read_exports(std::string_view json);
+// Parses that of /reclaim and /reclaim/end.
+Or<std::vector<server::ReclaimStatus>> read_reclaimed(std::string_view json);
 // The message of an error response; empty if there is none.
 std::string read_error(std::string_view json);
 

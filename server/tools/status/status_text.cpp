@@ -56,13 +56,20 @@ std::string server_line(const Snapshot& status) {
     return out + '\n';
 }
 
+std::string remarks(const DeviceFigures& device) {
+    std::string out = device.failed ? " (failed)" : "";
+    if (device.spilled != 0) out += fmt::format(" ({} moved elsewhere)", size(device.spilled));
+    if (device.limit) out += fmt::format(" (limited to {})", size(*device.limit));
+    return out;
+}
+
 Row device_row(const DeviceFigures& device) {
     return {device.id,
             size(device.total),
             size(device.available),
             size(device.allocated),
             size(device.used),
-            device.name + (device.failed ? " (failed)" : "")};
+            device.name + remarks(device)};
 }
 
 Row export_row(const ExportFigures& exported) {
@@ -105,7 +112,14 @@ std::string status_text(const Snapshot& status) {
     out += '\n' + table(rows);
     rows = {{"EXPORT", "SIZE", "USED", "%", "CLIENTS", "REQUESTS", "READ", "WRITTEN", "ERRORS"}};
     for (const ExportFigures& each : status.exports) rows.push_back(export_row(each));
-    return out + '\n' + table(rows);
+    out += '\n' + table(rows);
+    for (const ExportFigures& exported : status.exports) {
+        for (const server::TemplateStatus& each : exported.templates) {
+            out += fmt::format("{} makes a clone of {} for each client: {} of {}\n", each.name,
+                               exported.name, each.clones, each.max);
+        }
+    }
+    return out;
 }
 
 }  // namespace gpunbd::status

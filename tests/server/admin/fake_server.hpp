@@ -78,6 +78,35 @@ class FakeServer final : public AdminBackend {
         pending.push_back(std::move(completion));
     }
 
+    void change_exports(const ExportChange& change, Completion completion) override {
+        if (const auto* const create = std::get_if<CreateExport>(&change)) {
+            const config::ExportOptions& options = create->options;
+            note("create " + options.name + " " +
+                 (options.size ? std::to_string(options.size->bytes) : "of " + options.clone_of) +
+                 (options.read_only ? " read-only" : "") + (create->persist ? " persist" : ""));
+            return completion(Done{"created"});
+        }
+        if (const auto* const resize = std::get_if<ResizeExport>(&change)) {
+            note("resize " + resize->name + " " + std::to_string(resize->size) +
+                 (resize->discard ? " discard" : "") + (resize->reconnect ? " reconnect" : ""));
+            return completion(Done{"resized"});
+        }
+        if (const auto* const save = std::get_if<SaveExport>(&change)) {
+            note("save " + save->name + " " + save->file + (save->zstd ? " zstd " : " raw ") +
+                 std::to_string(save->threads));
+            return completion(Done{"saved"});
+        }
+        if (const auto* const restore = std::get_if<RestoreExport>(&change)) {
+            note("restore " + restore->file + " " + restore->create.options.name +
+                 (restore->only_name ? "" : " new"));
+            return completion(Done{"restored"});
+        }
+        const auto& remove = std::get<RemoveExport>(change);
+        note("remove " + remove.name + (remove.force ? " force" : ""));
+        if (remove.name == "old") return completion(Done{"removed"});
+        completion(NotDone{.why = "there is no such export", .unknown = true});
+    }
+
     void list_kept(Completion completion) override {
         RetainedStatus known;
         known.name = "<script>";
@@ -96,6 +125,22 @@ class FakeServer final : public AdminBackend {
         note("drop " + std::string(name));
         if (name == "old") return completion(Done{"dropped"});
         completion(NotDone{.why = "nothing is kept under that name", .unknown = true});
+    }
+
+    void reclaim(const ReclaimRequest& request, Completion completion) override {
+        note("reclaim " + request.device + " " + std::to_string(request.bytes.value_or(0)) + " " +
+             std::to_string(request.duration.value_or(std::chrono::seconds(0)).count()));
+        completion(Reclaimed{{{.device = "cuda:0",
+                               .wanted = 64,
+                               .released = 48,
+                               .moved = {{"host", 40}},
+                               .seconds = 0.5,
+                               .why_not = "full"}}});
+    }
+    void end_reclaim(std::string_view device, Completion completion) override {
+        note("end reclaim " + std::string(device));
+        if (device == "host") return completion(NotDone{.why = "no spill", .unknown = true});
+        completion(Reclaimed{});
     }
 
     std::mutex mutex;

@@ -534,7 +534,9 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"cuda:0"},
          "gpunbd: unknown command 'cuda:0'; did you mean gpunbd serve --device cuda:0?"},
         {{"help", "serv"},
-         "gpunbd help: 'serv' is none of the commands serve, keep, kept, attach, detach, ping, "
+         "gpunbd help: 'serv' is none of the commands serve, keep, kept, reclaim, export, attach, "
+         "detach, "
+         "ping, "
          "status, top, devices, check, doctor, tls-setup, completion or help; write for example "
          "gpunbd help serve"},
         {{"help", "serve", "keep"}, "gpunbd help: takes one COMMAND at a time; leave 'keep' out"},
@@ -542,7 +544,9 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
         {{"bogus"},
-         "gpunbd: unknown command 'bogus'; use serve, keep, kept, attach, detach, ping, status, "
+         "gpunbd: unknown command 'bogus'; use serve, keep, kept, reclaim, export, attach, detach, "
+         "ping, "
+         "status, "
          "top, devices, "
          "check, doctor, tls-setup, completion or help"},
         {{"serve", "--size", "--device", "host"},
@@ -681,7 +685,9 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values follow flags, as in --size 8G"},
         {{""},
-         "gpunbd: unknown command ''; use serve, keep, kept, attach, detach, ping, status, top, "
+         "gpunbd: unknown command ''; use serve, keep, kept, reclaim, export, attach, detach, "
+         "ping, "
+         "status, top, "
          "devices, "
          "check, doctor, tls-setup, completion or help"},
         {{"--name", "two words"},
@@ -841,6 +847,7 @@ TEST_CASE("attach and detach") {
     CHECK_FALSE(parse_line({"detach", "/dev/nbd0"}).detach->force);
     CHECK(parse_line({"detach", "/dev/nbd3", "--force"}).detach->device == 3);
     CHECK(parse_line({"detach", "/dev/nbd3", "--force"}).detach->force);
+    CHECK(parse_line({"detach", "--at-shutdown", "90"}).detach->at_shutdown == 90);
     const std::string example =
         "; write for example gpunbd attach 'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0";
     const struct {
@@ -875,6 +882,8 @@ TEST_CASE("attach and detach") {
          "detach: '/dev/sda' is not an NBD device; write for example /dev/nbd0"},
         {{"detach", "/dev/nbd0", "/dev/nbd1"},
          "detach: takes one DEVICE at a time; leave '/dev/nbd1' out"},
+        {{"detach", "--at-shutdown", "90", "/dev/ublkb0"},
+         "detach: takes no DEVICE with --at-shutdown; leave '/dev/ublkb0' out"},
     };
     for (const auto& row : rows) {
         const CommandLine line = parse_line(row.arguments);

@@ -198,7 +198,7 @@ TEST_CASE("gpunbd(8) gives the values of the key that each flag sets") {
         for (const Flag& flag : group.flags) {
             if (flag.key.empty() || flag.takes.empty()) continue;
             const std::string name(flag.name.substr(1));
-            const std::size_t at = manual.find("Fl " + name + " ");
+            const std::size_t at = manual.find("Fl " + name + " ", manual.find(".Sh OPTIONS"));
             REQUIRE(at != std::string::npos);
             const std::size_t head = manual.rfind(".It ", at);
             const std::string entry =
@@ -216,13 +216,22 @@ TEST_CASE("gpunbd(8) gives the values of the key that each flag sets") {
     CHECK(checked == 8);
 }
 
-TEST_CASE("the example in gpunbd.yaml(5) is a valid configuration") {
-    const std::string manual = page("gpunbd.yaml.5");
+// The literal text in a section.
+std::string example_in(const std::string& manual, const std::string& section) {
     const std::string start = ".Bd -literal -offset indent\n";
-    const std::size_t begin = manual.find(start, manual.find(".Sh EXAMPLES")) + start.size();
-    const Loaded loaded = load_text(manual.substr(begin, manual.find(".Ed", begin) - begin), "f");
+    const std::size_t begin = manual.find(start, manual.find(".Sh " + section)) + start.size();
+    return manual.substr(begin, manual.find(".Ed", begin) - begin);
+}
+
+TEST_CASE("the examples in gpunbd.yaml(5) are valid configurations") {
+    const std::string manual = page("gpunbd.yaml.5");
+    const Loaded loaded = load_text(example_in(manual, "EXAMPLES"), "f");
     CHECK(joined(loaded.problems) == "");
     CHECK(loaded.options.exports.size() == 2);
+    const Loaded spilling = load_text(example_in(manual, "GIVING MEMORY BACK"), "f");
+    CHECK(joined(spilling.problems) == "");
+    REQUIRE(spilling.options.devices.size() == 1);
+    CHECK(spilling.options.devices[0].spill.size() == 2);
 }
 
 }  // namespace

@@ -39,11 +39,16 @@ struct Watched {
     AcceptCounters counters;
     ServerAdminBackend observed{
         *io, rig.exports, counters,
-        [](const std::string&, const ServerAdminBackend::Change&,
-           const ServerAdminBackend::ChangeDone& done) { done("not asked"); },
-        [](const ServerAdminBackend::RetainedQuery& question) {
-            question.completion(NotDone{question.drop.value_or("no list")});
-        }};
+        ServerAdminBackend::Actions{
+            .change_export = [](const std::string&, const ServerAdminBackend::Change&,
+                                const ServerAdminBackend::ChangeDone& done) { done("not asked"); },
+            .answer_about_kept =
+                [](const ServerAdminBackend::RetainedQuery& question) {
+                    question.completion(NotDone{question.drop.value_or("no list")});
+                },
+            .reclaim = {},
+            .end_reclaim = {},
+            .add_reclaim = [](DeviceStatus& status) { status.moved_out = 5; }}};
 };
 
 RequestStatus of_type(const ExportStatus& exported, const std::string& type) {
@@ -377,9 +382,13 @@ TEST_CASE("observed: a destroyed backend makes no change") {
     int calls = 0;
     std::optional<ServerAdminBackend> backend(
         std::in_place, io, rig.exports, counters,
-        [&](const std::string&, const ServerAdminBackend::Change&,
-            const ServerAdminBackend::ChangeDone&) { ++calls; },
-        [&](const ServerAdminBackend::RetainedQuery&) { ++calls; });
+        ServerAdminBackend::Actions{
+            .change_export = [&](const std::string&, const ServerAdminBackend::Change&,
+                                 const ServerAdminBackend::ChangeDone&) { ++calls; },
+            .answer_about_kept = [&](const ServerAdminBackend::RetainedQuery&) { ++calls; },
+            .reclaim = [&](const ReclaimRequest&, const Completion&) { ++calls; },
+            .end_reclaim = [&](const std::string&, const Completion&) { ++calls; },
+            .add_reclaim = {}});
     std::vector<Outcome> outcomes;
     const auto completion = [&] {
         return Completion([&](Outcome its) { outcomes.push_back(std::move(its)); });
@@ -387,10 +396,12 @@ TEST_CASE("observed: a destroyed backend makes no change") {
     backend->set_read_only(rig.exports.snapshot()->front()->info.name, true, completion());
     backend->list_kept(completion());
     backend->drop_kept("old", completion());
+    backend->reclaim({.device = "host"}, completion());
+    backend->end_reclaim("host", completion());
     backend.reset();
     io.run();
     CHECK(calls == 0);
-    REQUIRE(outcomes.size() == 3);
+    REQUIRE(outcomes.size() == 5);
     for (const Outcome& each : outcomes) CHECK(std::holds_alternative<NotDone>(each));
 }
 

@@ -106,7 +106,7 @@ class LittleHost final : public storage::DeviceDriver {
 };
 
 // Its one device is opened only by name.
-class NamedOnlyDriver final : public storage::DeviceDriver {
+class NamedOnlyDriver : public storage::DeviceDriver {
  public:
     std::string_view scheme() const override { return "named"; }
     bool drives_gpus() const override { return false; }
@@ -163,6 +163,7 @@ TEST_CASE("device registry: the driver of a scheme opens its devices") {
     options.reserve = 1;
     options.capacity = 2;
     options.mapped = 3;
+    options.revocable = 4;
     options.gpu_use = config::GpuUse::copy_engines;
     options.force = true;
     DeviceRegistry registry({options}, false, drivers);
@@ -173,6 +174,7 @@ TEST_CASE("device registry: the driver of a scheme opens its devices") {
     CHECK(green.opened_with.reserve == 1U);
     CHECK(green.opened_with.capacity == 2U);
     CHECK(green.opened_with.mapped == 3U);
+    CHECK(green.opened_with.revocable == 4U);
     CHECK(green.opened_with.gpu_use == storage::GpuUse::copy_engines);
     CHECK(registry.open("red:1").info().id == "red:1");
     CHECK(green.opened_with.force);
@@ -200,6 +202,34 @@ TEST_CASE("device registry: the error about an unknown device lists the availabl
     std::string why_none;
     CHECK(registry.gpus(why_none) == std::vector<std::string>{"red:0", "red:1"});
     CHECK(why_none.empty());
+    const int asked = blue.enumerated;
+    CHECK(registry.first_gpu(why_none) == "red:0");
+    CHECK(blue.enumerated == asked);  // drivers behind the one that has a GPU are not loaded
+}
+
+TEST_CASE("device registry: two ids of one device open it once") {
+    const LittleHost host;
+    const std::array<const storage::DeviceDriver*, 1> drivers{&host};
+    DeviceRegistry registry({}, false, drivers);
+    storage::Device& opened = registry.open("host");
+    CHECK(&registry.open("host:again") == &opened);
+    CHECK(&registry.open("host:again") == &opened);
+    CHECK(&registry.open_hardware("host", "") == &opened);
+}
+
+TEST_CASE("device registry: a driver names the device of an identity, listed or not") {
+    struct Knowing final : NamedOnlyDriver {
+        std::optional<std::string> id_of(std::string_view identity) const override {
+            if (identity != "GPU-of-named:1") return std::nullopt;
+            return "named:1";
+        }
+    };
+    const LittleHost host;
+    const Knowing knowing;
+    const std::array<const storage::DeviceDriver*, 2> drivers{&host, &knowing};
+    DeviceRegistry registry({}, false, drivers);
+    CHECK(registry.open_hardware("GPU-of-named:1", "").info().id == "named:1");
+    CHECK(knowing.opened == 1);
 }
 
 TEST_CASE("device registry: a device that changes on opening is opened only by name") {

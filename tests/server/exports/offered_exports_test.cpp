@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/client_clones.hpp"
 #include "config/rules.hpp"
 #include "tests/protocol/handshake.hpp"
 
@@ -240,6 +241,94 @@ TEST_CASE("offered: a listing continues across a reload, and keeps no export ali
     CHECK_FALSE(exports.next(listing).has_value());
     CHECK_FALSE(exports.next(listing).has_value());
     CHECK(names(exports) == std::vector<std::string>{"e", "d", "a", "c"});
+}
+
+ExportTemplates node_template(config::ClientId id, std::vector<config::AccessRule> access = {}) {
+    config::ExportOptions options;
+    options.name = "node";
+    options.clone_per_client.of = "base";
+    options.clone_per_client.size = 4 << 20;
+    options.clone_per_client.name = id;
+    options.access = std::move(access);
+    return templates_in({options});
+}
+
+std::shared_ptr<Export> clone_for(const ExportTemplates& its_template, const char* client) {
+    const config::ExportOptions options =
+        config::options_of_clone(its_template.front()->options, client);
+    auto made = export_of(options.name, options.access);
+    made->options = options;
+    return made;
+}
+
+TEST_CASE("offered: a template leads each client to a clone of its own") {
+    ExportRegistry registry;
+    const ExportTemplates node = node_template(config::ClientId::address);
+    registry.replace({export_of("base")}, node);
+    const Peer one = peer_at("10.0.0.1");
+    const Peer other = peer_at("::ffff:10.0.0.2");
+    OfferedExports exports(registry, one);
+    CHECK(names(exports) == std::vector<std::string>{"base", "node"});
+    CHECK(exports.find("node")->size == 4 << 20);
+    CHECK_FALSE(exports.ready("node"));
+    const CloneRequest request = exports.take_clone_request();
+    CHECK(request.template_name == "node");
+    CHECK(request.client == "10.0.0.1");
+    registry.replace({export_of("base"), clone_for(node, "10.0.0.1")}, node);
+    exports.clone_answered("");
+    CHECK(exports.ready("node"));
+    CHECK(exports.find("node")->name == "node/10.0.0.1");
+    CHECK(exports.open("node").exported == registry.find("node/10.0.0.1"));
+    CHECK(names(exports) == std::vector<std::string>{"base", "node"});
+    OfferedExports others(registry, other);
+    CHECK_FALSE(others.find("node/10.0.0.1").has_value());
+    CHECK(others.find("node")->name == "node");
+    CHECK_FALSE(others.ready("node"));
+    CHECK(others.take_clone_request().client == "10.0.0.2");
+}
+
+TEST_CASE("offered: a template is refused to clients without its kind of identity") {
+    ExportRegistry registry;
+    Peer peer;
+    peer.kind = Peer::Kind::unix_socket;
+    OfferedExports exports(registry, peer);
+    registry.replace({export_of("base")}, node_template(config::ClientId::address));
+    CHECK(exports.ready("node"));
+    CHECK(exports.enter("node") == "this export has a clone for each IP address: connect by TCP");
+    registry.replace({export_of("base")}, node_template(config::ClientId::tls_name));
+    CHECK(exports.ready("node"));
+    CHECK(exports.enter("node").find("certificate") != std::string::npos);
+    peer.tls = TlsIdentity{.names = {"a name"}, .psk_user = {}};
+    CHECK(exports.ready("node"));
+    CHECK(exports.enter("node").find("certificate") != std::string::npos);
+    peer.tls->names = {"Node-1", "other"};
+    CHECK_FALSE(exports.ready("node"));
+    CHECK(exports.take_clone_request().client == "node-1");
+}
+
+TEST_CASE("offered: a template without access, or without its base, does not exist") {
+    ExportRegistry registry;
+    const ExportTemplates node =
+        node_template(config::ClientId::machine, {network_rule("10.0.0.0/8")});
+    registry.replace({export_of("base")}, node);
+    const Peer stranger = peer_at("192.0.2.1");
+    const OfferedExports hidden(registry, stranger);
+    CHECK(hidden.ready("node/a"));
+    const Peer known = peer_at("10.0.0.1");
+    const OfferedExports exports(registry, known);
+    CHECK_FALSE(exports.ready("node/a"));
+    CHECK(exports.find("node/a").has_value());
+    CHECK_FALSE(exports.find("node").has_value());
+    CHECK(names(exports) == std::vector<std::string>{"base"});
+    for (const AskingOption& asking : askings) {
+        CAPTURE(asking.name);
+        const protocol::test::Outcome denied = ask(hidden, asking.bytes("node/a"));
+        const protocol::test::Outcome absent = ask(hidden, asking.bytes("absent"));
+        CHECK(denied.output == absent.output);
+        CHECK(denied.next == absent.next);
+    }
+    registry.replace({export_of("other")}, node);
+    CHECK_FALSE(exports.find("node/a").has_value());
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <stdexcept>
 
+#include "storage/devices/host/host_device.hpp"
 #include "tests/storage/memory_device.hpp"
 
 namespace gpunbd::server::test {
@@ -68,6 +70,34 @@ TEST_CASE("volume plan: a share is a multiple of the block size") {
     CHECK(complaint(options, little) ==
           "1% of the 2 MiB available on host is less than a block of 65536 bytes; set a larger "
           "share");
+}
+
+// Each of its devices is the same hardware as those of other drivers.
+class SameDriver final : public storage::DeviceDriver {
+ public:
+    explicit SameDriver(std::string_view scheme) : scheme_(scheme) {}
+    std::string_view scheme() const override { return scheme_; }
+    bool drives_gpus() const override { return true; }
+    std::vector<std::string> enumerate(std::string&) const override {
+        return {std::string(scheme_) + ":0"};
+    }
+    std::unique_ptr<storage::Device> open(std::string_view, std::uint32_t number,
+                                          const storage::DeviceOptions&) const override {
+        return storage::open_host_device(number, {.reserve = 0, .capacity = 64 * MiB});
+    }
+
+ private:
+    const std::string_view scheme_;
+};
+
+TEST_CASE("volume plan: an export cannot use a card through two drivers") {
+    const SameDriver red("red");
+    const SameDriver blue("blue");
+    const std::array<const storage::DeviceDriver*, 2> drivers{&red, &blue};
+    DeviceRegistry registry({}, false, drivers);
+    CHECK(complaint(on({"red:0"}), registry).empty());
+    CHECK(complaint(on({"red:0", "blue:0"}), registry) ==
+          "red:0 and blue:0 are the same device, host; leave one out");
 }
 
 TEST_CASE("volume plan: without a GPU a share is one of the host, and the default is small") {

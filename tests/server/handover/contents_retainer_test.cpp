@@ -19,6 +19,7 @@ namespace gpunbd::server::test {
 namespace {
 
 using namespace std::chrono_literals;
+using namespace std::string_literals;
 
 const std::string keeper_id = "0123456789ab";
 const std::string of_table = "gpunbd/0123456789ab/table";
@@ -29,7 +30,10 @@ struct Retention {
     LivingSupervisor supervisor;
     NotifySocket way = supervisor.way();
     DescriptorStore store{way, std::nullopt, {}};
-    ContentsRetainer retainer{store, keeper_id, 1min};
+    std::shared_ptr<StoredContents> stored =
+        std::make_shared<StoredContents>(store, keeper_id, 1min);
+    ContentsRetainer retainer{stored, ""};
+    ContentsRetainer other{std::make_shared<StoredContents>(store, "aaaaaaaaaaaa", 1min), ""};
     OwnedFd file{::memfd_create("slab", MFD_CLOEXEC)};
 
     Retention() {
@@ -80,12 +84,11 @@ TEST_CASE(
     bool kept = false;
     fail_each(
         [&](Retention& at) {
-            ContentsRetainer another(at.store, "aaaaaaaaaaaa", 1min);
-            kept = another.keep_table(at.file);
+            kept = at.other.keep_table(at.file);
             if (!kept) {
                 failing_allocation::disarm();
-                another.forget_all();
-                CHECK(another.finish_removals());
+                at.other.forget_volume();
+                CHECK(at.other.stored()->finish_removals());
                 failing_allocation::arm(1000000);
             }
         },
@@ -95,26 +98,26 @@ TEST_CASE(
 TEST_CASE("contents retainer: a slab whose removal fails without memory is removed later") {
     fail_each([](Retention& at) { at.retainer.forget(1, 7); },
               [](Retention& at) {
-                  CHECK(at.retainer.finish_removals());
+                  CHECK(at.stored->finish_removals());
                   CHECK(at.names() == std::vector{of_table});
               });
     // Also if its number is stored again first: only the new slab is stored then.
     fail_each([](Retention& at) { at.retainer.forget(1, 7); },
               [](Retention& at) {
                   CHECK(at.retainer.keep(1, 7, at.file));
-                  CHECK(at.retainer.finish_removals());
+                  CHECK(at.stored->finish_removals());
                   CHECK(at.names() == std::vector{of_slab, of_table});
               });
 }
 
 TEST_CASE("contents retainer: a removal of all parts that fails without memory is done later") {
-    fail_each([](Retention& at) { at.retainer.forget_all(); },
+    fail_each([](Retention& at) { at.retainer.forget_volume(); },
               [](Retention& at) {
                   CHECK_FALSE(at.retainer.keeps());
                   // The next server would refuse slabs without their table.
                   const auto left = at.names();
                   if (!left.empty()) CHECK(left.size() == (at.has(of_table) ? 2 : 1));
-                  CHECK(at.retainer.finish_removals());
+                  CHECK(at.stored->finish_removals());
                   CHECK(at.names().empty());
               });
 }
@@ -143,10 +146,11 @@ TEST_CASE("contents retainer: no slab is stored under a name whose removal was n
     LateSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     DescriptorStore store(way, std::nullopt, {of_slab});
-    ContentsRetainer retainer(store, keeper_id, 0ms);
-    retainer.add_stored(ContentsName::SlabKey{1, 7});
+    const auto stored = std::make_shared<StoredContents>(store, keeper_id, 0ms);
+    stored->add_stored(ContentsPart::slab_of(1, 7));
+    ContentsRetainer retainer(stored, "");
     retainer.forget(1, 7);
-    CHECK_FALSE(retainer.finish_removals());
+    CHECK_FALSE(stored->finish_removals());
     const OwnedFd file(::memfd_create("slab", MFD_CLOEXEC));
     CHECK_FALSE(retainer.keep(1, 7, file));
     retainer.forget(1, 7);
@@ -162,7 +166,7 @@ TEST_CASE("contents retainer: no slab is stored under a name whose removal was n
         CHECK(supervisor.next().starts_with("FDSTORE=1\nFDNAME=gpunbd/0123456789ab/1/8\n"));
     }
     SUBCASE("by itself") {
-        CHECK(retainer.finish_removals());
+        CHECK(stored->finish_removals());
         CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
     }
     CHECK(supervisor.next().empty());
@@ -174,18 +178,37 @@ TEST_CASE("contents retainer: a number that is stored twice is removed in betwee
     CHECK(at.names() == std::vector{of_slab, of_table});
 }
 
+TEST_CASE("contents retainer: slabs are kept as long as one of the volumes that share them") {
+    Retention at;
+    ContentsRetainer clone(at.stored, "ba9876543210");
+    REQUIRE(clone.keep_table(at.file));
+    REQUIRE(clone.keep_directory(at.file));
+    const std::string of_clone = of_table + "/ba9876543210";
+    const std::string of_directory = "gpunbd/0123456789ab/slabs";
+    CHECK(at.names() == std::vector{of_slab, of_directory, of_table, of_clone});
+    at.retainer.forget_volume();
+    CHECK(clone.keeps());
+    REQUIRE(at.retainer.keep(1, 8, at.file));  // by the pool, which has the first retainer
+    CHECK(at.names() == std::vector{of_slab, "gpunbd/0123456789ab/1/8"s, of_directory, of_clone});
+    clone.forget_volume();
+    CHECK(at.names().empty());
+    REQUIRE(at.retainer.keep(1, 9, at.file));  // still in use, but not kept
+    CHECK(at.names().empty());
+}
+
 TEST_CASE("contents retainer: the table is removed first, and slabs wait for its removal") {
     LateSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     DescriptorStore store(way, std::nullopt, {});
-    ContentsRetainer retainer(store, keeper_id, 0ms);
-    retainer.add_stored(ContentsName::SlabKey{1, 7});
-    retainer.add_stored(std::nullopt);
-    retainer.forget_all();
+    const auto stored = std::make_shared<StoredContents>(store, keeper_id, 0ms);
+    stored->add_stored(ContentsPart::slab_of(1, 7));
+    ContentsRetainer retainer(stored, "");
+    stored->add_stored(ContentsPart{});
+    retainer.forget_volume();
     CHECK_FALSE(retainer.keeps());
-    CHECK_FALSE(retainer.finish_removals());
+    CHECK_FALSE(stored->finish_removals());
     supervisor.come();
-    CHECK(retainer.finish_removals());
+    CHECK(stored->finish_removals());
     CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_table);
     CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
     CHECK(supervisor.next().empty());

@@ -3,9 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <future>
 #include <memory>
+#include <thread>
 
 #include "server/daemon/retained_outcome.hpp"
+#include "storage/migration/migrator.hpp"
 #include "tests/server/handover/retained_rig.hpp"
 
 namespace gpunbd::server::test {
@@ -25,19 +28,25 @@ TEST_CASE("kept contents: names") {
     const auto table = parse_contents_name("gpunbd/0123456789ab/table");
     REQUIRE(table);
     CHECK(table->id == "0123456789ab");
-    CHECK_FALSE(table->key);
-    const auto slab = parse_contents_name("gpunbd/0123456789ab/3/4294967295");
-    REQUIRE(slab);
-    REQUIRE(slab->key);
-    CHECK(slab->key->device == 3);
-    CHECK(slab->key->slab == 4294967295);
+    CHECK(table->part == ContentsPart{});
+    const std::vector<ContentsPart> others = {ContentsPart::table_of("ba9876543210"),
+                                              {.kind = ContentsPart::Kind::directory},
+                                              ContentsPart::slab_of(3, 4294967295)};
+    const Names names = {"gpunbd/0123456789ab/table/ba9876543210", "gpunbd/0123456789ab/slabs",
+                         "gpunbd/0123456789ab/3/4294967295"};
+    for (std::size_t i = 0; i != others.size(); ++i) {
+        CHECK(contents_name("0123456789ab", others[i]) == names[i]);
+        const auto parsed = parse_contents_name(names[i]);
+        REQUIRE(parsed);
+        CHECK(parsed->part == others[i]);
+    }
     for (const char* name :
          {"", "gpunbd/", "table", "gpunbd/0123456789ab", "gpunbd/0123456789ab/",
           "gpunbd/calibration", "gpunbd/0123456789a/table", "gpunbd/0123456789abc/table",
           "gpunbd/0123456789AB/table", "gpunbd/0123456789ab/1", "gpunbd/0123456789ab/1/",
           "gpunbd/0123456789ab//1", "gpunbd/0123456789ab/1/2/3", "gpunbd/0123456789ab/-1/2",
-          "gpunbd/0123456789ab/1/ 2", "gpunbd/0123456789ab/1/4294967296",
-          "gpunbd/listen/0123456789abcdef"}) {
+          "gpunbd/0123456789ab/1/ 2", "gpunbd/0123456789ab/table/", "gpunbd/0123456789ab/slabs/1",
+          "gpunbd/0123456789ab/1/4294967296", "gpunbd/listen/0123456789abcdef"}) {
         CAPTURE(name);
         CHECK_FALSE(parse_contents_name(name));
     }
@@ -72,6 +81,54 @@ TEST_CASE("kept contents: the next server takes them over") {
         next.settle(Clock::now());
         CHECK(next.contents.drop("two") == 1);
         CHECK(supervisor.names(way) == names);
+    }
+}
+
+// Moves all pages of a server's first export away from memory:0, or back.
+storage::Migration move_pages(Life& server, bool away) {
+    const auto volume = server.exports.at(0)->volume;
+    storage::Migrator migrator(
+        server.device(0), [volume] { return storage::Migrator::Volumes{volume}; },
+        {.channels = {.chunk_size = 64 << 10, .pinned = 1 << 20}, .threads = 1});
+    migrator.start();
+    std::promise<storage::Migration> done;
+    const auto set = [&](const storage::Migration& result) { done.set_value(result); };
+    away ? migrator.reclaim(~std::uint64_t{0}, set) : migrator.release(set);
+    return done.get_future().get();
+}
+
+TEST_CASE("kept contents: pages in spill memory are taken over, and can return") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    config::ExportOptions one = kept_export("one");
+    one.devices = {"memory:0"};
+    one.layout = config::LayoutKind::linear;
+    ServerOptions spilling;
+    config::DeviceOptions home;
+    home.id = "memory:0";
+    home.spill = {{"memory:1", 1 << 30}};
+    spilling.device_options = {home};
+    {
+        Life first(supervisor, way, spilling);
+        REQUIRE(first.make({one}).problems.empty());
+        first.fill(5);
+        CHECK(move_pages(first, true).error.empty());
+        CHECK(first.volume().memory().at(1).mapped == 5 * kept_page);
+        first.settle(Clock::now());
+    }
+    for (const ServerOptions& next_options : {spilling, ServerOptions{}}) {
+        Life next(supervisor, way, next_options);
+        REQUIRE(next.make({one}).refused.empty());
+        next.settle(Clock::now());
+        CHECK(next.volume().mapped_bytes() == 5 * kept_page);
+        if (!next_options.device_options.empty()) continue;
+        // Without spill memory in the configuration, pages only return.
+        CHECK(next.volume().memory().at(1).mapped == 5 * kept_page);
+        move_pages(next, false);
+        CHECK(next.volume().memory().at(0).mapped == 5 * kept_page);
+        // An empty slab may be used until it is released.
+        while (next.volume().memory().at(1).allocated != 0) std::this_thread::yield();
+        CHECK(move_pages(next, true).no_room);
     }
 }
 

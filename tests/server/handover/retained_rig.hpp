@@ -78,6 +78,7 @@ struct ServerOptions {
     std::uint32_t devices = 2;
     std::optional<std::uint64_t> capacity = {};  // of the supervisor
     std::chrono::milliseconds patience = std::chrono::minutes(1);
+    std::vector<config::DeviceOptions> device_options = {};
 };
 
 // One server and its lifetime.
@@ -87,7 +88,7 @@ class Life {
         : handed_over_(supervisor.hand_over(way)),
           store(way, options.capacity, handed_over_.names()),
           driver_(options.devices),
-          devices_({}, false, drivers_),
+          devices_(options.device_options, false, drivers_),
           contents(store, handed_over_, options.patience) {}
 
     // As at a start or a reload. Earlier exports are held until settle().

@@ -25,13 +25,14 @@ struct KindRow {
     bool descriptor;
 };
 constexpr KindRow kinds[] = {
-    {MessageKind::start, false, false},    {MessageKind::listener, true, true},
-    {MessageKind::device, true, false},    {MessageKind::calibration, true, false},
-    {MessageKind::import, true, true},     {MessageKind::prepare, false, false},
-    {MessageKind::contents, true, true},   {MessageKind::connection, true, true},
-    {MessageKind::received, true, false},  {MessageKind::all, false, false},
-    {MessageKind::activate, false, false}, {MessageKind::cannot_run, true, false},
-    {MessageKind::prepared, false, false}, {MessageKind::ready, false, false},
+    {MessageKind::start, false, false},         {MessageKind::listener, true, true},
+    {MessageKind::device, true, false},         {MessageKind::calibration, true, false},
+    {MessageKind::import, true, true},          {MessageKind::prepare, false, false},
+    {MessageKind::contents, true, true},        {MessageKind::connection, true, true},
+    {MessageKind::received, true, false},       {MessageKind::all, false, false},
+    {MessageKind::activate, false, false},      {MessageKind::cannot_run, true, false},
+    {MessageKind::prepared, false, false},      {MessageKind::ready, false, false},
+    {MessageKind::run_time_export, true, true}, {MessageKind::ublk_device, true, false},
 };
 
 std::string why_refused(const Body& bytes, int descriptor) {
@@ -81,7 +82,7 @@ TEST_CASE("upgrade messages: invalid heads") {
     other = good;
     other[0] = std::byte{0};
     CHECK(why_refused(other, -1) == "the peer is not a gpunbd server");
-    for (const int kind : {0, 15, 255}) {
+    for (const int kind : {0, 17, 255}) {
         other = good;
         other[7] = static_cast<std::byte>(kind);
         CHECK(why_refused(other, -1).find("unknown kind") != std::string::npos);

@@ -60,12 +60,19 @@ TEST_CASE("successor: its start fails at each allocation, and leaks nothing") {
     });
 }
 
+class NoDevices final : public LocalDevices {
+    void pause_requests() override {}
+    bool paused() const override { return true; }
+    void resume_requests() override {}
+};
+
 TEST_CASE("upgrade: its start fails at each allocation, and leaks nothing") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     Life server(supervisor, way);
     const std::vector<std::unique_ptr<Worker>> workers;
     const std::vector<std::unique_ptr<Listener>> listeners;
+    NoDevices devices;
     const SuccessorStart options = ends_at_once();
     fail_at_each_allocation([&](std::int64_t number) {
         boost::asio::io_context io;
@@ -74,6 +81,7 @@ TEST_CASE("upgrade: its start fails at each allocation, and leaks nothing") {
                            .workers = workers,
                            .listeners = listeners,
                            .contents = server.contents,
+                           .devices = devices,
                            .supervisor = way},
             [] {}, [](const std::string&) {});
         failing_allocation::arm(number);

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <optional>
+#include <thread>
 
 #include "tests/server/rig.hpp"
 
@@ -63,6 +65,40 @@ TEST_CASE("scheduler: only a task that had all recent turns alone gets longer tu
         }
         CHECK(lone_turns(10'000) > 9'000);
     });
+}
+
+// Events come from the test's thread, which wakes the worker if the source wants that.
+class SimulatedSource final : public Scheduler::Source {
+ public:
+    bool handle() noexcept override {
+        if (!pending_.exchange(false)) return false;
+        ++handled;
+        return true;
+    }
+    void set_wakes(bool wakes) noexcept override { wakes_ = wakes; }
+    // Returns true if the worker has to be woken.
+    bool send() {
+        pending_ = true;
+        return wakes_;
+    }
+
+    std::atomic<int> handled{0};
+
+ private:
+    std::atomic<bool> pending_{false};
+    std::atomic<bool> wakes_{false};
+};
+
+TEST_CASE("scheduler: no event of a source is lost, however the worker blocks") {
+    Rig rig;
+    SimulatedSource source;
+    rig.on_worker_with([&](WorkerContext& its) { its.scheduler.add(source); });
+    constexpr int events = 2000;
+    for (int sent = 1; sent <= events; ++sent) {
+        if (source.send()) rig.worker.post([](WorkerContext&) {});
+        while (source.handled != sent) std::this_thread::yield();
+    }
+    rig.on_worker([&] { source.unlink(); });
 }
 
 }  // namespace

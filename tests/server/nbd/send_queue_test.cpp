@@ -228,11 +228,13 @@ TEST_CASE("send queue: other items wait behind the holder, in order") {
     CompletionRecorder holder;
     CompletionRecorder other;
     texts.add(nullptr, "before ");
+    const std::size_t memory = texts.queue.memory();
     enter_served(texts, holder);
     enter_served(texts, other);
     CHECK(hold(texts, holder));
     CHECK(hold(texts, holder));
     texts.add(nullptr, "A ");
+    CHECK(texts.queue.memory() == memory);
     texts.add(&holder, "1 ");
     texts.add(&other, "B ", "b ", &other);
     CHECK(texts.send_all() == "before 1 ");

@@ -11,7 +11,7 @@ namespace {
 // "path size backend" of each device.
 std::string found(const FakeSwaps& system) {
     std::string text;
-    for (const SwapDevice& each : nbd_swap_devices(system.root())) {
+    for (const SwapDevice& each : served_swap_devices(system.root())) {
         text += each.path + " " + std::to_string(each.bytes) + " " + each.backend + "\n";
     }
     return text;
@@ -20,7 +20,7 @@ std::string found(const FakeSwaps& system) {
 TEST_CASE("swap devices: no swap, or no information") {
     const FakeSwaps system;
     CHECK(found(system).empty());
-    CHECK(nbd_swap_devices("/nowhere").empty());
+    CHECK(served_swap_devices("/nowhere").empty());
 }
 
 TEST_CASE("swap devices: only those of the NBD client") {

@@ -195,6 +195,31 @@ TEST_CASE("api: responses of all POST paths") {
     CHECK(not_done.change.empty());
 }
 
+TEST_CASE("api: exports are created with the keys of the configuration, and removed") {
+    Rig rig;
+    CHECK(rig.post("/exports/create",
+                   R"({"export":{"name":"new","size":"1M","access":[{"uid":0}]},"persist":true})")
+              .body == R"({"done":"created"})");
+    CHECK(rig.server.calls().back() == "create new 1048576 persist");
+    CHECK(rig.post("/exports/remove", R"({"name":"old","force":true})").status == 200);
+    CHECK(rig.server.calls().back() == "remove old force");
+    CHECK(rig.post("/exports/remove", R"({"name":"none","force":false})").status == 404);
+}
+
+TEST_CASE("api: memory is reclaimed, and the result says what moved where") {
+    Rig rig;
+    const Response done = rig.post("/reclaim", R"({"device":"cuda:0","bytes":"64K","seconds":60})");
+    CHECK(done.status == 200);
+    CHECK(done.body == R"({"reclaimed":[{"device":"cuda:0","wanted":64,"released":48,"moved":)"
+                       R"([{"device":"host","bytes":40}],"seconds":5E-1,"why_not":"full"}]})");
+    CHECK(rig.server.calls().back() == "reclaim cuda:0 65536 60");
+    CHECK(rig.post("/reclaim", R"({"device":null,"bytes":null,"seconds":null})").status == 200);
+    CHECK(rig.server.calls().back() == "reclaim  0 0");
+    CHECK(rig.post("/reclaim/end", R"({"device":null})").status == 200);
+    CHECK(rig.server.calls().back() == "end reclaim ");
+    CHECK(rig.post("/reclaim/end", R"({"device":"host"})").status == 404);
+}
+
 TEST_CASE("api: a completion is used once, and reports the end of the server if it is dropped") {
     std::vector<Outcome> outcomes;
     const auto sink = [&](Outcome its) { outcomes.push_back(std::move(its)); };
@@ -273,6 +298,21 @@ TEST_CASE("api: invalid bodies change nothing") {
          "'rates.x': unknown member"},
         {"/kept/drop", "{}", "name: is missing"},
         {"/kept/drop", R"({"name":null})", "name: is not a string"},
+        {"/exports/create", R"({"export":{"name":"a","size":1.5},"persist":false})",
+         "export.size: '1.5E0'"},
+        {"/exports/create", R"({"export":{"name":"a","size":"1M","sise":1},"persist":false})",
+         "export.sise: unknown key; did you mean size?"},
+        {"/exports/create", R"({"export":{"name":"a"},"persist":false})",
+         "export.size: is missing"},
+        {"/exports/create", R"({"export":{"size":"1M"},"persist":false})",
+         "export.name: is missing"},
+        {"/exports/create", R"({"export":{"name":"a","size":"1M"}})", "persist: is missing"},
+        {"/exports/remove", R"({"name":"a","force":1})", "force: is not true or false"},
+        {"/reclaim", R"({"device":"cuda:0","bytes":1})", "seconds: is missing"},
+        {"/reclaim", R"({"device":"cuda:0","bytes":0,"seconds":null})",
+         "bytes: '0' is out of range"},
+        {"/reclaim", R"({"device":7,"bytes":1,"seconds":null})", "device: is not a string"},
+        {"/reclaim/end", R"({"device":null,"bytes":1})", "known members: device"},
         {"/read-only", R"({"export":"a","read_only":"yes"})", "read_only: is not true or false"},
         {"/read-only", R"({"export":"a","read_only":true,"x":1})", "'x': unknown member"},
     };

@@ -47,7 +47,9 @@ ExportStatus scratch(std::uint64_t seconds) {
     made.provision = "thin";
     made.keep = true;
     made.instance = "0123456789abcdef";
-    made.memory = {{"cuda:0", 5 * GiB, 6 * GiB, 61}, {"cuda:1", 7 * GiB, 8 * GiB, 81}};
+    made.memory = {{"cuda:0", 5 * GiB, 6 * GiB, 61},
+                   {"cuda:1", 7 * GiB, 8 * GiB, 81},
+                   {"host", 28, 64, 1, "cuda:0"}};
     made.connections = 9;
     made.stalled = 2;
     made.rates = {.bytes_per_second = 500'000'000, .iops = 70'000, .burst = 1.5};
@@ -90,6 +92,15 @@ DeviceStatus gpu(std::uint64_t seconds) {
                    {"copy engine", "read", 25 + seconds, 26'000 + seconds * 4096}};
     made.others_compute = true;
     made.competition_noticed = 27;
+    made.revocable = 33;
+    made.yielded = 34;
+    made.evictions = 35;
+    made.spilled = 28;
+    made.limit = 29;
+    made.moved_out = 30;
+    made.moved_back = 31;
+    made.not_reclaimed = 32;
+    made.last_reclaim = 1'700'000'000;
     return made;
 }
 

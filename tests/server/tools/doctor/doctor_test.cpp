@@ -53,6 +53,24 @@ Diagnosis of(const Diagnoses& all, const std::string& what) {
     return {};
 }
 
+TEST_CASE("doctor: checks the requirements of ublk") {
+    MadeUpMachine machine;
+    machine.put("/proc/sys/kernel/osrelease", "6.1.0-56-amd64");
+    machine.put("/proc/sys/kernel/io_uring_disabled", "2");
+    machine.capable_ = false;
+    Diagnoses found = check_ublk(machine);
+    CHECK(of(found, "kernel for ublk").verdict == Verdict::warn);
+    CHECK(of(found, "ublk_drv module").remedy.starts_with("modprobe ublk_drv"));
+    CHECK(of(found, "io_uring").remedy == "sysctl kernel.io_uring_disabled=0");
+    CHECK(of(found, "right to make ublk devices").verdict == Verdict::warn);
+
+    machine.put("/proc/sys/kernel/osrelease", "6.12.117+deb12-amd64");
+    machine.put("/proc/sys/kernel/io_uring_disabled", "1");
+    machine.put("/dev/ublk-control", "");
+    machine.capable_ = true;
+    for (const Diagnosis& each : check_ublk(machine)) CHECK(each.verdict == Verdict::ok);
+}
+
 TEST_CASE("doctor: checks the kernel's client") {
     MadeUpMachine machine;
     CHECK(of(check_kernel_client(machine), "nbd module").verdict == Verdict::fail);
@@ -337,7 +355,7 @@ TEST_CASE("doctor: output as lines and as JSON") {
 TEST_CASE("doctor: a topic contains a part of all checks") {
     const MadeUpMachine machine;
     std::size_t parts = 0;
-    for (const char* topic : {"swap", "remote", "gpu", "keep"}) {
+    for (const char* topic : {"swap", "remote", "gpu", "keep", "ublk"}) {
         const std::size_t count = diagnose(topic, machine).size();
         CHECK(count != 0);
         parts += count;

@@ -1,0 +1,85 @@
+// Gives memory of devices back to other programs: as much as an administrator asks for, as much as
+// the configuration keeps free, and host memory while programs wait for memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/options.hpp"
+#include "server/admin/model/status.hpp"
+#include "storage/migration/free_memory_watch.hpp"
+#include "storage/migration/migrator.hpp"
+#include "storage/migration/pressure_watch.hpp"
+#include "storage/migration/revocable_watch.hpp"
+
+namespace gpunbd::server {
+
+class Reclaimer {
+ public:
+    using Volumes = storage::Migrator::Volumes;
+    // Called on a thread of the device.
+    using Done = std::function<void(const ReclaimStatus&)>;
+
+    // `volumes` is called on several threads.
+    Reclaimer(std::function<Volumes()> volumes, const storage::MigratorOptions& options);
+
+    // Serves the devices of the present volumes that have spill memory or revocable memory, too,
+    // and keeps as much of them free as these options say. Throws std::system_error if there is no
+    // thread for it.
+    void update(const std::vector<config::DeviceOptions>& options);
+    // Each device opens what it needs to move pages; its future then becomes ready, with the
+    // exception std::runtime_error if that fails.
+    std::vector<std::future<void>> prepare();
+    // The ids of the devices that can be reclaimed.
+    std::vector<std::string> devices() const;
+    // Gives `bytes` of the device back, or all that exports use, until end(). `done` is destroyed
+    // without a call if this object is. Returns false if there is no such device.
+    bool reclaim(std::string_view device, std::optional<std::uint64_t> bytes, Done done);
+    // Moves pages back as far as there is memory.
+    bool end(std::string_view device, Done done);
+    // The counters of the device of this id, if it is served.
+    void add_to(DeviceStatus& status) const;
+    // Ends all threads. Pages on their way arrive before.
+    void stop();
+
+ private:
+    struct DeviceReclaim {
+        DeviceReclaim(storage::Device& its_device, const std::function<Volumes()>& volumes,
+                      const storage::MigratorOptions& options)
+            : device(its_device),
+              migrator(its_device, volumes, options),
+              watch(its_device, migrator) {}
+
+        // Pages do not return while an administrator's reclaim is in effect.
+        void hold(bool is_held);
+        void set_keep_free(std::uint64_t bytes);
+
+        storage::Device& device;
+        storage::Migrator migrator;
+        storage::FreeMemoryWatch watch;  // ends before the migrator
+        // As well:
+        std::optional<storage::PressureWatch> pressure;    // of system memory only
+        std::optional<storage::RevocableWatch> revocable;  // if memory is revocable
+        std::uint64_t keep_free = 0;                       // bytes
+        bool held = false;
+    };
+
+    DeviceReclaim* find(std::string_view device) const;
+    void add(storage::Device& device);
+    static void watch_pressure(DeviceReclaim& device);
+
+    const std::function<Volumes()> volumes_;
+    const storage::MigratorOptions options_;
+    mutable std::mutex mutex_;  // guards the following, but not what it points to
+    std::map<std::string, std::shared_ptr<DeviceReclaim>, std::less<>> devices_;  // by id
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,156 @@
+#include "server/tools/reclaim/subcommand.hpp"
+
+#include <fmt/format.h>
+
+#include "config/command_line/store.hpp"
+#include "config/devices/device_drivers.hpp"
+#include "config/quote.hpp"
+#include "server/base/runtime_folder.hpp"
+
+namespace gpunbd::tools {
+
+using namespace config;
+
+namespace {
+
+constexpr std::uint64_t max_seconds = 365 * 24 * 3600;
+
+constexpr std::string_view json_details = R"(The object's
+.Va reclaimed
+is a list of objects with
+.Va device , wanted , released , moved , seconds
+and
+.Va why_not .
+Sizes are bytes, and
+.Va moved
+is a list of objects with
+.Va device
+and
+.Va bytes .)";
+
+}  // namespace
+
+ReclaimCommand::ReclaimCommand()
+    : Command(
+          {.name = "reclaim",
+           .called = "free evict yield shrink",
+           .takes = "ID SIZE",
+           .example = "cuda:0 4G",
+           .optional = true,
+           .brief = "Give GPU memory back to other programs",
+           .usage = R"(Usage: gpunbd reclaim ID SIZE [--for SECONDS] [--json]
+       gpunbd reclaim [ID] --all [--for SECONDS] [--json]
+       gpunbd reclaim [ID] --end [--json]
+       each with [--socket PATH | --url URL [--token FILE]]
+)",
+           .about =
+               R"(Makes a running server give memory of the device ID back, while clients use the
+exports: the pages that were used least are moved to the spill memory of the
+device, which the configuration names. Returns when they have been moved, and
+prints where. The exports do not use that memory again until --end, or until the
+time of --for has passed. Without ID, all devices with spill memory are meant.
+)",
+           .groups = {{"Flags",
+                       status::server_flags(
+                           settings.server,
+                           {{.name = "--all",
+                             .brief = "Give back all memory of the exports",
+                             .more = " instead of a SIZE.",
+                             .called = "--everything --full",
+                             .excludes = {"--end"},
+                             .why_not = "--end moves pages back",
+                             .store = into(settings.all)},
+                            {.name = "--end",
+                             .brief = "Let the exports use the memory again",
+                             .more = ", and move pages back.",
+                             .called = "--stop --release --undo --return",
+                             .store = into(settings.end)},
+                            {.name = "--for",
+                             .takes = "SECONDS",
+                             .example = "3600",
+                             .brief = "End it after this time",
+                             .more = ", as if by --end.",
+                             .called = "--timeout --duration --time",
+                             .excludes = {"--end"},
+                             .why_not = "--end moves pages back at once",
+                             .store = into(settings.duration,
+                                           [](std::string_view text) {
+                                               return rules::seconds(text, {1, max_seconds});
+                                           })},
+                            {.name = "--json",
+                             .brief = "Print JSON instead of text",
+                             .more = ".",
+                             .called = "--format --output",
+                             .details = json_details,
+                             .store = into(settings.json)}})}},
+           .examples = R"(  gpunbd reclaim cuda:0 4G
+  gpunbd reclaim cuda:0 60G --for 3600
+  gpunbd reclaim --all
+  gpunbd reclaim cuda:0 --end
+)",
+           .ending =
+               R"(Exit codes: 0 done; 1 no server answers, or less was given back than asked for;
+2 wrong usage.
+See also: gpunbd(8), gpunbd.yaml(5)
+)",
+           .manual =
+               R"(Make a running server give memory of the device
+.Ar id
+back to other programs.
+The pages of exports that were used least are moved to the
+.Va spill
+memory of the device while clients use them, and slabs are released.
+The command returns when this is done, and prints where the pages are now and how long it took.
+If less than
+.Ar size
+could be given back, it says how much is missing and why.
+The exports do not use the memory again until
+.Fl -end ,
+or until the time of
+.Fl -for
+has passed; pages then return.
+Without
+.Ar id ,
+all devices that have spill memory are meant.
+.Pp
+The server is found as by
+.Nm Cm status .
+Changes need its Unix socket, or a token; see
+.Sx ADMIN ENDPOINT .
+)"}) {}
+
+void ReclaimCommand::store_arguments(const std::vector<std::string>& arguments) {
+    if (arguments.size() > 2) {
+        throw UsageError(
+            fmt::format("takes one ID and one SIZE; leave {} out", in_quotes(arguments[2])));
+    }
+    if (!arguments.empty()) {
+        if (const auto wrong = into(settings.device, rules::device_id)(arguments[0])) {
+            throw UsageError(*wrong);
+        }
+    }
+    if (arguments.size() == 2) {
+        const auto size = [](std::string_view text) {
+            return rules::bytes(text, {1, rules::max_export_size});
+        };
+        if (const auto wrong = into(settings.bytes, size)(arguments[1])) throw UsageError(*wrong);
+    }
+}
+
+void ReclaimCommand::check() {
+    if (settings.bytes && (settings.all || settings.end)) {
+        throw UsageError(fmt::format("{} excludes a SIZE; leave one of them out",
+                                     settings.all ? "--all" : "--end"));
+    }
+    if (settings.bytes || settings.all || settings.end) return;
+    throw UsageError(settings.device.empty()
+                         ? fmt::format("ID and SIZE are missing; write for example {} 4G, or --all",
+                                       example_device())
+                         : "SIZE is missing; write for example 4G, or --all, or --end");
+}
+
+int ReclaimCommand::run(const Commands&) {
+    return status::run_reclaim(settings, server::likely_runtime_folders());
+}
+
+}  // namespace gpunbd::tools

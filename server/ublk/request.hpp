@@ -1,0 +1,73 @@
+// One request of the kernel on its way through the volume. Each tag of a queue has one, which is
+// reused.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/gate.hpp"
+#include "server/nbd/command_cost.hpp"
+#include "server/ublk/payload.hpp"
+#include "storage/transfers/read_transfer.hpp"
+#include "storage/transfers/write_transfer.hpp"
+#include "storage/transfers/zero_transfer.hpp"
+
+namespace gpunbd::server::ublk {
+
+class Request;
+
+class RequestOwner {
+ public:
+    // Nothing of the request is in flight. Called once for each start(), possibly within it.
+    virtual void ended(Request& request, storage::Status status) = 0;
+
+ protected:
+    ~RequestOwner() = default;
+};
+
+class Request final : public storage::TransferOwner {
+ public:
+    // All outlive the request.
+    struct Context {
+        const storage::TransferContext& transfer;
+        Payload& payload;
+        RequestOwner& owner;
+    };
+    Request(const Context& context, std::uint16_t tag) : context_(context), tag_(tag) {}
+
+    // READ, WRITE, TRIM, WRITE_ZEROES or FLUSH.
+    void prepare(const protocol::Command& command, const CommandCost& cost) {
+        command_ = command;
+        cost_ = cost;
+    }
+    void start();
+
+    std::uint16_t tag() const { return tag_; }
+    const protocol::Command& command() const { return command_; }
+    const CommandCost& cost() const { return cost_; }
+
+    storage::TraceClock::time_point received_at;
+
+ private:
+    void transfer_moved(storage::Transfer&) override;
+    void begin();
+    void advance();
+    void read();
+    void write();
+    void zero();
+    // The first failure is the result.
+    void fail(storage::Status status) {
+        if (status_ == storage::Status::ok) status_ = status;
+    }
+
+    const Context context_;
+    const std::uint16_t tag_;
+    protocol::Command command_;
+    CommandCost cost_;
+    storage::Status status_ = storage::Status::ok;
+    std::uint64_t received_ = 0;  // bytes of a WRITE
+    storage::ReadTransfer read_;
+    storage::WriteTransfer write_;
+    storage::ZeroTransfer zero_;
+};
+
+}  // namespace gpunbd::server::ublk

@@ -1,0 +1,56 @@
+#include "server/base/machine_shutdown.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace gpunbd::server::test {
+namespace {
+
+// Replaces systemctl while it exists.
+class Systemctl {
+ public:
+    explicit Systemctl(const std::string& script) {
+        REQUIRE(::mkdtemp(folder_.data()) != nullptr);
+        const std::string path = folder_ + "/systemctl";
+        std::ofstream(path) << "#!/bin/bash\n" << script;
+        ::chmod(path.c_str(), 0755);
+        ::setenv("PATH", (folder_ + ":" + before_).c_str(), 1);
+    }
+    ~Systemctl() {
+        ::setenv("PATH", before_.c_str(), 1);
+        std::filesystem::remove_all(folder_);
+    }
+    Systemctl(const Systemctl&) = delete;
+    Systemctl& operator=(const Systemctl&) = delete;
+
+ private:
+    std::string folder_ = "/tmp/gpunbd-systemctl-XXXXXX";
+    const std::string before_ = std::getenv("PATH");
+};
+
+TEST_CASE("machine shutdown: a job to start shutdown.target") {
+    const struct {
+        const char* script;
+        bool expected;
+    } rows[] = {
+        {"echo '61 shutdown.target start waiting'", true},
+        {"echo '61 shutdown.target stop waiting'", false},
+        {"echo 'No jobs running.'", false},
+        {"exit 1", false},
+        // systemd ends a service by signals to all its processes.
+        {"kill -TERM $$; echo '61 shutdown.target start waiting'", true},
+    };
+    for (const auto& [script, expected] : rows) {
+        CAPTURE(script);
+        const Systemctl systemctl(script);
+        CHECK(machine_is_shutting_down() == expected);
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,170 @@
+// Kept contents that share pages: they are taken over together, and each ends by itself.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "tests/server/handover/retained_rig.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using Clock = RetainedContents::Clock;
+
+constexpr auto beyond_grace = std::chrono::seconds(61);
+
+config::ExportOptions kept_clone(const std::string& name, const std::string& source) {
+    config::ExportOptions options;
+    options.name = name;
+    options.clone_of = source;
+    options.keep = true;
+    return options;
+}
+
+void write(Life& life, std::size_t number, std::uint64_t page, std::uint64_t word) {
+    storage::PageRef ref;
+    REQUIRE(life.exports.at(number)->volume->map(page, ref) == storage::Status::ok);
+    std::memcpy(reinterpret_cast<void*>(ref.address()), &word, sizeof word);
+}
+
+// 0: a hole.
+std::uint64_t read(Life& life, std::size_t number, std::uint64_t page) {
+    const storage::PageRef ref = life.exports.at(number)->volume->find(page);
+    if (ref.hole()) return 0;
+    std::uint64_t word = 0;
+    std::memcpy(&word, reinterpret_cast<const void*>(ref.address()), sizeof word);
+    return word;
+}
+
+const std::vector<config::ExportOptions> both = {kept_export("source"),
+                                                 kept_clone("clone", "source")};
+
+// A server with both. They have page 0 in common, and different pages 1.
+void leave_both(LivingSupervisor& supervisor, const NotifySocket& way) {
+    Life life(supervisor, way);
+    REQUIRE(life.make({both[0]}).problems.empty());
+    write(life, 0, 0, 1);
+    write(life, 0, 1, 2);
+    REQUIRE(life.make(both).problems.empty());
+    CHECK_FALSE(life.settle(Clock::now()));
+    write(life, 1, 1, 3);
+}
+
+TEST_CASE("kept clones: the next server takes them over with their source") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    leave_both(supervisor, way);
+    for (int lives = 0; lives != 2; ++lives) {
+        Life next(supervisor, way);
+        REQUIRE(next.make(both).problems.empty());
+        REQUIRE(next.exports.size() == 2);
+        CHECK_FALSE(next.settle(Clock::now()));
+        CHECK(read(next, 0, 0) == 1);
+        CHECK(read(next, 1, 0) == 1);
+        CHECK(read(next, 0, 1) == 2);
+        CHECK(read(next, 1, 1) == 3);
+        CHECK(next.exports[1]->volume->contents().shared == kept_page);
+        CHECK(next.state_of("clone") == "in use");
+        // For a successor, each part once.
+        std::set<std::string> names;
+        for (const auto& each : next.contents.copies()) CHECK(names.insert(each.name).second);
+        const auto stored = supervisor.names(way);
+        CHECK(names == std::set(stored.begin(), stored.end()));
+    }
+}
+
+TEST_CASE("kept clones: they outlive their source") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    leave_both(supervisor, way);
+    config::ExportOptions clone = both[1];
+    clone.origin.run_time = true;
+    {
+        Life without(supervisor, way);
+        REQUIRE(without.make({clone}).problems.empty());
+        CHECK(without.settle(Clock::now()));
+        CHECK(without.state_of("source") == "no export has them");
+        without.settle(Clock::now() + beyond_grace);
+        CHECK(without.state_of("source") == "there is none");
+        write(without, 0, 2, 4);
+    }
+    Life next(supervisor, way);
+    REQUIRE(next.make({clone}).problems.empty());
+    CHECK(read(next, 0, 0) == 1);
+    CHECK(read(next, 0, 1) == 3);
+    CHECK(read(next, 0, 2) == 4);
+    CHECK(next.contents.summaries().size() == 1);
+    // The last one frees everything.
+    CHECK(next.make({}).problems.empty());
+    next.settle(Clock::now());
+    next.settle(Clock::now() + beyond_grace);
+    CHECK(supervisor.names(way).empty());
+}
+
+TEST_CASE("kept clones: those that no export has are freed, and their source stays") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    leave_both(supervisor, way);
+    Life next(supervisor, way);
+    SUBCASE("after the others were taken over") {
+        REQUIRE(next.make({both[0]}).problems.empty());
+        next.settle(Clock::now());
+        CHECK(next.contents.drop("clone") == 1);
+    }
+    SUBCASE("before") {
+        CHECK(next.contents.drop("clone") == 1);
+        REQUIRE(next.make({both[0]}).problems.empty());
+    }
+    CHECK(next.state_of("clone") == "there is none");
+    CHECK(read(next, 0, 0) == 1);
+    CHECK(read(next, 0, 1) == 2);
+    // A new clone has what the source has now.
+    REQUIRE(next.make(both).problems.empty());
+    CHECK(read(next, 1, 1) == 2);
+}
+
+TEST_CASE("kept clones: contents that were made for another export are refused") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    leave_both(supervisor, way);
+    Life next(supervisor, way);
+    const MadeExports made = next.make({both[0], kept_export("clone")});
+    REQUIRE(made.refused.size() == 1);
+    CHECK(made.refused[0].why.find("export 'clone': its kept contents cannot be taken over: they "
+                                   "were made for size unset") == 0);
+    // They are not freed while the export is refused, and are there for the right one.
+    next.settle(Clock::now());
+    next.settle(Clock::now() + beyond_grace);
+    REQUIRE(next.make(both).refused.empty());
+    CHECK(read(next, 1, 1) == 3);
+}
+
+TEST_CASE("kept clones: keep does not change while pages are shared") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Life life(supervisor, way);
+    REQUIRE(life.make(both).problems.empty());
+    life.settle(Clock::now());
+    std::vector<config::ExportOptions> without = both;
+    for (auto& each : without) each.keep = false;
+    const MadeExports made = life.make(without);
+    REQUIRE_FALSE(made.problems.empty());
+    CHECK(made.problems[0].find("export 'source': keep cannot change while it shares memory") == 0);
+}
+
+TEST_CASE("kept clones: an export is refused together with its source") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    leave_both(supervisor, way);
+    Life next(supervisor, way);
+    const MadeExports made =
+        next.make({kept_export("source", 4), kept_clone("new", "source"), kept_export("other")});
+    CHECK(made.problems.empty());
+    REQUIRE(made.refused.size() == 2);
+    CHECK(made.refused[1].why == "export 'new': clone_of: there is no export 'source' above it");
+    CHECK(made.exports.size() == 1);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test
