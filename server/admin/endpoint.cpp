@@ -138,6 +138,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
             if (auto refusal = check_access(request, policy)) return std::move(*refusal);
         }
         request.read_only_reason = policy.read_only_reason();
+        request.owner = !policy.tcp;
         Response response = api_.respond(request);
         log_change(response, from);
         return response;

@@ -9,18 +9,34 @@
 
 namespace gpunbd::server {
 
+namespace {
+
+ServerAdminBackend::Actions actions_of(const AdminService::Parts& parts) {
+    return {
+        .change_export = [&exports = parts.exports](
+                             const auto& name, const auto& change,
+                             const auto& done) { exports.change(name, change, done); },
+        .answer_about_kept = [&queries =
+                                  parts.queries](const auto& query) { queries.answer(query); },
+        .reclaim = [&reclaim = parts.reclaim](
+                       const auto& request,
+                       const auto& completion) { reclaim.reclaim(request, completion); },
+        .end_reclaim = [&reclaim = parts.reclaim](
+                           const auto& device,
+                           const auto& completion) { reclaim.end(device, completion); },
+        .add_reclaim = [&reclaim = parts.reclaim](DeviceStatus& status) { reclaim.add_to(status); },
+        .change_exports = [&exports = parts.run_time_exports](
+                              const auto& change,
+                              const auto& completion) { exports.change(change, completion); }};
+}
+
+}  // namespace
+
 AdminService::AdminService(ServerContext& context, const Parts& parts,
                            std::shared_ptr<const admin::EventLog> events)
     : context_(context),
       workers_(parts.workers),
-      backend_(
-          context.io, context.exports, parts.counters,
-          [&exports = parts.exports](
-              const std::string& name, const ServerAdminBackend::Change& change,
-              const ServerAdminBackend::ChangeDone& done) { exports.change(name, change, done); },
-          [&queries = parts.queries](const ServerAdminBackend::RetainedQuery& query) {
-              queries.answer(query);
-          }),
+      backend_(context.io, context.exports, parts.counters, actions_of(parts)),
       events_(std::move(events)) {}
 
 // Before anything is retained: a supervisor restarts a server that fails after that.

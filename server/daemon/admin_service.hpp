@@ -6,7 +6,9 @@
 #include "server/admin/endpoint.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/export_service.hpp"
+#include "server/daemon/reclaim_service.hpp"
 #include "server/daemon/retained_queries.hpp"
+#include "server/daemon/run_time_exports.hpp"
 #include "server/daemon/server_admin_backend.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
@@ -19,7 +21,9 @@ class AdminService final : public Service {
     struct Parts {
         const WorkerPool& workers;
         ExportService& exports;
+        RunTimeExports& run_time_exports;
         RetainedQueries& queries;
+        ReclaimService& reclaim;
         const AcceptCounters& counters;
     };
     AdminService(ServerContext& context, const Parts& parts,

@@ -4,27 +4,36 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "server/exports/export_info.hpp"
 #include "server/exports/volume_plan.hpp"
 #include "storage/base/log_line.hpp"
+#include "storage/base/long_work.hpp"
+#include "storage/images/restore_image.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
 // Returns true if one volume can serve both.
-bool same_volume(const config::ExportOptions& a, const config::ExportOptions& b) {
-    return a.size == b.size && a.devices == b.devices && a.layout == b.layout &&
+bool same_volume(const Export& old, const config::ExportOptions& b) {
+    const config::ExportOptions& a = old.options;
+    // The volume may have been resized.
+    const bool same_size =
+        a.size == b.size || (b.size && b.size->percent == 0 && b.size->bytes == old.volume->size());
+    return same_size && a.devices == b.devices && a.layout == b.layout &&
            a.stripe_size == b.stripe_size && a.provision == b.provision &&
-           a.page_size == b.page_size;
+           a.page_size == b.page_size && a.clone_of == b.clone_of;
 }
 
 std::shared_ptr<storage::Volume> create_volume(const VolumePlan& plan, const VolumeLife& life,
                                                const storage::Retention& keeping) {
-    auto made = storage::Volume::create(plan.options, plan.devices, life.stop, keeping);
+    auto made =
+        storage::Volume::create(plan.options, plan.devices, life.stop, keeping, plan.spills);
     if (life.stop.stop_requested()) throw std::runtime_error("cancelled: the server is stopping");
     if (const auto* misfit = std::get_if<storage::Misfit>(&made)) {
         throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
@@ -35,12 +44,25 @@ std::shared_ptr<storage::Volume> create_volume(const VolumePlan& plan, const Vol
 }
 
 void check_devices_keep(const VolumePlan& plan) {
-    for (const storage::Device* device : plan.devices) {
-        if (const std::string why = device->reason_not_kept(); !why.empty()) {
-            throw std::runtime_error(
-                fmt::format("{} cannot keep contents: {}; remove keep", device->info().id, why));
+    const auto check = [](const storage::Device& device, const char* remedy) {
+        if (const std::string why = device.reason_not_kept(); !why.empty()) {
+            throw std::runtime_error(fmt::format("{} cannot keep contents: {}; remove {}",
+                                                 device.info().id, why, remedy));
         }
+    };
+    for (const storage::Device* device : plan.devices) check(*device, "keep");
+    for (const storage::Spill& spill : plan.spills) {
+        check(*spill.device, "keep, or that spill of its device");
     }
+}
+
+void warn_not_kept(const config::ExportOptions& options) {
+    storage::LogLine(spdlog::level::warn)
+        .with("export", options.name)
+        .say(
+            "export {}: no supervisor keeps its contents, so they end with this server; "
+            "start it by gpunbd keep, or by systemd with FileDescriptorStoreMax=",
+            config::in_quotes(options.name));
 }
 
 std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
@@ -97,15 +119,58 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
                 "process are lost; remove provision",
                 name);
     }
-    if (options.keep && !kept) {
-        storage::LogLine(spdlog::level::warn)
-            .with("export", options.name)
-            .say(
-                "export {}: no supervisor keeps its contents, so they end with this server; "
-                "start it by gpunbd keep, or by systemd with FileDescriptorStoreMax=",
-                name);
-    }
+    if (options.keep && !kept) warn_not_kept(options);
     return volume;
+}
+
+// `exports` are those that are made already.
+std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& options,
+                                              const ExportRegistry::Exports& exports,
+                                              const VolumeLife& life) {
+    const auto found = std::ranges::find_if(
+        exports, [&](const auto& each) { return each->info.name == options.clone_of; });
+    if (found == exports.end()) {
+        throw std::runtime_error(fmt::format("clone_of: there is no export {} above it",
+                                             config::in_quotes(options.clone_of)));
+    }
+    const Export& source = **found;
+    const auto size = options.size ? std::optional(options.size->bytes) : std::nullopt;
+    const auto create = [&](const storage::Retention& keeping) {
+        auto made = source.volume->clone(keeping, size);
+        if (const auto* reason = std::get_if<std::string>(&made)) {
+            throw std::runtime_error(fmt::format("it cannot be a clone of {}: {}",
+                                                 config::in_quotes(options.clone_of), *reason));
+        }
+        auto volume = std::move(std::get<std::unique_ptr<storage::Volume>>(made));
+        if (life.disposal == nullptr) return std::shared_ptr<storage::Volume>(std::move(volume));
+        return life.disposal->shared(std::move(volume));
+    };
+    const bool kept = life.contents != nullptr && source.contents_outlive_server();
+    auto volume = kept ? life.contents->make(options, create, source.volume.get())
+                       : create({.name = options.name});
+    storage::LogLine(spdlog::level::info)
+        .with("export", options.name)
+        .with("bytes", volume->size())
+        .say("export {}: a clone of {}, {}{}, instance {}", config::in_quotes(options.name),
+             config::in_quotes(options.clone_of), config::human_size(volume->size()),
+             kept ? ", kept" : "", storage::instance_text(volume->shape().instance));
+    if (options.keep && !kept) warn_not_kept(options);
+    return volume;
+}
+
+void restore_contents(const config::ExportOptions& options, storage::Volume& volume,
+                      const VolumeLife& life) {
+    if (options.restore.empty()) return;
+    const std::string name = config::in_quotes(options.name);
+    storage::LongWork work("restoring", fmt::format("export {}", name), volume.size(), "bytes");
+    const std::string why =
+        storage::restore_image(options.restore, volume, life.channels, life.stop,
+                               [&](std::uint64_t done) { work.set_done(done); });
+    if (!why.empty()) throw std::runtime_error(fmt::format("restore: {}", why));
+    storage::LogLine(spdlog::level::info)
+        .with("export", options.name)
+        .with("file", options.restore)
+        .say("export {}: restored from {}", name, options.restore);
 }
 
 // Appends the instance, so that users can identify the contents.
@@ -122,14 +187,37 @@ std::vector<std::weak_ptr<const Export>> held_of(const std::shared_ptr<const Exp
     return held;
 }
 
+// Volumes that share pages are kept together.
+std::string keep_misfit(const Export& old, const config::ExportOptions& wanted,
+                        const VolumeLife& life) {
+    if (life.contents == nullptr || wanted.keep == old.options.keep) return {};
+    if (!old.volume->table_descriptor() || !old.volume->shares_pages()) return {};
+    return fmt::format(
+        "export '{}': keep cannot change while it shares memory with a snapshot or a clone; remove "
+        "that first, also from gpunbd kept",
+        wanted.name);
+}
+
+// Whether the contents cannot be made because those of the source could not be taken over, or
+// because a clone that was created at run time has outlived it. The other exports are made.
+bool lacks_source(const config::ExportOptions& clone, const MadeExports& made) {
+    if (clone.clone_of.empty()) return false;
+    const bool is_made = std::ranges::any_of(
+        made.exports, [&](const auto& each) { return each->info.name == clone.clone_of; });
+    const bool is_refused = std::ranges::any_of(
+        made.refused, [&](const auto& each) { return each.name == clone.clone_of; });
+    return !is_made && (is_refused || clone.origin.run_time);
+}
+
 }  // namespace
 
 MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
                          const ExportRegistry::Exports& current, const VolumeLife& life) {
     MadeExports made;
     for (const config::ExportOptions& wanted : options) {
+        if (wanted.is_template()) continue;
         const auto kept = std::find_if(current.begin(), current.end(), [&](const auto& old) {
-            return old->info.name == wanted.name && same_volume(old->options, wanted);
+            return old->info.name == wanted.name && same_volume(*old, wanted);
         });
         if (kept != current.end() && (*kept)->options == wanted) {
             made.exports.push_back(*kept);
@@ -138,8 +226,12 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         auto next = std::make_shared<Export>();
         next->options = wanted;
         if (kept != current.end()) {
+            if (const std::string why = keep_misfit(**kept, wanted, life); !why.empty()) {
+                made.problems.push_back(why);
+                continue;
+            }
             next->volume = (*kept)->volume;
-            next->activity = (*kept)->activity;
+            if ((*kept)->info.size == next->volume->size()) next->activity = (*kept)->activity;
             if (wanted.keep && life.contents != nullptr && !next->contents_outlive_server()) {
                 storage::LogLine(spdlog::level::warn)
                     .with("export", wanted.name)
@@ -159,9 +251,18 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             }
         }
         try {
-            if (!next->volume) next->volume = make_volume(wanted, devices, life);
+            if (!next->volume) {
+                next->volume = wanted.clone_of.empty() ? make_volume(wanted, devices, life)
+                                                       : clone_volume(wanted, made.exports, life);
+                restore_contents(wanted, *next->volume, life);
+            }
         } catch (const std::exception& error) {
-            made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
+            std::string why = fmt::format("export '{}': {}", wanted.name, error.what());
+            if (lacks_source(wanted, made)) {
+                made.refused.push_back({wanted.name, std::move(why)});
+            } else {
+                made.problems.push_back(std::move(why));
+            }
             continue;
         }
         // The size was a multiple of the earlier block size.
@@ -183,15 +284,10 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         });
         if (predecessor != current.end()) next->use = (*predecessor)->use;
         const std::string instance = storage::instance_text(next->volume->shape().instance);
-        next->info = {.name = wanted.name,
-                      .description = described(wanted.description, instance),
-                      .instance = instance,
-                      .size = next->volume->size(),
-                      .read_only = wanted.read_only,
-                      .tls_required = wanted.tls_required,
-                      .minimum_block = static_cast<std::uint32_t>(wanted.block_size.minimum),
-                      .preferred_block = static_cast<std::uint32_t>(wanted.block_size.best()),
-                      .maximum_payload = static_cast<std::uint32_t>(wanted.block_size.maximum)};
+        next->info = info_of(wanted);
+        next->info.description = described(wanted.description, instance);
+        next->info.instance = instance;
+        next->info.size = next->volume->size();
         made.exports.push_back(std::move(next));
     }
     return made;

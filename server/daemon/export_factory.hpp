@@ -18,6 +18,7 @@ struct VolumeLife {
     VolumeDisposal* disposal = nullptr;  // null: volumes are destroyed by their last owner
     RetainedContents* contents =
         nullptr;  // null: contents are not kept; otherwise `disposal` is set
+    storage::ChannelOptions channels = {};  // to restore contents
 };
 
 // Either all exports, or all problems; then nothing has changed. `current` are the exports in use.

@@ -81,11 +81,12 @@ void ExportMaker::finish() {
     thread_.join();
     work_.reset();
     std::optional<Job> next = std::exchange(next_, std::nullopt);
-    const std::function<void(MadeExports)> done = std::move(job_->done);
+    // Destroyed at the end of this function: a job may hold references to removed exports.
+    const std::shared_ptr<const Job> job = std::exchange(job_, nullptr);
     // The next job starts even if this one fails.
     std::exception_ptr failure;
     try {
-        done(std::exchange(made_, {}));
+        job->done(std::exchange(made_, {}));
     } catch (...) {
         failure = std::current_exception();
     }

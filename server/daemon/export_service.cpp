@@ -9,8 +9,11 @@
 #include <utility>
 #include <variant>
 
+#include "config/client_clones.hpp"
+#include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
+#include "server/base/line_limit.hpp"
 #include "server/daemon/finish_taking_over.hpp"
 #include "server/daemon/keep_option.hpp"
 #include "server/daemon/warm_up.hpp"
@@ -22,9 +25,38 @@ namespace gpunbd::server {
 
 namespace asio = boost::asio;
 
+namespace {
+
+constexpr std::size_t max_waiting_edits = 1024;
+
+// Adds the exports that were created at run time to those of the file.
+void keep_run_time_exports(const config::Options& running, config::Options& loaded,
+                           std::vector<std::string>& problems) {
+    for (const config::ExportOptions& each : running.exports) {
+        const auto twin =
+            std::ranges::find(loaded.exports, each.name, &config::ExportOptions::name);
+        // An export keeps the size that it got at run time, unless the file has a new size.
+        if (each.origin.resized && twin != loaded.exports.end() &&
+            twin->size == each.origin.configured_size) {
+            twin->size = each.size;
+            twin->origin = each.origin;
+        }
+        if (!each.origin.run_time) continue;
+        if (twin == loaded.exports.end()) {
+            loaded.exports.push_back(config::updated_clone(each, loaded.exports));
+        } else {
+            problems.push_back(fmt::format(
+                "export {} was created at run time, and the file has one of this name as well; "
+                "rename it there, or remove the other by gpunbd export remove",
+                config::in_quotes(each.name)));
+        }
+    }
+}
+
+}  // namespace
+
 struct ExportService::Reload {
-    ChangeOptions change;                 // of the current options; may be empty
-    ServerAdminBackend::ChangeDone done;  // may be empty
+    Edit edit;  // of the current options; its functions may be empty
     Source source = Source::current;
     config::Options options = {};
     Commit commit = {};
@@ -38,7 +70,10 @@ void ExportService::resume() {
     if (source_ == Source::file && !busy()) reload_file();
 }
 
-void ExportService::drain() { maker_.give_up(); }
+void ExportService::drain() {
+    maker_.give_up();
+    waiting_.clear();  // uncalled, which reports them
+}
 
 void ExportService::stop() { maker_.stop(); }
 
@@ -60,7 +95,8 @@ void ExportService::make_first(std::function<void()> serve) {
                                        spdlog::error("{}", each);
                                    throw std::runtime_error(last);
                                }
-                               context_.exports.replace(std::move(made.exports));
+                               context_.exports.replace(std::move(made.exports),
+                                                        templates_in(context_.options.exports));
                                refused_ = std::move(made.refused);
                                serve();
                                finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
@@ -81,62 +117,111 @@ void ExportService::reload_file() {
     if (busy()) {
         spdlog::info("SIGHUP: the file will be read after the current exports are made");
     }
-    enqueue({}, {});
+    enqueue({});
+}
+
+void ExportService::edit(Edit edit) {
+    const Phase phase = context_.lifecycle.phase;
+    if (phase == Phase::draining || phase == Phase::handing_over) {
+        return edit.done(std::get<NotDone>(outcome_of_ending()).why);
+    }
+    if (phase == Phase::starting) return edit.done("exports are being made; try again later");
+    if (!busy()) return enqueue(std::move(edit));
+    if (waiting_.size() == max_waiting_edits) {
+        return edit.done("too many changes of exports are waiting; try again later");
+    }
+    waiting_.push_back(std::move(edit));
+}
+
+void ExportService::begin_waiting_edit() {
+    if (waiting_.empty() || busy()) return;
+    Edit next = std::move(waiting_.front());
+    waiting_.pop_front();
+    edit(std::move(next));
 }
 
 void ExportService::change(const std::string& name, const ServerAdminBackend::Change& change,
                            const ServerAdminBackend::ChangeDone& done) {
-    const Phase phase = context_.lifecycle.phase;
-    if (phase == Phase::draining || phase == Phase::handing_over) {
-        return done(std::get<NotDone>(outcome_of_ending()).why);
-    }
-    if (phase == Phase::starting || busy()) {
-        return done("exports are being made; try again later");
-    }
-    const auto find = [name](auto& exports) {
-        return std::find_if(exports.begin(), exports.end(),
-                            [&](const config::ExportOptions& each) { return each.name == name; });
-    };
-    if (find(context_.options.exports) == context_.options.exports.end()) {
-        return done("the export does not exist any more");
-    }
-    enqueue(
-        [find, change](config::Options& options) {
-            const auto found = find(options.exports);
-            if (found != options.exports.end()) change(*found);
-        },
-        done);
+    edit({.change = [name, change](config::Options& options) -> std::string {
+              const auto found =
+                  std::ranges::find(options.exports, name, &config::ExportOptions::name);
+              if (found == options.exports.end()) return "the export does not exist any more";
+              change(*found);
+              return {};
+          },
+          .done = done});
 }
 
 // The maker keeps only the last waiting job, so each job includes the work of the earlier ones. A
-// job with a change never waits: change() submits none while the maker is busy.
-void ExportService::enqueue(ChangeOptions change, ServerAdminBackend::ChangeDone done) {
-    const auto reload =
-        std::make_shared<Reload>(Reload{.change = std::move(change), .done = std::move(done)});
+// job with an edit never waits: edit() submits none while the maker is busy.
+void ExportService::enqueue(Edit edit) {
+    const auto reload = std::make_shared<Reload>(Reload{.edit = std::move(edit)});
     maker_.submit({.prepare = [this, reload] { return prepare(reload); },
                    .done =
                        [this, reload](MadeExports made) {
                            finish(reload, std::move(made));
                            when_idle_();
+                           asio::post(context_.io, [weak = std::weak_ptr(self_)] {
+                               if (const auto self = weak.lock()) (*self)->begin_waiting_edit();
+                           });
                        }});
     log_progress();
+    // A job that has nothing to do is not done().
+    if (!busy()) begin_waiting_edit();
 }
 
 ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) {
     if (context_.lifecycle.draining()) return nullptr;
     reload->source = std::exchange(source_, Source::current);
     if (reload->source == Source::current) {
-        reload->options = context_.options;
-        if (reload->change) reload->change(reload->options);
+        if (!apply_edit(*reload)) return nullptr;
     } else if (!load(*reload)) {
         return nullptr;
     }
     reload->before = context_.exports.snapshot();
     return [this, reload](const std::stop_token& stop) {
         context_.devices.set_options(reload->options.devices);
-        return make_exports(reload->options.exports, context_.devices, *reload->before,
-                            volume_life(stop));
+        if (reload->edit.begin) {
+            if (std::string why = reload->edit.begin(stop); !why.empty()) {
+                return MadeExports{.exports = {}, .problems = {std::move(why)}};
+            }
+        }
+        MadeExports made = make_exports(reload->options.exports, context_.devices, *reload->before,
+                                        volume_life(stop));
+        if (made.problems.empty() && reload->edit.store) {
+            if (std::string why = reload->edit.store(); !why.empty()) {
+                made.problems.push_back(std::move(why));
+            }
+        }
+        return made;
     };
+}
+
+// Returns false if it cannot be made, which is reported.
+bool ExportService::apply_edit(Reload& reload) const {
+    reload.options = context_.options;
+    const Edit& edit = reload.edit;
+    if (!edit.change) return true;
+    Problems problems;
+    if (std::string why = edit.change(reload.options); !why.empty()) {
+        problems.push_back(std::move(why));
+    } else if (edit.adds) {
+        check(reload, problems);
+    } else {
+        reload.commit = check_(reload.options, problems);
+    }
+    if (problems.empty()) return true;
+    edit.done(problems.front());
+    return false;
+}
+
+// Adds what the new options contradict.
+void ExportService::check(Reload& reload, Problems& problems) const {
+    const config::Options& options = reload.options;
+    if (auto contradiction = config::rules::contradiction(options)) {
+        problems.push_back(*std::move(contradiction));
+    }
+    if (problems.empty()) reload.commit = check_(options, problems);
 }
 
 // Returns false if the configuration has a problem. The options are unchanged then.
@@ -146,16 +231,14 @@ bool ExportService::load(Reload& reload) const {
     for (const auto& each : loaded.problems) problems.push_back(each.text());
     if (problems.empty()) {
         context_.command.overrides.apply_to(loaded.options);
-        if (const auto misfit = config::rules::swap_misfit(loaded.options)) {
-            problems.push_back(misfit->what);
-        }
+        keep_run_time_exports(context_.options, loaded.options, problems);
     }
-    if (problems.empty()) reload.commit = check_(loaded.options, problems);
+    reload.options = std::move(loaded.options);
+    if (problems.empty()) check(reload, problems);
     if (!problems.empty()) {
         refuse(problems);
         return false;
     }
-    reload.options = std::move(loaded.options);
     return true;
 }
 
@@ -184,14 +267,16 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
             spdlog::info("SIGHUP: {} exports are offered now", reload->options.exports.size());
             context.supervision.notify_ready(any_keeps(context.options.exports));
         }
-        if (reload->done) reload->done({});
+        if (reload->edit.done) reload->edit.done({});
     });
 }
 
 void ExportService::fail(const Reload& reload, const std::vector<std::string>& problems) {
-    if (reload.done) reload.done(problems.front());
+    if (reload.edit.done) reload.edit.done(problems.front());
     if (reload.source == Source::file) {
         refuse(problems);
+    } else if (reload.edit.by_client) {
+        for (const std::string& each : problems) ClientLine(spdlog::level::err).say("{}", each);
     } else {
         for (const std::string& each : problems) spdlog::error("{}", each);
     }
@@ -201,7 +286,7 @@ void ExportService::fail(const Reload& reload, const std::vector<std::string>& p
 void ExportService::apply(const Reload& reload, MadeExports made) {
     // The connection that needs a channel reports its failure.
     if (context_.protects_swap) warm_up(workers_.workers(), made.exports);
-    context_.exports.replace(std::move(made.exports));
+    context_.exports.replace(std::move(made.exports), templates_in(reload.options.exports));
     refused_ = std::move(made.refused);
     config::Options& options = context_.options;
     options.exports = reload.options.exports;
@@ -213,6 +298,7 @@ void ExportService::apply(const Reload& reload, MadeExports made) {
 
 void ExportService::log_changes(const Reload& reload) const {
     for (const ReloadLine& line : report_exports(*reload.before, *context_.exports.snapshot())) {
+        if (!line.changed && reload.source == Source::current) continue;
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)
             .say("{}", line.text);
@@ -244,8 +330,10 @@ void ExportService::apply_to_sessions(std::function<void()> then) {
 }
 
 VolumeLife ExportService::volume_life(const std::stop_token& stop) {
-    return {
-        .stop = stop, .disposal = &context_.disposal, .contents = context_.retained.contents.get()};
+    return {.stop = stop,
+            .disposal = &context_.disposal,
+            .contents = context_.retained.contents.get(),
+            .channels = channel_options(context_.options.pipeline)};
 }
 
 void ExportService::log_progress() {

@@ -1,6 +1,7 @@
 // Creates the exports at the start, and again when their options change.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,8 +31,25 @@ class ExportService final : public Service {
     // Reads the configuration file again, after a hand-over in progress.
     void reload_file();
     // Creates the exports that could not be created before.
-    void remake() { enqueue({}, {}); }
-    // Changes the options of one export until the file is read again.
+    void remake() { enqueue({}); }
+    // A change of the options, other than by the file. They take effect together with the exports
+    // that they need, or not at all.
+    struct Edit {
+        // Changes the options, on the server's thread when the edit begins. Returns the reason why
+        // it cannot be made; empty: it can.
+        std::function<std::string(config::Options&)> change = {};
+        bool adds = false;       // services have to check the new options
+        bool by_client = false;  // its log lines are limited
+        // On the thread that makes exports, before them: changes volumes. Returns the problem.
+        std::function<std::string(const std::stop_token&)> begin = {};
+        // On the thread that makes exports, after them: stores the change. Returns the problem.
+        std::function<std::string()> store = {};
+        ServerAdminBackend::ChangeDone done = {};
+    };
+    // Edits are made one after the other.
+    void edit(Edit edit);
+    // Changes the options of one export. Those of the configuration last until the file is read
+    // again.
     void change(const std::string& name, const ServerAdminBackend::Change& change,
                 const ServerAdminBackend::ChangeDone& done);
 
@@ -46,12 +64,14 @@ class ExportService final : public Service {
  private:
     // The options for the next creation of exports.
     enum class Source { current, file };
-    using ChangeOptions = std::function<void(config::Options&)>;
     struct Reload;
 
-    void enqueue(ChangeOptions change, ServerAdminBackend::ChangeDone done);
+    void enqueue(Edit edit);
+    void begin_waiting_edit();
     ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
+    bool apply_edit(Reload& reload) const;
     bool load(Reload& reload) const;
+    void check(Reload& reload, Problems& problems) const;
     void refuse(const std::vector<std::string>& problems) const;
     void finish(const std::shared_ptr<Reload>& reload, MadeExports made);
     void fail(const Reload& reload, const std::vector<std::string>& problems);
@@ -68,6 +88,9 @@ class ExportService final : public Service {
     std::function<void()> when_idle_;
     Source source_ = Source::current;
     std::vector<MadeExports::Refused> refused_;
+    std::deque<Edit> waiting_;
+    // Handlers that begin a waiting edit do nothing once this is gone.
+    std::shared_ptr<ExportService*> self_ = std::make_shared<ExportService*>(this);
     ExportMaker maker_;
 };
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "config/quote.hpp"
 #include "server/base/own_program.hpp"
 #include "server/daemon/swap_use.hpp"
 
@@ -30,7 +31,7 @@ void HandOver::begin() {
     const Supervision& supervision = context_.supervision;
     upgrade_ = std::make_shared<Upgrade>(
         Upgrade::Parts{context_.io, parts_.workers.workers(), parts_.listeners.all(),
-                       *context_.retained.contents, *supervision.socket},
+                       *context_.retained.contents, parts_.ublk, *supervision.socket},
         actions_.yield, [this](const std::string& failure) { finish(failure); });
     context_.lifecycle.phase = Phase::handing_over;
     try {
@@ -60,6 +61,10 @@ std::string HandOver::obstacle() const {
     }
     if (context_.lifecycle.phase == Phase::starting || parts_.exports.busy()) {
         return "its exports are being made; try again later";
+    }
+    if (const ublk::Device* const bound = parts_.ublk.bound_to_this_server()) {
+        return fmt::format("{} ends with this server, because export {} does not have keep: true",
+                           bound->path(), config::in_quotes(bound->exported().info.name));
     }
     const auto exports = context_.exports.snapshot();
     const auto outlives = [](const auto& each) { return each->contents_outlive_server(); };
@@ -96,9 +101,18 @@ std::vector<UpgradeMessage> HandOver::first_messages() const {
     for (const std::string& device : devices) {
         messages.push_back({.kind = MessageKind::device, .body = text_body(device)});
     }
+    for (const std::uint32_t id : parts_.ublk.ids()) {
+        messages.push_back(
+            {.kind = MessageKind::ublk_device, .body = text_body(std::to_string(id))});
+    }
     for (auto& [device, found] : context_.devices.calibration_states()) {
         messages.push_back({.kind = MessageKind::calibration,
                             .body = encode_calibration({.device = device, .found = found})});
+    }
+    for (RetainedExports::Copy& each : context_.retained.exports->copies()) {
+        messages.push_back({.kind = MessageKind::run_time_export,
+                            .body = text_body(each.name),
+                            .descriptor = std::move(each.descriptor)});
     }
     for (RetainedContents::Copy& each : context_.retained.contents->copies()) {
         messages.push_back({.kind = MessageKind::import,

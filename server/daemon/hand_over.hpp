@@ -10,6 +10,7 @@
 #include "server/daemon/listeners.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
+#include "server/daemon/ublk_service.hpp"
 #include "server/daemon/worker_pool.hpp"
 #include "server/handover/upgrade.hpp"
 
@@ -21,6 +22,7 @@ class HandOver final : public Service {
         const WorkerPool& workers;
         const ExportService& exports;
         const Listeners& listeners;
+        UblkService& ublk;
     };
     struct Actions {
         std::function<void()> yield;     // the successor is about to serve

@@ -10,7 +10,8 @@ enum class Phase : std::uint8_t {
     starting,          // the first exports are being made
     serving,           //
     handing_over,      // a successor is being started; serving can resume until it is ready
-    awaiting_swapoff,  // termination was requested while the machine swaps to an export
+    awaiting_swapoff,  // termination was requested while the machine uses an export: as swap, by
+                       // ublk
     draining,          // answers the requests in flight, then ends
 };
 

@@ -168,6 +168,8 @@ class Preflight {
 
     void try_export(const std::string& key, const config::ExportOptions& options,
                     DeviceRegistry& devices, Promised& promised) {
+        // The memory is that of its source.
+        if (!options.clone_of.empty() || options.is_template()) return;
         try {
             const VolumePlan plan = plan_volume(options, devices, promised);
             if (!plan.instead_of_gpu.empty()) {

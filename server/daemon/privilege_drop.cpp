@@ -12,7 +12,7 @@ namespace {
 
 bool uses_gpus(const std::vector<config::ExportOptions>& exports) {
     return std::any_of(exports.begin(), exports.end(), [](const config::ExportOptions& each) {
-        return each.devices.empty() ||
+        return (each.devices.empty() && each.clone_of.empty() && !each.is_template()) ||
                std::any_of(each.devices.begin(), each.devices.end(), config::is_gpu);
     });
 }
@@ -23,7 +23,7 @@ void PrivilegeDrop::open() {
     if (uses_gpus(context_.options.exports)) {
         // NVIDIA's driver executes a set-user-ID program that creates missing device nodes.
         std::string reason;
-        context_.devices.gpus(reason);
+        static_cast<void>(context_.devices.first_gpu(reason));
     }
     give_up_new_privileges();
 }

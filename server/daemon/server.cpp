@@ -9,6 +9,7 @@
 #include "server/base/line_limit.hpp"
 #include "server/base/open_files.hpp"
 #include "server/daemon/admin_service.hpp"
+#include "server/daemon/client_clones.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/contents_service.hpp"
 #include "server/daemon/drain.hpp"
@@ -20,11 +21,14 @@
 #include "server/daemon/pid_file.hpp"
 #include "server/daemon/privilege_drop.hpp"
 #include "server/daemon/readiness.hpp"
+#include "server/daemon/reclaim_service.hpp"
 #include "server/daemon/retained_queries.hpp"
 #include "server/daemon/run_command.hpp"
+#include "server/daemon/run_time_exports.hpp"
 #include "server/daemon/signals.hpp"
 #include "server/daemon/swap_protection.hpp"
 #include "server/daemon/takeover.hpp"
+#include "server/daemon/ublk_service.hpp"
 #include "server/daemon/watchdog.hpp"
 #include "server/daemon/worker_pool.hpp"
 
@@ -67,15 +71,25 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
         }));
     list.add<ContentsService>(c, exports);
     auto& queries = list.add<RetainedQueries>(c, exports);
-    swap_ = &list.add<SwapProtection>(c, workers, drain);
+    auto& saves = list.add<Saves>(c);
+    auto& run_time_exports = list.add<RunTimeExports>(c, exports, saves);
+    list.add<ClientClones>(c, exports);
+    auto& reclaim = list.add<ReclaimService>(c);
+    swap_ = &list.add<SwapProtection>(c, workers, [this] {
+        if (!ublk_->delays_end()) this->drain();
+    });
     auto& dispatcher = list.add<ConnectionDispatcher>(c, workers);
     if (c.supervision.predecessor) {
         takeover_ = &list.add<Takeover>(c, workers, exports, dispatcher);
     }
+    // After the takeover, because the predecessor has its devices until then.
+    ublk_ = &list.add<UblkService>(c, workers, drain);
     if (c.command.pidfile) list.add<PidFile>(*c.command.pidfile);
-    auto& admin = list.add<AdminService>(
-        c, AdminService::Parts{workers, exports, queries, dispatcher.counters()},
-        std::move(events));
+    auto& admin =
+        list.add<AdminService>(c,
+                               AdminService::Parts{workers, exports, run_time_exports, queries,
+                                                   reclaim, dispatcher.counters()},
+                               std::move(events));
     if (c.command.run) command_ = &list.add<RunCommand>(c, drain);
     auto& listeners = list.add<Listeners>(c, dispatcher, command_);
     list.add<PrivilegeDrop>(c);
@@ -85,8 +99,9 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
     }
     if (!c.protects_swap) list.add<HeapTrim>(c.io, workers.workers(), HeapTrim::trim_heap);
     list.add<Readiness>(c, listeners);
-    drain_ = &list.add<Drain>(c, workers, [this] { return command_ && command_->running(); });
-    hand_over_ = &list.add<HandOver>(c, HandOver::Parts{workers, exports, listeners},
+    drain_ = &list.add<Drain>(
+        c, workers, [this] { return (command_ && command_->running()) || ublk_->ending(); });
+    hand_over_ = &list.add<HandOver>(c, HandOver::Parts{workers, exports, listeners, *ublk_},
                                      HandOver::Actions{.yield = [&admin] { admin.yield(); },
                                                        .complete = [this] { handed_over(); },
                                                        .resume = [&list] { list.resume(); }});
@@ -100,6 +115,7 @@ int Server::run(const std::function<void()>& on_ready) {
     services_.open();
     if (takeover_) takeover_->import_contents();
     exports_->make_first([this, on_ready] {
+        ublk_->check_takeover();
         services_.start();
         context_.lifecycle.phase = Phase::serving;
         if (on_ready) on_ready();
@@ -128,7 +144,7 @@ void Server::run_events() {
 void Server::end() {
     if (command_) command_->terminate();
     hand_over_->cancel();
-    if (!swap_->delays_end()) drain();
+    if (!swap_->delays_end() && !ublk_->delays_end()) drain();
 }
 
 void Server::end_now() {
@@ -146,6 +162,7 @@ void Server::drain() {
 void Server::handed_over() {
     context_.lifecycle.phase = Phase::draining;
     services_.hand_over();
+    if (ublk_->left_devices()) drain_->expire();
 }
 
 }  // namespace gpunbd::server

@@ -16,6 +16,7 @@ class HandOver;
 class RunCommand;
 class SwapProtection;
 class Takeover;
+class UblkService;
 class WorkerPool;
 
 class Server {
@@ -44,6 +45,7 @@ class Server {
     WorkerPool* workers_ = nullptr;
     ExportService* exports_ = nullptr;
     SwapProtection* swap_ = nullptr;
+    UblkService* ublk_ = nullptr;
     Takeover* takeover_ = nullptr;   // null: there is no predecessor
     RunCommand* command_ = nullptr;  // null: without --run
     Drain* drain_ = nullptr;

@@ -68,6 +68,12 @@ RateStatus describe(const config::Rates& rates) {
             .burst = static_cast<double>(rates.burst.count())};
 }
 
+// The device that the pages in this spill memory have left; null: it is no spill memory.
+const storage::Device* home_of(const storage::Volume& volume, std::uint32_t device) {
+    if (device < volume.layout_devices()) return nullptr;
+    return &volume.pool(volume.shape().devices[device].home).device();
+}
+
 ExportStatus describe(const Export& served) {
     const config::ExportOptions& options = served.options;
     ExportStatus status;
@@ -80,15 +86,25 @@ ExportStatus describe(const Export& served) {
     status.read_only = served.info.read_only;
     status.keep = served.contents_outlive_server();
     status.swap = options.swap;
+    status.run_time = options.origin.run_time;
+    status.persistent = options.origin.persistent;
+    status.clone_of = options.clone_of;
     status.instance = served.info.instance;
     status.connections = served.use->connections();
     status.rates = describe(options.rates);
     status.rates_per_peer = describe(options.rates_per_peer);
-    for (const storage::Volume::Memory& each : served.volume->memory()) {
-        status.memory.push_back({.device = each.device->info().id,
-                                 .used = each.mapped,
-                                 .allocated = each.allocated,
-                                 .slabs = each.slabs});
+    const storage::Volume& volume = *served.volume;
+    const storage::Volume::Contents contents = volume.contents();
+    status.own = contents.own;
+    status.shared = contents.shared;
+    const auto memory = volume.memory();
+    for (std::uint32_t i = 0; i != memory.size(); ++i) {
+        const storage::Device* const home = home_of(volume, i);
+        status.memory.push_back({.device = memory[i].device->info().id,
+                                 .used = memory[i].mapped,
+                                 .allocated = memory[i].allocated,
+                                 .slabs = memory[i].slabs,
+                                 .home = home == nullptr ? "" : home->info().id});
     }
     return status;
 }
@@ -105,6 +121,9 @@ void describe(const storage::Device& device, DeviceStatus& status) {
     status.mapped = use.mapped;
     status.others_compute = use.others_compute;
     status.competition_noticed = use.competition_noticed;
+    status.revocable = use.revocable;
+    status.yielded = use.yielded;
+    status.evictions = use.evictions;
 }
 
 // Adds the counters of all workers to the exports of the same name.
@@ -160,13 +179,11 @@ void count_copies(DeviceStatus& status, const storage::Channel& channel) {
 }  // namespace
 
 ServerAdminBackend::ServerAdminBackend(asio::io_context& io, const ExportRegistry& exports,
-                                       const AcceptCounters& counters, ChangeExport change_export,
-                                       AnswerAboutKept answer_about_kept)
+                                       const AcceptCounters& counters, Actions actions)
     : io_(io),
       exports_(exports),
       counters_(counters),
-      change_export_(std::make_shared<const ChangeExport>(std::move(change_export))),
-      answer_kept_query_(std::make_shared<const AnswerAboutKept>(std::move(answer_about_kept))) {}
+      actions_(std::make_shared<const Actions>(std::move(actions))) {}
 
 void ServerAdminBackend::serves(Workers workers) {
     const std::lock_guard lock(mutex_);
@@ -193,13 +210,30 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
     std::map<std::uint32_t, DeviceStatus> by_number;
     for (const auto& each : *exports) {
         status.exports.push_back(describe(*each));
-        for (const storage::Volume::Memory& memory : each->volume->memory()) {
+        const storage::Volume& volume = *each->volume;
+        const auto memories = volume.memory();
+        for (std::uint32_t i = 0; i != memories.size(); ++i) {
+            const storage::Volume::Memory& memory = memories[i];
+            if (const storage::Device* const home = home_of(volume, i)) {
+                by_number[home->number()].spilled += memory.mapped;
+            }
             devices[memory.device->number()] = memory.device;
             DeviceStatus& device = by_number[memory.device->number()];
             device.used += memory.mapped;
             device.allocated += memory.allocated;
             device.slabs += memory.slabs;
         }
+    }
+    for (const auto& each : *exports_.templates()) {
+        const auto base = std::ranges::find(status.exports, each->options.clone_per_client.of,
+                                            &ExportStatus::name);
+        if (base == status.exports.end()) continue;
+        const auto clones = std::ranges::count_if(*exports, [&](const auto& served) {
+            return served->options.origin.made_by == each->options.name;
+        });
+        base->templates.push_back({.name = each->options.name,
+                                   .clones = static_cast<std::uint64_t>(clones),
+                                   .max = each->options.clone_per_client.max});
     }
     for (Worker* const worker : workers) {
         count_requests(status.exports, worker->counters());
@@ -210,6 +244,7 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
     }
     for (auto& [number, device] : by_number) {
         describe(*devices[number], device);
+        actions_->add_reclaim(device);
         status.devices.push_back(std::move(device));
     }
 }
@@ -395,9 +430,16 @@ void ServerAdminBackend::change(std::string_view name, Change change, std::strin
                                 done = std::move(done)](const std::string& why_not) {
         completion(why_not.empty() ? Outcome(Done{done}) : Outcome(NotDone{why_not}));
     };
-    asio::post(io_, [weak = std::weak_ptr(change_export_), export_name = std::string(name),
+    asio::post(io_, [weak = std::weak_ptr(actions_), export_name = std::string(name),
                      change = std::move(change), change_done = std::move(done_callback)] {
-        if (const auto call = weak.lock()) (*call)(export_name, change, change_done);
+        const auto actions = weak.lock();
+        if (actions) actions->change_export(export_name, change, change_done);
+    });
+}
+
+void ServerAdminBackend::change_exports(const ExportChange& change, Completion completion) {
+    asio::post(io_, [weak = std::weak_ptr(actions_), change, completion = std::move(completion)] {
+        if (const auto actions = weak.lock()) actions->change_exports(change, completion);
     });
 }
 
@@ -410,8 +452,21 @@ void ServerAdminBackend::drop_kept(std::string_view name, Completion completion)
 }
 
 void ServerAdminBackend::ask_about_kept(RetainedQuery query) {
-    asio::post(io_, [weak = std::weak_ptr(answer_kept_query_), query = std::move(query)] {
-        if (const auto answer = weak.lock()) (*answer)(query);
+    asio::post(io_, [weak = std::weak_ptr(actions_), query = std::move(query)] {
+        if (const auto actions = weak.lock()) actions->answer_about_kept(query);
+    });
+}
+
+void ServerAdminBackend::reclaim(const ReclaimRequest& request, Completion completion) {
+    asio::post(io_, [weak = std::weak_ptr(actions_), request, completion = std::move(completion)] {
+        if (const auto actions = weak.lock()) actions->reclaim(request, completion);
+    });
+}
+
+void ServerAdminBackend::end_reclaim(std::string_view device, Completion completion) {
+    asio::post(io_, [weak = std::weak_ptr(actions_), id = std::string(device),
+                     completion = std::move(completion)] {
+        if (const auto actions = weak.lock()) actions->end_reclaim(id, completion);
     });
 }
 

@@ -44,10 +44,20 @@ class ServerAdminBackend final : public AdminBackend {
     };
     using AnswerAboutKept = std::function<void(const RetainedQuery&)>;
 
-    // The arguments must outlive this object. One thread at a time may call it.
+    // What other parts of the server do, on the server's thread.
+    struct Actions {
+        ChangeExport change_export;
+        AnswerAboutKept answer_about_kept;
+        std::function<void(const ReclaimRequest&, const Completion&)> reclaim;
+        std::function<void(const std::string& device, const Completion&)> end_reclaim;
+        // Adds the counters of reclaiming to those of a device; on the endpoint's thread.
+        std::function<void(DeviceStatus&)> add_reclaim;
+        std::function<void(const ExportChange&, const Completion&)> change_exports = {};
+    };
+
+    // The references must outlive this object. One thread at a time may call it.
     ServerAdminBackend(boost::asio::io_context& io, const ExportRegistry& exports,
-                       const AcceptCounters& counters, ChangeExport change_export,
-                       AnswerAboutKept answer_about_kept);
+                       const AcceptCounters& counters, Actions actions);
 
     // Call it on the server's thread. The workers outlive the endpoint.
     void serves(Workers workers);
@@ -63,8 +73,11 @@ class ServerAdminBackend final : public AdminBackend {
     void set_rates(std::string_view name, const config::Rates& rates,
                    Completion completion) override;
     void set_read_only(std::string_view name, bool read_only, Completion completion) override;
+    void change_exports(const ExportChange& change, Completion completion) override;
     void list_kept(Completion completion) override;
     void drop_kept(std::string_view name, Completion completion) override;
+    void reclaim(const ReclaimRequest& request, Completion completion) override;
+    void end_reclaim(std::string_view device, Completion completion) override;
 
  private:
     Workers workers() const;
@@ -80,8 +93,7 @@ class ServerAdminBackend final : public AdminBackend {
     const ExportRegistry& exports_;
     const AcceptCounters& counters_;
     // Posted handlers hold weak references, so they do nothing after the destruction.
-    const std::shared_ptr<const ChangeExport> change_export_;
-    const std::shared_ptr<const AnswerAboutKept> answer_kept_query_;
+    const std::shared_ptr<const Actions> actions_;
     const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     std::atomic<State> state_{State::starting};
     mutable std::mutex mutex_;

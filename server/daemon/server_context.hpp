@@ -14,6 +14,7 @@
 #include "server/exports/volume_disposal.hpp"
 #include "server/handover/retained_calibration.hpp"
 #include "server/handover/retained_contents.hpp"
+#include "server/handover/retained_exports.hpp"
 #include "server/handover/retained_mappings.hpp"
 #include "server/logging/progress_log.hpp"
 #include "server/net/connection_slots.hpp"
@@ -24,9 +25,16 @@ namespace gpunbd::server {
 struct RetainedState {
     explicit RetainedState(Supervision& supervision);
 
+    // Lets the next server create this export, if anything is retained. Returns the reason for a
+    // failure.
+    std::string keep(const config::ExportOptions& options) const;
+    // Before a clone is made: a removed one of this name had other contents.
+    void drop_earlier(const std::string& clone) const;
+
     std::optional<RetainedCalibration> calibration;
     std::unique_ptr<RetainedContents> contents;  // after an upgrade: set by Takeover
     std::unique_ptr<RetainedMappings> mappings;
+    std::unique_ptr<RetainedExports> exports;
 };
 
 struct ServerContext {

@@ -19,7 +19,7 @@ bool is_of(const SwapDevice& device, const Export& exported) {
 std::vector<std::string> swapped_to(const ExportRegistry::Exports& exports,
                                     const std::string& root) {
     std::vector<std::string> paths;
-    for (const SwapDevice& device : nbd_swap_devices(root)) {
+    for (const SwapDevice& device : served_swap_devices(root)) {
         const bool ours = std::any_of(exports.begin(), exports.end(),
                                       [&](const auto& each) { return is_of(device, *each); });
         if (ours) paths.push_back(device.path);

@@ -18,6 +18,8 @@ std::uint32_t worker_count(const config::Options& options) {
                                 : std::max(1U, std::thread::hardware_concurrency());
 }
 
+}  // namespace
+
 storage::ChannelOptions channel_options(const config::PipelineOptions& pipeline) {
     storage::ChannelOptions channels;
     channels.chunk_size = static_cast<std::uint32_t>(pipeline.chunk_size.value_or(0));
@@ -25,8 +27,6 @@ storage::ChannelOptions channel_options(const config::PipelineOptions& pipeline)
     channels.pinned = pipeline.pinned;
     return channels;
 }
-
-}  // namespace
 
 void WorkerPool::start() {
     if (!workers_.empty()) return;

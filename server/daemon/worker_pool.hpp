@@ -12,6 +12,9 @@
 
 namespace gpunbd::server {
 
+// Of each thread that moves data of exports.
+storage::ChannelOptions channel_options(const config::PipelineOptions& pipeline);
+
 class WorkerPool final : public Service {
  public:
     explicit WorkerPool(ServerContext& context) : context_(context) {}

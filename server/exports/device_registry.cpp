@@ -1,11 +1,14 @@
 #include "server/exports/device_registry.hpp"
-#include "storage/base/long_work.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
+
+#include "config/size.hpp"
+#include "storage/base/long_work.hpp"
 
 namespace gpunbd::server {
 
@@ -23,6 +26,38 @@ storage::GpuUse gpu_use(config::GpuUse wanted) {
     return storage::GpuUse::automatic;
 }
 
+// The options with which a change of the others would need a restart.
+config::DeviceOptions without_spill(config::DeviceOptions options) {
+    options.keep_free = 0;
+    options.reclaim_rate.reset();
+    options.spill.clear();
+    return options;
+}
+
+// The options of a device that is only spill memory; null: it is not.
+const config::SpillOptions* spill_file(const std::vector<config::DeviceOptions>& options,
+                                       const std::string& id) {
+    const config::SpillOptions* found = nullptr;
+    if (!config::is_spill_only(id)) return found;
+    for (const config::DeviceOptions& each : options) {
+        for (const config::SpillOptions& spill : each.spill) {
+            if (spill.device == id) found = &spill;
+        }
+    }
+    return found;
+}
+
+std::uint64_t spill_size(const std::vector<config::DeviceOptions>& options, const std::string& home,
+                         const std::string& device) {
+    for (const config::DeviceOptions& each : options) {
+        if (each.id != home) continue;
+        for (const config::SpillOptions& spill : each.spill) {
+            if (spill.device == device) return spill.size;
+        }
+    }
+    return 0;
+}
+
 }  // namespace
 
 DeviceRegistry::DeviceRegistry(std::vector<config::DeviceOptions> options, bool calibrate,
@@ -35,6 +70,9 @@ config::DeviceOptions DeviceRegistry::options_of(const std::string& id) const {
     }
     config::DeviceOptions defaults;
     defaults.id = id;
+    if (const config::SpillOptions* const spill = spill_file(options_, id)) {
+        defaults.capacity = spill->size;
+    }
     return defaults;
 }
 
@@ -42,8 +80,16 @@ storage::Device& DeviceRegistry::open(const std::string& id) {
     for (const auto& device : devices_) {
         if (device->info().id == id) return *device;
     }
+    if (const auto alias = aliases_.find(id); alias != aliases_.end()) return *alias->second;
     const config::DeviceOptions options = options_of(id);
-    devices_.push_back(open_anew(id, options));
+    auto opened = open_anew(id, options);
+    // A device may have several ids. It is opened with the settings of the first one.
+    for (const auto& device : devices_) {
+        if (device->info().identity != opened->info().identity) continue;
+        aliases_.emplace(id, device.get());
+        return *device;
+    }
+    devices_.push_back(std::move(opened));
     opened_with_.push_back(options);
     if (calibrate_) calibrate(*devices_.back());
     return *devices_.back();
@@ -51,8 +97,14 @@ storage::Device& DeviceRegistry::open(const std::string& id) {
 
 storage::Device& DeviceRegistry::open_hardware(const std::string& identity,
                                                const std::string& likely) {
+    for (const auto& device : devices_) {
+        if (device->info().identity == identity) return *device;
+    }
     std::vector<std::string> ids;
     if (!likely.empty()) ids.push_back(likely);
+    for (const storage::DeviceDriver* driver : drivers_) {
+        if (std::optional<std::string> id = driver->id_of(identity)) ids.push_back(std::move(*id));
+    }
     for (const storage::DeviceDriver* driver : drivers_) {
         std::string why_none;
         for (std::string& id : driver->enumerate(why_none)) ids.push_back(std::move(id));
@@ -71,14 +123,17 @@ storage::Device& DeviceRegistry::open_hardware(const std::string& identity,
 // Throws if there is no such device.
 std::unique_ptr<storage::Device> DeviceRegistry::open_anew(const std::string& id,
                                                            const config::DeviceOptions& options) {
+    const config::SpillOptions* const spill = spill_file(options_, id);
     for (const storage::DeviceDriver* driver : drivers_) {
         if (!driver->has_scheme_of(id)) continue;
         auto device = driver->open(id, static_cast<std::uint32_t>(devices_.size()),
                                    {.reserve = options.reserve,
                                     .capacity = options.capacity,
                                     .mapped = options.mapped,
+                                    .revocable = options.revocable,
                                     .gpu_use = gpu_use(options.gpu_use),
-                                    .force = options.force});
+                                    .force = options.force,
+                                    .encrypt = spill == nullptr || spill->encrypt});
         if (device) return device;
         break;
     }
@@ -100,9 +155,57 @@ void DeviceRegistry::refuse_absent(const std::string& id) const {
 std::vector<std::string> DeviceRegistry::opened_otherwise() const {
     std::vector<std::string> ids;
     for (const config::DeviceOptions& options : opened_with_) {
-        if (options_of(options.id) != options) ids.push_back(options.id);
+        if (without_spill(options_of(options.id)) != without_spill(options)) {
+            ids.push_back(options.id);
+        }
     }
     return ids;
+}
+
+std::vector<storage::Spill> DeviceRegistry::spills_of(
+    const std::vector<storage::Device*>& devices) {
+    std::vector<storage::Spill> spills;
+    for (std::uint32_t home = 0; home != devices.size(); ++home) {
+        const storage::Device& its_home = *devices[home];
+        for (const config::SpillOptions& spill : options_of(its_home.info().id).spill) {
+            storage::Device& device = open(spill.device);
+            spills.push_back(
+                {.home = home, .device = &device, .budget = &spill_budget(its_home, device)});
+        }
+    }
+    return spills;
+}
+
+storage::SlabBudget& DeviceRegistry::spill_budget(const storage::Device& home,
+                                                  const storage::Device& device) {
+    const SpillKey key{home.info().id, device.info().id};
+    const auto [found, added] = spill_budgets_.try_emplace(key, 0);
+    if (added) found->second.set_limit(spill_size(options_, key.first, key.second));
+    return found->second;
+}
+
+void DeviceRegistry::set_options(std::vector<config::DeviceOptions> options) {
+    options_ = std::move(options);
+    for (auto& [key, budget] : spill_budgets_) {
+        budget.set_limit(spill_size(options_, key.first, key.second));
+    }
+}
+
+std::vector<std::string> DeviceRegistry::spill_conflicts(
+    const std::vector<config::DeviceOptions>& options) const {
+    std::vector<std::string> conflicts;
+    for (const auto& [key, budget] : spill_budgets_) {
+        const auto& [home, device] = key;
+        const std::uint64_t size = spill_size(options, home, device);
+        const std::uint64_t used = budget.used();
+        if (size >= std::min(used, budget.limit())) continue;
+        conflicts.push_back(fmt::format(
+            "devices: the spill {} of {} cannot be {}: it holds {}; run gpunbd reclaim {} --end "
+            "first, which moves pages back",
+            device, home, size == 0 ? "removed" : fmt::format("{}", config::human_size(size)),
+            config::human_size(used), home));
+    }
+    return conflicts;
 }
 
 void DeviceRegistry::calibrate(storage::Device& device) {
@@ -133,6 +236,7 @@ bool DeviceRegistry::lacks_mapping() const {
 }
 
 void DeviceRegistry::close() {
+    aliases_.clear();
     devices_.clear();
     opened_with_.clear();
 }
@@ -165,16 +269,24 @@ std::vector<std::string> DeviceRegistry::gpus(std::string& why_none) const {
     return ids(true, why_none);
 }
 
+std::string DeviceRegistry::first_gpu(std::string& why_none) const {
+    std::vector<std::string> found = ids(true, why_none, true);
+    return found.empty() ? std::string() : std::move(found.front());
+}
+
 std::vector<std::string> DeviceRegistry::others() const {
     std::string why_none;
     return ids(false, why_none);
 }
 
-std::vector<std::string> DeviceRegistry::ids(bool of_gpus, std::string& why_none) const {
+// `one_driver`: only those of the first driver that has any.
+std::vector<std::string> DeviceRegistry::ids(bool of_gpus, std::string& why_none,
+                                             bool one_driver) const {
     std::vector<std::string> all;
     std::string reasons;
     for (const storage::DeviceDriver* driver : drivers_) {
         if (driver->drives_gpus() != of_gpus) continue;
+        if (one_driver && !all.empty()) break;
         std::string reason;
         for (std::string& id : driver->enumerate(reason)) all.push_back(std::move(id));
         if (!reasons.empty() && !reason.empty()) reasons += "; ";

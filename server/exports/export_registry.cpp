@@ -2,17 +2,22 @@
 
 namespace gpunbd::server {
 
-void ExportRegistry::replace(Exports exports) {
+void ExportRegistry::replace(Exports exports, ExportTemplates templates) {
     auto next = std::make_shared<const Exports>(std::move(exports));
     auto names = std::make_shared<Names>();
     for (const auto& each : *next) names->push_back(each->info.name);
     std::unordered_map<std::string_view, std::size_t> places;
-    for (std::size_t i = 0; i != names->size(); ++i) places.emplace((*names)[i], i);
+    for (const auto& each : templates) {
+        if (!each->needs_longer_name()) names->push_back(each->options.name);
+    }
+    for (std::size_t i = 0; i != next->size(); ++i) places.emplace((*names)[i], i);
     for (const auto& each : *next) each->use->apply(each->options);
     std::shared_ptr<const Names> next_names = std::move(names);
+    auto next_templates = std::make_shared<const ExportTemplates>(std::move(templates));
     const std::lock_guard lock(mutex_);
     exports_.swap(next);
     names_.swap(next_names);
+    templates_.swap(next_templates);
     places_.swap(places);
 }
 
@@ -24,6 +29,11 @@ std::shared_ptr<const ExportRegistry::Exports> ExportRegistry::snapshot() const 
 std::shared_ptr<const ExportRegistry::Names> ExportRegistry::names() const {
     const std::lock_guard lock(mutex_);
     return names_;
+}
+
+std::shared_ptr<const ExportTemplates> ExportRegistry::templates() const {
+    const std::lock_guard lock(mutex_);
+    return templates_;
 }
 
 std::shared_ptr<const Export> ExportRegistry::find(std::string_view name) const {

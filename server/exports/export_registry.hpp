@@ -10,7 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "server/exports/clone_requests.hpp"
 #include "server/exports/export.hpp"
+#include "server/exports/export_template.hpp"
 
 namespace gpunbd::server {
 
@@ -19,20 +21,25 @@ class ExportRegistry {
     // In listing order. The first one is also the default export ("").
     using Exports = std::vector<std::shared_ptr<const Export>>;
 
-    void replace(Exports exports);
+    void replace(Exports exports, ExportTemplates templates = {});
     std::shared_ptr<const Exports> snapshot() const;
     std::shared_ptr<const Export> open(std::string_view name) const;
     using Names = std::vector<std::string>;
-    // The names of the exports in listing order. They keep no export alive.
+    // The names that clients can open, in listing order. They keep no export alive.
     std::shared_ptr<const Names> names() const;
+    std::shared_ptr<const ExportTemplates> templates() const;
     // The export with exactly this name, or null.
     std::shared_ptr<const Export> find(std::string_view name) const;
+    CloneRequests& clone_requests() { return clone_requests_; }
+    const CloneRequests& clone_requests() const { return clone_requests_; }
 
  private:
     mutable std::mutex mutex_;
     std::shared_ptr<const Exports> exports_ = std::make_shared<const Exports>();
     std::shared_ptr<const Names> names_ = std::make_shared<const Names>();
+    std::shared_ptr<const ExportTemplates> templates_ = std::make_shared<const ExportTemplates>();
     std::unordered_map<std::string_view, std::size_t> places_;  // name -> index in both
+    CloneRequests clone_requests_;
 };
 
 }  // namespace gpunbd::server

@@ -36,6 +36,7 @@ ExportUse::Answer ExportUse::enter(const std::string& peer) {
     // Allocated first, so that a bad_alloc changes nothing.
     auto lease = std::make_unique<Lease>(shared_from_this(), peer);
     const std::lock_guard lock(mutex_);
+    if (closed_) return {nullptr, "the export is being removed"};
     if (max_connections_ != 0 && connections_ >= max_connections_) {
         return {nullptr, fmt::format("the export has {} connection{}, which is its limit",
                                      connections_, connections_ == 1 ? "" : "s")};
@@ -60,6 +61,18 @@ ExportUse::Answer ExportUse::enter(const std::string& peer) {
     ++connections_;
     lease->counted_ = true;
     return {std::move(lease), {}};
+}
+
+bool ExportUse::close(bool forced) {
+    const std::lock_guard lock(mutex_);
+    if (connections_ != 0 && !forced) return false;
+    closed_ = true;
+    return true;
+}
+
+void ExportUse::reopen() {
+    const std::lock_guard lock(mutex_);
+    closed_ = false;
 }
 
 std::uint32_t ExportUse::connections() {

@@ -2,6 +2,7 @@
 // each peer. It survives reloads, as clients do.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -36,6 +37,8 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
 
         // The limits of the current configuration.
         RateLimits rates() const { return use_->rates(peer_); }
+        bool closed() const { return use_->closed_; }
+        bool requires_current_size() const { return use_->requires_current_size_; }
 
      private:
         friend class ExportUse;
@@ -54,6 +57,12 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     };
     // `peer`: its peer_key().
     Answer enter(const std::string& peer);
+    // The export is being removed: refuses further connections. Returns false, and changes nothing,
+    // if there are connections; `forced`: closes it in any case.
+    bool close(bool forced);
+    void reopen();
+    // Whether clients that have an earlier size are disconnected.
+    void require_current_size(bool required) { requires_current_size_ = required; }
     std::uint32_t connections();
 
  private:
@@ -70,6 +79,8 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     void forget_idle_peers();
 
     std::mutex mutex_;
+    std::atomic<bool> requires_current_size_{false};
+    std::atomic<bool> closed_{false};    // changed with the lock held
     std::uint32_t max_connections_ = 0;  // 0: no limit
     std::uint32_t max_per_peer_ = 0;
     config::Rates rates_;

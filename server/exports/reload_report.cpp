@@ -36,7 +36,9 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
         if (a.access != b.access) keys.push_back("access");
         if (a.read_only != b.read_only) keys.push_back("read_only");
         if (a.rates != b.rates) keys.push_back("rates");
+        if (a.ublk != b.ublk) keys.push_back("ublk");
         if (a.rates_per_peer != b.rates_per_peer) keys.push_back("rates_per_peer");
+        if (a.save != b.save) keys.push_back("save");
         return fmt::format("{}", fmt::join(keys, ", "));
     }
     if (a.size != b.size) keys.push_back("size");
@@ -45,6 +47,7 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
     if (a.stripe_size != b.stripe_size) keys.push_back("stripe_size");
     if (a.provision != b.provision) keys.push_back("provision");
     if (a.page_size != b.page_size) keys.push_back("page_size");
+    if (a.restore != b.restore) keys.push_back("restore");
     if (a.description != b.description) keys.push_back("description");
     if (a.keep != b.keep) keys.push_back("keep");
     if (a.swap != b.swap) keys.push_back("swap");
@@ -68,7 +71,7 @@ ReloadLine compare(const Made& old, const Made& now) {
                             what_becomes_of(old, "are lost"))};
     }
     if (old->options == now->options) {
-        return {false, name, fmt::format("reload: export {} is unchanged", quoted)};
+        return {false, name, fmt::format("reload: export {} is unchanged", quoted), false};
     }
     if (now->options.keep && !old->options.keep && !now->contents_outlive_server()) {
         return {true, name,
@@ -130,6 +133,7 @@ std::vector<std::string> keys_that_wait(const config::Options& running,
     if (running.admin != loaded.admin) keys.emplace_back("admin");
     if (running.log != loaded.log) keys.emplace_back("log");
     if (running.trace != loaded.trace) keys.emplace_back("trace");
+    if (running.state != loaded.state) keys.emplace_back("state");
     return keys;
 }
 

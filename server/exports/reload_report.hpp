@@ -14,6 +14,7 @@ struct ReloadLine {
     bool warning = false;
     std::string name;  // the export's
     std::string text;
+    bool changed = true;  // the export, or its options
 };
 
 // One line per export of either list. Call once `after` is offered: only clients still hold

@@ -73,6 +73,24 @@ std::uint64_t share_in_bytes(std::uint32_t percent, std::uint64_t block, const V
         stripe != 0 ? "one turn of the stripe" : fmt::format("a block of {} bytes", unit)));
 }
 
+const std::string& hardware_of(const storage::Device& device) {
+    const storage::DeviceInfo& info = device.info();
+    return info.hardware.empty() ? info.identity : info.hardware;
+}
+
+// Two drivers may know the same card, and would count its memory twice.
+void check_hardware(const std::vector<std::string>& ids,
+                    const std::vector<storage::Device*>& devices) {
+    for (std::size_t i = 0; i != devices.size(); ++i) {
+        for (std::size_t j = 0; j != i; ++j) {
+            const std::string& hardware = hardware_of(*devices[i]);
+            if (hardware != hardware_of(*devices[j])) continue;
+            throw std::runtime_error(fmt::format("{} and {} are the same device, {}; leave one out",
+                                                 ids[j], ids[i], hardware));
+        }
+    }
+}
+
 }  // namespace
 
 std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOptions& options,
@@ -108,9 +126,8 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
     config::Size size = wanted.size.value_or(config::Size{.percent = 100});
     if (ids.empty()) {
         // No device is named: use the first GPU, or else host memory of a small default size.
-        ids = registry.gpus(plan.instead_of_gpu);
-        ids.resize(ids.empty() ? 0 : 1);
-        if (ids.empty()) {
+        ids = {registry.first_gpu(plan.instead_of_gpu)};
+        if (ids[0].empty()) {
             ids = {registry.others().at(0)};
             if (!wanted.size) size = {.bytes = size_without_gpu};
         }
@@ -124,6 +141,7 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
         const std::uint64_t there = device.available();
         available.push_back(there > gone ? there - gone : 0);
     }
+    check_hardware(ids, plan.devices);
     plan.options.page_size = wanted.page_size;
     if (wanted.layout == config::LayoutKind::stripe) {
         plan.options.stripe_size = wanted.stripe_size != 0 ? wanted.stripe_size : wanted.page_size;
@@ -138,6 +156,7 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
         throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
     }
     plan.layout = std::move(std::get<storage::Layout>(layout));
+    plan.spills = registry.spills_of(plan.devices);
     return plan;
 }
 

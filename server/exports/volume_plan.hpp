@@ -15,6 +15,7 @@ namespace gpunbd::server {
 struct VolumePlan {
     storage::VolumeOptions options;
     std::vector<storage::Device*> devices;
+    std::vector<storage::Spill> spills;
     storage::Layout layout;
     std::string instead_of_gpu;  // why no GPU was found, if one was wanted; else empty
 };

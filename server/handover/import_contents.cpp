@@ -28,7 +28,8 @@ RetainedContents::Imported import_contents(std::vector<RetainedContents::Copy> p
     std::map<std::string, storage::TableShape> shapes;  // by id
     for (RetainedContents::Copy& part : parts) {
         const auto name = parse_contents_name(part.name);
-        if (!name || name->key) continue;
+        if (!name || name->part.kind != ContentsPart::Kind::table) continue;
+        if (imported.contains(name->id)) continue;  // of a volume that shares the slabs
         const auto table = storage::PageTable::open(std::move(part.descriptor));
         const auto* const opened = std::get_if<storage::PageTable>(&table);
         if (opened == nullptr) continue;
@@ -42,13 +43,13 @@ RetainedContents::Imported import_contents(std::vector<RetainedContents::Copy> p
     }
     for (RetainedContents::Copy& part : parts) {
         const auto name = parse_contents_name(part.name);
-        if (!name || !name->key || part.entry.pages == 0) continue;
+        if (!name || name->part.kind != ContentsPart::Kind::slab || part.entry.pages == 0) continue;
         const auto shape = shapes.find(name->id);
         if (shape == shapes.end()) continue;
         const storage::SlabRecord record{.bytes = part.entry.pages * shape->second.page_size,
                                          .provision = shape->second.provision,
                                          .kind = part.entry.kind};
-        imported.at(name->id)->import(name->key->device, name->key->slab, part.entry, record,
+        imported.at(name->id)->import(name->part.device, name->part.slab, part.entry, record,
                                       std::move(part.descriptor));
     }
     return imported;

@@ -15,7 +15,8 @@ constexpr std::size_t message_head = sizeof(upgrade_magic) + 2 * sizeof(std::uin
 
 bool has_descriptor(MessageKind kind) {
     return kind == MessageKind::listener || kind == MessageKind::import ||
-           kind == MessageKind::contents || kind == MessageKind::connection;
+           kind == MessageKind::contents || kind == MessageKind::connection ||
+           kind == MessageKind::run_time_export;
 }
 
 bool has_body(MessageKind kind) {
@@ -66,7 +67,7 @@ std::variant<UpgradeMessage, std::string> decode_message(std::span<const std::by
     }
     const auto kind = protocol::load_be<std::uint16_t>(datagram.data() + 6);
     if (kind < static_cast<std::uint16_t>(MessageKind::start) ||
-        kind > static_cast<std::uint16_t>(MessageKind::ready)) {
+        kind > static_cast<std::uint16_t>(MessageKind::ublk_device)) {
         return fmt::format("a message has the unknown kind {}", kind);
     }
     message.kind = static_cast<MessageKind>(kind);

@@ -36,6 +36,9 @@ enum class MessageKind : std::uint16_t {
     cannot_run,  // exec failed, with the reason
     prepared,    // the devices are open and the imports done
     ready,       // all is taken over; waits for `activate`
+    // From the old server to the new one, before `prepare`.
+    run_time_export,  // the options of an export that was created at run time, and their name
+    ublk_device,      // the id of a block device, in decimal
 };
 
 struct UpgradeMessage {

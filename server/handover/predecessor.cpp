@@ -2,8 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <stdexcept>
+#include <utility>
 
 #include "server/base/environment.hpp"
 #include "server/handover/successor.hpp"
@@ -25,12 +29,27 @@ OwnedFd end_in_environment(const std::string& text) {
     return OwnedFd(static_cast<int>(*number));
 }
 
+// systemd sets SYSTEMD_EXEC_PID to the process that it has started, from which this one takes over.
+void take_over_from_systemd(const OwnedFd& socket) {
+    ucred predecessor{};
+    socklen_t size = sizeof predecessor;
+    const char* const started = std::getenv("SYSTEMD_EXEC_PID");
+    if (started == nullptr ||
+        ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &predecessor, &size) != 0 ||
+        std::to_string(predecessor.pid) != started) {
+        return;
+    }
+    ::setenv("SYSTEMD_EXEC_PID", std::to_string(::getpid()).c_str(), 1);
+}
+
 }  // namespace
 
 std::unique_ptr<Predecessor> Predecessor::from_environment() {
     const auto text = take_variable(successor_variable);
     if (!text) return nullptr;
-    return std::unique_ptr<Predecessor>(new Predecessor(end_in_environment(*text)));
+    OwnedFd socket = end_in_environment(*text);
+    take_over_from_systemd(socket);
+    return std::unique_ptr<Predecessor>(new Predecessor(std::move(socket)));
 }
 
 Predecessor::Predecessor(OwnedFd socket) : socket_(std::move(socket)) {
@@ -46,6 +65,12 @@ void Predecessor::take(UpgradeMessage message) {
         listeners_.add(body_text(message.body), std::move(message.descriptor));
     } else if (message.kind == MessageKind::device) {
         devices_.push_back(body_text(message.body));
+    } else if (message.kind == MessageKind::ublk_device) {
+        const auto id = decimal(body_text(message.body));
+        if (!id || *id > UINT32_MAX) {
+            throw std::runtime_error("received an invalid id of a ublk device");
+        }
+        ublk_devices_.push_back(static_cast<std::uint32_t>(*id));
     } else if (message.kind == MessageKind::calibration) {
         auto decoded = decode_calibration(message.body);
         if (auto* const wrong = std::get_if<std::string>(&decoded)) {
@@ -53,6 +78,8 @@ void Predecessor::take(UpgradeMessage message) {
         }
         auto& [device, found] = std::get<Calibration>(decoded);
         calibrations_.emplace(std::move(device), std::move(found));
+    } else if (message.kind == MessageKind::run_time_export) {
+        run_time_exports_.push_back({body_text(message.body), std::move(message.descriptor)});
     } else if (message.kind == MessageKind::import) {
         auto decoded = decode_import(message.body);
         if (auto* const wrong = std::get_if<std::string>(&decoded)) {

@@ -2,6 +2,7 @@
 // and connections, and then activates this server.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "server/handover/message_socket.hpp"
 #include "server/handover/retained_contents.hpp"
+#include "server/handover/retained_exports.hpp"
 #include "server/supervisor/inherited_descriptors.hpp"
 
 namespace gpunbd::server {
@@ -23,7 +25,12 @@ class Predecessor {
     // Available while the predecessor serves.
     InheritedDescriptors take_listeners() { return std::move(listeners_); }
     std::map<std::string, std::string> take_calibrations() { return std::move(calibrations_); }
+    // The options of exports that were created at run time.
+    std::vector<RetainedExports::Copy> take_run_time_exports() {
+        return std::move(run_time_exports_);
+    }
     const std::vector<std::string>& devices() const { return devices_; }  // their identities
+    const std::vector<std::uint32_t>& ublk_devices() const { return ublk_devices_; }  // their ids
     // Kept contents at the time when the predecessor started this server. They change further.
     std::vector<RetainedContents::Copy> take_contents_to_import() {
         return std::move(contents_to_import_);
@@ -54,7 +61,9 @@ class Predecessor {
     const MessageSocket socket_;
     InheritedDescriptors listeners_;
     std::map<std::string, std::string> calibrations_;
+    std::vector<RetainedExports::Copy> run_time_exports_;
     std::vector<std::string> devices_;
+    std::vector<std::uint32_t> ublk_devices_;
     std::vector<RetainedContents::Copy> contents_to_import_;
 };
 

@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <set>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "config/local_time_text.hpp"
@@ -44,7 +46,8 @@ std::vector<storage::Device*> devices_of(const storage::TableShape& shape,
                                          DeviceRegistry& devices) {
     std::vector<storage::Device*> found;
     for (std::size_t i = 0; i != shape.devices.size(); ++i) {
-        const std::string preferred = i < options.devices.size() ? options.devices[i] : "";
+        const bool is_named = i < shape.layout_devices() && i < options.devices.size();
+        const std::string preferred = is_named ? options.devices[i] : "";
         found.push_back(&devices.open_hardware(shape.devices[i].identity, preferred));
     }
     return found;
@@ -74,13 +77,42 @@ void log_taken_over(const std::string& name, const storage::Volume& volume) {
     const storage::TableShape& shape = volume.shape();
     storage::LogLine(spdlog::level::info)
         .with("export", name)
-        .with("bytes", shape.size)
+        .with("bytes", volume.size())
         .say(
             "export {}: took over its contents of {} from an earlier server: {} in use, on "
             "{}, instance {}",
             config::in_quotes(name), config::local_time_text(shape.made),
             config::human_size(volume.mapped_bytes()), identities(shape),
             storage::instance_text(shape.instance));
+}
+
+// The rest of wanted_of().
+std::string_view without_size(std::string_view wanted) {
+    return wanted.substr(std::min(wanted.find(", "), wanted.size()));
+}
+
+// Whether contents were made for these options. Resized ones are also those of an export with their
+// size now, or with the size that it had in the configuration when they were resized. `contents`: a
+// page table or a volume.
+bool suits(const auto& contents, const config::ExportOptions& options) {
+    const std::string wanted = wanted_of(options);
+    const std::string& made_for = contents.shape().wanted;
+    if (made_for == wanted) return true;
+    if (!options.size || options.size->percent != 0) return false;
+    const std::uint64_t size = options.size->bytes;
+    return (size == contents.size() || size == contents.configured_size()) &&
+           without_size(made_for) == without_size(wanted);
+}
+
+// Throws if the contents were made for other options.
+void check_wanted(const auto& contents, const config::ExportOptions& options) {
+    if (suits(contents, options)) return;
+    const std::uint64_t size = contents.size();
+    const bool is_resized = size != contents.shape().size;
+    throw std::runtime_error(fmt::format(
+        "they were made for {}{}, but the export has {}", contents.shape().wanted,
+        is_resized ? fmt::format(" and resized to {}", config::format_size({.bytes = size})) : "",
+        wanted_of(options)));
 }
 
 void log_freed(const std::string& name) {
@@ -91,11 +123,12 @@ void log_freed(const std::string& name) {
 
 std::string wanted_of(const config::ExportOptions& options) {
     return fmt::format(
-        "size {}, devices {}, layout {}, stripe_size {}, provision {}, page_size {}",
+        "size {}, devices {}, layout {}, stripe_size {}, provision {}, page_size {}{}",
         options.size ? config::format_size(*options.size) : "unset",
         options.devices.empty() ? "auto" : fmt::format("{}", fmt::join(options.devices, " ")),
         options.layout == config::LayoutKind::stripe ? "stripe" : "linear", options.stripe_size,
-        options.provision == config::Provision::full ? "full" : "thin", options.page_size);
+        options.provision == config::Provision::full ? "full" : "thin", options.page_size,
+        options.clone_of.empty() ? "" : ", clone_of " + config::in_quotes(options.clone_of));
 }
 
 // --- contents of an earlier server -----------------------------------------------------------
@@ -103,71 +136,90 @@ std::string wanted_of(const config::ExportOptions& options) {
 RetainedContents::RetainedContents(DescriptorStore& store, InheritedDescriptors& handed_over,
                                    std::chrono::milliseconds patience, Imported imported)
     : store_(store), patience_(patience), imported_(std::move(imported)) {
+    std::map<std::string, std::vector<ContentsPart>> parts;  // by id
     for (const std::string& name : handed_over.names()) {
-        const auto parsed = parse_contents_name(name);
-        if (!parsed) continue;
-        InheritedContents& inherited = inherited_[parsed->id];
-        if (!inherited.retainer) {
-            inherited.retainer = std::make_shared<ContentsRetainer>(store_, parsed->id, patience_);
-        }
-        inherited.retainer->add_stored(parsed->key);
-        std::vector<OwnedFd> descriptors = handed_over.take(name);
-        if (descriptors.size() > 1) {
-            inherited.ambiguous = fmt::format("the supervisor has {} descriptors under the name {}",
-                                              descriptors.size(), name);
-        }
-        for (OwnedFd& descriptor : descriptors) {
-            if (parsed->key) {
-                inherited.slabs[parsed->key->device].emplace(parsed->key->slab,
-                                                             std::move(descriptor));
-                continue;
-            }
-            auto table = storage::PageTable::open(std::move(descriptor));
-            if (auto* const why = std::get_if<std::string>(&table)) {
-                inherited.refused = "its page table cannot be used: " + *why;
-            } else {
-                inherited.table = std::make_unique<storage::PageTable>(
-                    std::move(std::get<storage::PageTable>(table)));
-            }
+        if (auto parsed = parse_contents_name(name)) {
+            parts[parsed->id].push_back(std::move(parsed->part));
         }
     }
-    for (auto at = inherited_.begin(); at != inherited_.end();) {
-        InheritedContents& inherited = at->second;
-        if (!inherited.table && inherited.refused.empty()) {
-            // A server died before the table was stored, or while the contents were being freed.
-            free_contents(inherited);
-            at = inherited.retainer->finish_removals() ? inherited_.erase(at) : std::next(at);
-            continue;
-        }
-        if (!inherited.refused.empty()) {
-            spdlog::error("kept contents {}: {}; to free them, run gpunbd kept --drop {}",
-                          at->first, inherited.refused, at->first);
-        }
-        ++at;
-    }
+    for (const auto& [id, its] : parts) inherit(id, handed_over, its);
 }
 
-std::map<std::string, RetainedContents::InheritedContents>::iterator
-RetainedContents::find_inherited(const config::ExportOptions& options) {
-    const std::string wanted = wanted_of(options);
+void RetainedContents::inherit(const std::string& id, InheritedDescriptors& handed_over,
+                               const std::vector<ContentsPart>& parts) {
+    const auto stored = std::make_shared<StoredContents>(store_, id, patience_);
+    const auto shared = std::make_shared<SharedParts>();
+    Inherited tables;
+    for (const ContentsPart& part : parts) {
+        stored->add_stored(part);
+        const std::string name = stored->name_of(part);
+        std::vector<OwnedFd> descriptors = handed_over.take(name);
+        if (descriptors.size() > 1) {
+            shared->unusable = fmt::format("the supervisor has {} descriptors under the name {}",
+                                           descriptors.size(), name);
+        }
+        for (OwnedFd& descriptor : descriptors) {
+            if (part.kind == ContentsPart::Kind::slab) {
+                shared->slabs[part.device].emplace(part.slab, std::move(descriptor));
+            } else if (part.kind == ContentsPart::Kind::directory) {
+                auto directory = storage::SharedDirectory::open(std::move(descriptor));
+                if (auto* const why = std::get_if<std::string>(&directory)) {
+                    shared->unusable = "their slab directory cannot be used: " + *why;
+                } else {
+                    shared->directory = std::make_shared<storage::SharedDirectory>(
+                        std::get<storage::SharedDirectory>(std::move(directory)));
+                }
+            } else {
+                InheritedContents& inherited = tables[part.clone.empty() ? id : part.clone];
+                inherited.retainer = std::make_shared<ContentsRetainer>(stored, part.clone);
+                inherited.parts = shared;
+                auto table = storage::PageTable::open(std::move(descriptor));
+                if (auto* const why = std::get_if<std::string>(&table)) {
+                    inherited.refused = "its page table cannot be used: " + *why;
+                } else {
+                    inherited.table = std::make_unique<storage::PageTable>(
+                        std::move(std::get<storage::PageTable>(table)));
+                }
+            }
+        }
+    }
+    if (tables.empty()) {
+        // A server died before the table was stored, or while the contents were being freed.
+        InheritedContents& rest = tables[id];
+        rest.retainer = std::make_shared<ContentsRetainer>(stored, "");
+        free_contents(rest);
+        if (stored->finish_removals()) return;
+    }
+    for (const auto& [its_id, inherited] : tables) {
+        if (inherited.refused.empty()) continue;
+        spdlog::error("kept contents {}: {}; to free them, run gpunbd kept --drop {}", its_id,
+                      inherited.refused, its_id);
+    }
+    inherited_.merge(tables);
+}
+
+RetainedContents::Inherited::iterator RetainedContents::find_inherited(
+    const config::ExportOptions& options) {
     auto found = inherited_.end();
     for (auto at = inherited_.begin(); at != inherited_.end(); ++at) {
         const InheritedContents& inherited = at->second;
         if (!inherited.table || inherited.table->shape().name != options.name) continue;
-        if (inherited.table->shape().wanted == wanted) return at;
+        if (suits(*inherited.table, options)) return at;
         found = at;
     }
     return found;
 }
 
 std::shared_ptr<storage::Volume> RetainedContents::held_for(const config::ExportOptions& options) {
-    const std::string wanted = wanted_of(options);
     for (auto& [unused, own] : own_) {
         // settle() may not have run since contents were taken, if the reload failed.
         const auto& volume = own.held ? own.held : own.taken;
-        if (!volume || own.name != options.name || volume->shape().wanted != wanted) continue;
+        if (!volume || own.name != options.name || !suits(*volume, options)) continue;
         own.ends.reset();
         if (own.held) own.taken = std::exchange(own.held, nullptr);
+        if (std::exchange(own.unclaimed, false)) {
+            storage::log_if_possible([&] { log_taken_over(options.name, *own.taken); });
+        }
         return own.taken;
     }
     return nullptr;
@@ -190,29 +242,34 @@ void RetainedContents::open_devices(const std::vector<config::ExportOptions>& ex
 std::shared_ptr<storage::Volume> RetainedContents::take_over(const config::ExportOptions& options,
                                                              DeviceRegistry& devices,
                                                              VolumeDisposal& disposal) {
-    const std::lock_guard lock(mutex_);
-    if (auto held = held_for(options)) return held;
-    const auto found = find_inherited(options);
-    if (found == inherited_.end()) return nullptr;
-    InheritedContents& inherited = found->second;
-    std::shared_ptr<storage::Volume> volume;
     try {
-        const std::string wanted = wanted_of(options);
-        if (inherited.table->shape().wanted != wanted) {
-            throw std::runtime_error(fmt::format("they were made for {}, but the export has {}",
-                                                 inherited.table->shape().wanted, wanted));
-        }
-        volume = adopt(found->first, inherited, options, devices, disposal);
+        const std::lock_guard lock(mutex_);
+        return find_contents(options, devices, disposal);
     } catch (const std::exception& error) {
-        inherited.refused = error.what();
         throw std::runtime_error(
             fmt::format("its kept contents cannot be taken over: {}; to free them, run "
                         "gpunbd kept --drop {}",
                         error.what(), config::in_quotes(options.name)));
     }
-    inherited_.erase(found);
-    storage::log_if_possible([&] { log_taken_over(options.name, *volume); });
-    return volume;
+}
+
+std::shared_ptr<storage::Volume> RetainedContents::find_contents(
+    const config::ExportOptions& options, DeviceRegistry& devices, VolumeDisposal& disposal) {
+    if (auto held = held_for(options)) return held;
+    for (const auto& [unused, own] : own_) {
+        if (!own.unclaimed || own.name != options.name) continue;
+        const auto volume = own.volume.lock();
+        if (volume) check_wanted(*volume, options);
+    }
+    const auto found = find_inherited(options);
+    if (found == inherited_.end()) return nullptr;
+    try {
+        check_wanted(*found->second.table, options);
+        return adopt(found, options, devices, disposal);
+    } catch (const std::exception& error) {
+        found->second.refused = error.what();
+        throw;
+    }
 }
 
 std::map<std::string, RetainedContents::OwnContents> RetainedContents::prepare_own(
@@ -227,46 +284,88 @@ std::map<std::string, RetainedContents::OwnContents> RetainedContents::prepare_o
 
 // All steps that can fail precede Volume::take_over(), which changes the slabs: then the inherited
 // data would not describe them any more.
-std::shared_ptr<storage::Volume> RetainedContents::adopt(const std::string& id,
-                                                         const InheritedContents& inherited,
+std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterator& found,
                                                          const config::ExportOptions& options,
                                                          DeviceRegistry& devices,
                                                          VolumeDisposal& disposal) {
-    if (!inherited.ambiguous.empty()) throw std::runtime_error(inherited.ambiguous);
-    const std::vector<storage::Device*> found =
-        devices_of(inherited.table->shape(), options, devices);
+    const std::shared_ptr<SharedParts> parts = found->second.parts;
+    if (!parts->unusable.empty()) throw std::runtime_error(parts->unusable);
+    const storage::TableShape& shape = found->second.table->shape();
+    std::vector<storage::Device*> opened = devices_of(shape, options, devices);
+    std::vector<storage::Spill> spills;
+    for (std::size_t i = shape.layout_devices(); i != opened.size(); ++i) {
+        const std::uint32_t home = shape.devices[i].home;
+        spills.push_back({.home = home,
+                          .device = opened[i],
+                          .budget = &devices.spill_budget(*opened[home], *opened[i])});
+    }
+    opened.resize(shape.layout_devices());
     // Copies, so that a later attempt is possible after a failure.
-    storage::Volume::Descriptors slabs;
-    for (const auto& [device, its] : inherited.slabs) {
+    storage::KeptContents contents{.directory = parts->directory};
+    for (const auto& [device, its] : parts->slabs) {
         for (const auto& [number, descriptor] : its) {
-            slabs[device].emplace(number, copy_of(descriptor));
+            contents.slabs[device].emplace(number, copy_of(descriptor));
         }
     }
-    auto table = storage::PageTable::open(copy_of(inherited.table->descriptor()));
-    if (const auto* const why = std::get_if<std::string>(&table)) throw std::runtime_error(*why);
-    VolumeDisposal::Reservation reservation = disposal.reserve();
-    auto prepared = prepare_own(id, options.name, inherited.retainer);
-    const auto imported = imported_.find(id);
+    std::vector<Inherited::iterator> members;
+    std::vector<VolumeDisposal::Reservation> reservations;
+    std::map<std::string, OwnContents> prepared;
+    for (auto at = inherited_.begin(); at != inherited_.end(); ++at) {
+        const InheritedContents& each = at->second;
+        if (each.parts != parts) continue;
+        if (each.table == nullptr) {
+            throw std::runtime_error(
+                fmt::format("they share pages with the contents {}: {}", at->first, each.refused));
+        }
+        auto table = storage::PageTable::open(copy_of(each.table->descriptor()));
+        if (const auto* const why = std::get_if<std::string>(&table)) {
+            throw std::runtime_error(*why);
+        }
+        contents.members.push_back({std::move(std::get<storage::PageTable>(table)), each.retainer});
+        members.push_back(at);
+        reservations.push_back(disposal.reserve());
+        prepared.merge(prepare_own(at->first, each.table->shape().name, each.retainer));
+    }
+    const auto imported = imported_.find(found->second.retainer->stored()->id());
     auto taken = storage::Volume::take_over(
-        std::move(std::get<storage::PageTable>(table)), found, std::move(slabs), inherited.retainer,
-        quiesced_, imported == imported_.end() ? nullptr : imported->second.get());
+        std::move(contents), opened, quiesced_,
+        imported == imported_.end() ? nullptr : imported->second.get(), spills);
     if (const auto* const why = std::get_if<std::string>(&taken)) throw std::runtime_error(*why);
-    auto volume = reservation.share(std::move(std::get<std::unique_ptr<storage::Volume>>(taken)));
-    OwnContents& own = prepared.begin()->second;
-    own.volume = volume;
-    own.taken = volume;
-    own.making = false;
-    own_.insert(prepared.extract(prepared.begin()));
+    std::shared_ptr<storage::Volume> volume;
+    for (std::size_t i = 0; i != members.size(); ++i) {
+        auto own = prepared.extract(members[i]->first);
+        own.mapped().taken =
+            reservations[i].share(std::move(std::get<storage::Volume::Volumes>(taken)[i]));
+        own.mapped().volume = own.mapped().taken;
+        own.mapped().making = false;
+        own.mapped().unclaimed = members[i] != found;
+        if (members[i] == found) volume = own.mapped().taken;
+        own_.insert(std::move(own));
+    }
+    storage::log_if_possible([&] { log_taken_over(options.name, *volume); });
+    for (const auto& each : members) inherited_.erase(each);
     return volume;
 }
 
 // --- contents of this server -------------------------------------------------------------------
 
+std::shared_ptr<StoredContents> RetainedContents::stored_of(const storage::Volume& volume) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [unused, own] : own_) {
+        if (own.volume.lock().get() == &volume) return own.retainer->stored();
+    }
+    throw std::runtime_error("the contents of its source are not kept");
+}
+
 std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOptions& options,
-                                                        const Create& create) {
+                                                        const Create& create,
+                                                        const storage::Volume* source) {
     const storage::InstanceId instance = storage::new_instance();
     const std::string id = contents_id(instance);
-    const auto retainer = std::make_shared<ContentsRetainer>(store_, id, patience_);
+    auto stored = source == nullptr ? std::make_shared<StoredContents>(store_, id, patience_)
+                                    : stored_of(*source);
+    const auto retainer =
+        std::make_shared<ContentsRetainer>(std::move(stored), source == nullptr ? "" : id);
     auto prepared = prepare_own(id, options.name, retainer);
     OwnContents& own = prepared.begin()->second;
     {
@@ -280,10 +379,10 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
                          .instance = instance,
                          .retainer = retainer});
     } catch (...) {
-        retainer->forget_all();
+        retainer->forget_volume();
         const std::lock_guard lock(mutex_);
         own.making = false;  // without a volume: settle() removes it
-        if (retainer->finish_removals()) own_.erase(id);
+        if (retainer->stored()->finish_removals()) own_.erase(id);
         throw;
     }
     const std::lock_guard lock(mutex_);
@@ -314,28 +413,38 @@ void RetainedContents::resume() {
 std::vector<RetainedContents::Copy> RetainedContents::copies() const {
     const std::lock_guard lock(mutex_);
     std::vector<Copy> all;
+    std::set<const StoredContents*> complete;  // those of which all shared parts are in `all`
+    const auto add_directory = [&all](const StoredContents& stored,
+                                      const storage::SharedDirectory* directory) {
+        if (directory == nullptr) return;
+        all.push_back({stored.name_of({.kind = ContentsPart::Kind::directory}),
+                       {},
+                       copy_of(directory->descriptor())});
+    };
     for (const auto& [unused, inherited] : inherited_) {
         if (!inherited.table) continue;  // unreadable
-        all.push_back({inherited.retainer->name_of(std::nullopt),
-                       {},
-                       copy_of(inherited.table->descriptor())});
-        for (const auto& [device, slabs] : inherited.slabs) {
+        all.push_back(
+            {inherited.retainer->table_name(), {}, copy_of(inherited.table->descriptor())});
+        const StoredContents& stored = *inherited.retainer->stored();
+        if (!complete.insert(&stored).second) continue;
+        add_directory(stored, inherited.parts->directory.get());
+        for (const auto& [device, slabs] : inherited.parts->slabs) {
             for (const auto& [number, slab] : slabs) {
-                all.push_back({inherited.retainer->name_of(ContentsName::SlabKey{device, number}),
-                               {},
-                               copy_of(slab)});
+                all.push_back(
+                    {stored.name_of(ContentsPart::slab_of(device, number)), {}, copy_of(slab)});
             }
         }
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume.lock();
         if (!volume || !own.retainer->keeps()) continue;
-        all.push_back(
-            {own.retainer->name_of(std::nullopt), {}, copy_of(volume->table_descriptor())});
+        all.push_back({own.retainer->table_name(), {}, copy_of(volume->table_descriptor())});
+        const StoredContents& stored = *own.retainer->stored();
+        if (!complete.insert(&stored).second) continue;
+        add_directory(stored, volume->shared_directory().get());
         for (auto& each : volume->copy_slabs()) {
-            all.push_back(
-                {own.retainer->name_of(ContentsName::SlabKey{each.device, each.copy.slab}),
-                 each.copy.entry, std::move(each.copy.descriptor)});
+            all.push_back({stored.name_of(ContentsPart::slab_of(each.device, each.copy.slab)),
+                           each.copy.entry, std::move(each.copy.descriptor)});
         }
     }
     return all;
@@ -344,14 +453,14 @@ std::vector<RetainedContents::Copy> RetainedContents::copies() const {
 // --- offered exports ---------------------------------------------------------------------------
 
 void RetainedContents::free_contents(InheritedContents& inherited) {
-    inherited.retainer->forget_all();
+    inherited.retainer->forget_volume();
     inherited.table.reset();
-    inherited.slabs.clear();
+    inherited.parts.reset();
     inherited.ends.reset();
 }
 
 void RetainedContents::free_contents(OwnContents& own) {
-    own.retainer->forget_all();
+    own.retainer->forget_volume();
     own.held.reset();
     own.ends.reset();
 }
@@ -365,7 +474,7 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
     };
     // An entry stays until the supervisor has removed all its parts.
     const auto is_removed = [&](ContentsRetainer& retainer) {
-        if (retainer.finish_removals()) return true;
+        if (retainer.stored()->finish_removals()) return true;
         call_again_at(now + removal_retry);
         return false;
     };
@@ -405,7 +514,7 @@ void RetainedContents::settle(InheritedContents& inherited, const std::vector<Of
         inherited.ends.reset();
     } else if (!inherited.ends) {
         inherited.ends = end;
-        log_end_of_grace(name, inherited.table->shape().size, end);
+        log_end_of_grace(name, inherited.table->size(), end);
     }
 }
 
@@ -415,7 +524,7 @@ void RetainedContents::settle(OwnContents& own, const std::vector<Offered>& offe
     own.taken.reset();
     if (!volume) {
         // New contents of a configuration that was rejected.
-        own.retainer->forget_all();
+        own.retainer->forget_volume();
         return;
     }
     const auto user = std::find_if(offered.begin(), offered.end(),
@@ -423,7 +532,7 @@ void RetainedContents::settle(OwnContents& own, const std::vector<Offered>& offe
     if (user != offered.end()) {
         own.ends.reset();
         own.held.reset();
-        if (!user->keep) own.retainer->forget_all();
+        if (!user->keep) own.retainer->forget_volume();
     } else if (own.retainer->keeps()) {
         own.held = volume;
         if (is_refused(offered, own.name)) {
@@ -440,9 +549,9 @@ void RetainedContents::settle(OwnContents& own, const std::vector<Offered>& offe
 std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
     const std::lock_guard lock(mutex_);
     std::vector<Summary> all;
-    const auto add = [&all](const storage::TableShape& shape) -> Summary& {
+    const auto add = [&all](const storage::TableShape& shape, std::uint64_t size) -> Summary& {
         all.push_back({.name = shape.name,
-                       .size = shape.size,
+                       .size = size,
                        .used = {},
                        .devices = identities(shape),
                        .made = shape.made,
@@ -459,13 +568,13 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
             all.push_back(std::move(unreadable));
             continue;
         }
-        add(inherited.table->shape()).state =
+        add(inherited.table->shape(), inherited.table->size()).state =
             !inherited.refused.empty() ? inherited.refused : "no export has them";
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume.lock();
         if (!volume || !own.retainer->keeps()) continue;
-        Summary& summary = add(volume->shape());
+        Summary& summary = add(volume->shape(), volume->size());
         summary.used = volume->mapped_bytes();
         summary.state = own.held ? "no export has them" : "in use";
     }
@@ -484,7 +593,7 @@ std::size_t RetainedContents::drop(const std::string& name) {
         }
         free_contents(inherited);
         ++dropped;
-        at = inherited.retainer->finish_removals() ? inherited_.erase(at) : std::next(at);
+        at = inherited.retainer->stored()->finish_removals() ? inherited_.erase(at) : std::next(at);
     }
     for (auto& [unused, own] : own_) {
         if (own.name != name || !own.held) continue;

@@ -14,9 +14,11 @@
 #include "config/options.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
+#include "server/handover/contents_name.hpp"
 #include "server/handover/contents_retainer.hpp"
 #include "server/supervisor/inherited_descriptors.hpp"
 #include "storage/pages/imported_slabs.hpp"
+#include "storage/pages/shared_directory.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::server {
@@ -40,16 +42,19 @@ class RetainedContents {
     RetainedContents(const RetainedContents&) = delete;
     RetainedContents& operator=(const RetainedContents&) = delete;
 
-    // Takes over the inherited contents of this export. Null: there are none. If it throws,
-    // std::runtime_error has the reason, and the contents are unchanged for a later attempt.
+    // Takes over the inherited contents of this export, together with those that share pages with
+    // it. Null: there are none. If it throws, std::runtime_error has the reason, and the contents
+    // are unchanged for a later attempt.
     std::shared_ptr<storage::Volume> take_over(const config::ExportOptions& options,
                                                DeviceRegistry& devices, VolumeDisposal& disposal);
     // Opens the devices that take_over() will need for these exports. Ignores failures.
     void open_devices(const std::vector<config::ExportOptions>& exports, DeviceRegistry& devices);
-    // Calls `create` for new contents of this export. If it throws, nothing is kept.
+    // Calls `create` for new contents of this export. If it throws, nothing is kept. `source`: kept
+    // contents with which they share pages; null: none.
     using Create = std::function<std::shared_ptr<storage::Volume>(const storage::Retention&)>;
     std::shared_ptr<storage::Volume> make(const config::ExportOptions& options,
-                                          const Create& create);
+                                          const Create& create,
+                                          const storage::Volume* source = nullptr);
     // Until resume(), kept contents change only by client writes, so that another process can take
     // them over. Waits for operations in progress. Contents created or taken over meanwhile are
     // quiesced as well.
@@ -89,14 +94,19 @@ class RetainedContents {
     std::size_t drop(const std::string& name);
 
  private:
-    // Contents of an earlier server that are not taken over. After forget_all(), the entry waits
+    // What contents that share pages have in common. They are taken over together.
+    struct SharedParts {
+        std::shared_ptr<const storage::SharedDirectory> directory;  // null: there is none
+        storage::Volume::Descriptors slabs;
+        std::string unusable;  // the reason why they cannot be taken over; empty: none
+    };
+    // Contents of an earlier server that are not taken over. After forget_volume(), the entry waits
     // only for the supervisor.
     struct InheritedContents {
         std::unique_ptr<storage::PageTable> table;  // null: unreadable
-        storage::Volume::Descriptors slabs;
+        std::shared_ptr<SharedParts> parts;
         std::shared_ptr<ContentsRetainer> retainer;
-        std::string ambiguous;  // the name that the supervisor stores twice; empty: none
-        std::string refused;    // the reason why they could not be taken over
+        std::string refused;  // the reason why they could not be taken over
         std::optional<Clock::time_point> ends;
     };
     // Contents of this server.
@@ -110,15 +120,22 @@ class RetainedContents {
         std::shared_ptr<storage::Volume> taken;
         std::optional<Clock::time_point> ends;
         bool making = true;
+        // Taken over together with others, and not for an export yet.
+        bool unclaimed = false;
     };
 
+    using Inherited = std::map<std::string, InheritedContents>;
+    std::shared_ptr<storage::Volume> find_contents(const config::ExportOptions& options,
+                                                   DeviceRegistry& devices,
+                                                   VolumeDisposal& disposal);
     std::shared_ptr<storage::Volume> held_for(const config::ExportOptions& options);
-    std::map<std::string, InheritedContents>::iterator find_inherited(
-        const config::ExportOptions& options);
-    std::shared_ptr<storage::Volume> adopt(const std::string& id,
-                                           const InheritedContents& inherited,
+    Inherited::iterator find_inherited(const config::ExportOptions& options);
+    std::shared_ptr<storage::Volume> adopt(const Inherited::iterator& found,
                                            const config::ExportOptions& options,
                                            DeviceRegistry& devices, VolumeDisposal& disposal);
+    void inherit(const std::string& id, InheritedDescriptors& handed_over,
+                 const std::vector<ContentsPart>& parts);
+    std::shared_ptr<StoredContents> stored_of(const storage::Volume& volume) const;
     // Creates an entry as a map node, so that inserting it into own_ cannot fail.
     std::map<std::string, OwnContents> prepare_own(
         const std::string& id, const std::string& name,
@@ -133,9 +150,9 @@ class RetainedContents {
     const std::chrono::milliseconds patience_;
     bool quiesced_ = false;
     mutable std::mutex mutex_;
-    std::map<std::string, InheritedContents> inherited_;  // by id
-    std::map<std::string, OwnContents> own_;              // by id
-    Imported imported_;                                   // until resume(), which releases the rest
+    Inherited inherited_;                     // by id
+    std::map<std::string, OwnContents> own_;  // by id
+    Imported imported_;                       // until resume(), which releases the rest
 };
 
 }  // namespace gpunbd::server

@@ -89,6 +89,7 @@ void Upgrade::pause() {
     moved_last_ = Clock::now();
     for (const auto& listener : parts_.listeners) listener->pause();
     for (const auto& worker : parts_.workers) worker->quiesce_sessions();
+    parts_.devices.pause_requests();
     check_quiet();
 }
 
@@ -113,7 +114,7 @@ void Upgrade::counted(Worker::Busy unquiet) {
         quiet_until_ = std::min(now + answers_patience, quiet_at_last_);
         moved_last_ = now;
     }
-    if (unquiet_.sessions == 0) {
+    if (unquiet_.sessions == 0 && parts_.devices.paused()) {
         attempt(&Upgrade::move_sessions);
     } else if (now < quiet_until_ && now - moved_last_ >= stuck_after) {
         resume_busy_briefly();
@@ -228,6 +229,7 @@ void Upgrade::resume() {
     if (!std::exchange(paused_, false)) return;
     moving_.clear();
     parts_.contents.resume();
+    parts_.devices.resume_requests();
     for (const auto& worker : parts_.workers) worker->resume_sessions();
     for (const auto& listener : parts_.listeners) listener->resume();
 }

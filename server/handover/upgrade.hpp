@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "server/handover/local_devices.hpp"
 #include "server/handover/retained_contents.hpp"
 #include "server/handover/successor.hpp"
 #include "server/nbd/worker.hpp"
@@ -28,6 +29,7 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
         const std::vector<std::unique_ptr<Worker>>& workers;
         const std::vector<std::unique_ptr<Listener>>& listeners;
         RetainedContents& contents;
+        LocalDevices& devices;
         const NotifySocket& supervisor;
     };
     // Empty: the successor serves. Otherwise the reason for the failure; this server is unchanged.

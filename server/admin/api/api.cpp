@@ -8,7 +8,9 @@
 #include <variant>
 
 #include "config/quote.hpp"
+#include "config/rules.hpp"
 #include "config/schema.hpp"
+#include "config/yaml_file.hpp"
 #include "server/admin/api/body.hpp"
 #include "server/admin/api/encoding.hpp"
 #include "server/admin/api/page.hpp"
@@ -24,6 +26,8 @@ namespace {
 constexpr std::uint64_t no_bound = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint32_t max_cells = 16'384;
 constexpr std::uint32_t default_cells = 1024;
+constexpr std::uint64_t max_save_threads = 256;
+constexpr std::uint64_t max_reclaim_seconds = 365 * 24 * 3600;
 
 Query query_of(const Request& request) { return Query(split_target(request.target).query); }
 
@@ -57,6 +61,56 @@ bool take_key(Body& body, const std::string& name, const std::string& section,
     return !error;
 }
 
+// Parses a member by a rule of the configuration. Empty: it is null or invalid.
+template <class Rule>
+auto take_value(Body& body, const std::string& name, Rule rule) {
+    using Value = std::variant_alternative_t<0, std::invoke_result_t<Rule, std::string_view>>;
+    std::optional<Value> out;
+    const auto text = body.scalar(name);
+    if (!text) return out;
+    auto checked = rule(*text);
+    if (const auto* wrong = std::get_if<config::rules::Wrong>(&checked)) {
+        body.set_error(name, wrong->what);
+    } else {
+        out = std::get<Value>(std::move(checked));
+    }
+    return out;
+}
+
+// The options of an export in a body, or the error.
+struct NewExport {
+    config::ExportOptions options = {};
+    std::string error = {};
+};
+
+// JSON is YAML as well, so that the reader of the configuration checks every key.
+NewExport read_new_export(const std::string& text) {
+    config::LoadedExport loaded = config::load_export_text(text, "");
+    if (!loaded.problems.empty()) {
+        const config::Problem& first = loaded.problems.front();
+        return {.error = fmt::format("export{}{}: {}", first.key.empty() ? "" : ".", first.key,
+                                     first.what)};
+    }
+    if (loaded.options.name.empty()) {
+        return {.error = "export.name: is missing; write for example \"name\": \"fast\""};
+    }
+    return {.options = std::move(loaded.options)};
+}
+
+// The server reads and writes files with its own rights.
+std::optional<Response> refuse_files(const Request& request) {
+    if (request.owner) return std::nullopt;
+    return error_response(403,
+                          "files of the server are for its own user; use its admin socket instead "
+                          "of TCP");
+}
+
+Response not_absolute(const std::string& path) {
+    return error_response(400, fmt::format("{} is not an absolute path; the server opens the file, "
+                                           "so begin it with /",
+                                           config::in_quotes(path)));
+}
+
 bool is_json(std::string_view type) {
     const std::string_view name = type.substr(0, type.find(';'));
     constexpr std::string_view wanted = "application/json";
@@ -86,6 +140,13 @@ const Api::Route* Api::find_route(std::string_view path) {
         {"/metrics", false, false, &Api::metrics},
         {"/api/v1/status", false, false, &Api::status},
         {"/api/v1/exports", false, false, &Api::exports},
+        {"/api/v1/exports/create", true, false, &Api::create_export},
+        {"/api/v1/exports/remove", true, false, &Api::remove_export},
+        {"/api/v1/exports/resize", true, false, &Api::resize_export},
+        {"/api/v1/exports/snapshot", true, false, &Api::snapshot_export},
+        {"/api/v1/exports/clone", true, false, &Api::clone_export},
+        {"/api/v1/exports/save", true, false, &Api::save_export},
+        {"/api/v1/exports/restore", true, false, &Api::restore_export},
         {"/api/v1/devices", false, false, &Api::devices},
         {"/api/v1/connections", false, false, &Api::connections},
         {"/api/v1/connections/end", true, false, &Api::end_connection},
@@ -101,6 +162,8 @@ const Api::Route* Api::find_route(std::string_view path) {
         {"/api/v1/read-only", true, false, &Api::set_read_only},
         {"/api/v1/kept", false, false, &Api::list_kept},
         {"/api/v1/kept/drop", true, false, &Api::drop_kept},
+        {"/api/v1/reclaim", true, false, &Api::reclaim},
+        {"/api/v1/reclaim/end", true, false, &Api::end_reclaim},
     };
     const auto* const found = std::find_if(std::begin(routes), std::end(routes),
                                            [&](const Route& each) { return each.path == path; });
@@ -139,6 +202,9 @@ Response Api::response_to(const Outcome& outcome) {
     }
     if (const auto* kept = std::get_if<Kept>(&outcome)) {
         return as_json(json::object{{"kept", encode_all(kept->contents)}});
+    }
+    if (const auto* reclaimed = std::get_if<Reclaimed>(&outcome)) {
+        return as_json(json::object{{"reclaimed", encode_all(reclaimed->devices)}});
     }
     const std::string& text = std::get<Done>(outcome).text;
     Response response = as_json(json::object{{"done", config::repaired_utf8(text)}});
@@ -278,6 +344,108 @@ Response Api::set_read_only(const Request& request) const {
     }};
 }
 
+Response Api::change_exports(ExportChange change) const {
+    return {.operation =
+                [&server = server_, change = std::move(change)](Completion completion) {
+                    server.change_exports(change, std::move(completion));
+                },
+            .takes_long = true};
+}
+
+Response Api::create_export(const Request& request) const {
+    Body body(request.body);
+    const std::string text = body.object_text("export");
+    const bool persist = body.flag("persist");
+    if (const auto error = body.error()) return error_response(400, *error);
+    NewExport wanted = read_new_export(text);
+    if (!wanted.error.empty()) return error_response(400, wanted.error);
+    const config::ExportOptions& options = wanted.options;
+    if (!options.size && options.restore.empty() && options.clone_of.empty() &&
+        !options.is_template()) {
+        return error_response(400, "export.size: is missing; write for example \"size\": \"8G\"");
+    }
+    if (!options.restore.empty() || !options.save.path.empty()) {
+        if (auto refusal = refuse_files(request)) return std::move(*refusal);
+        for (const std::string& path : {options.restore, options.save.path}) {
+            if (!path.empty() && !path.starts_with('/')) return not_absolute(path);
+        }
+    }
+    return change_exports(CreateExport{.options = std::move(wanted.options), .persist = persist});
+}
+
+Response Api::resize_export(const Request& request) const {
+    Body body(request.body);
+    ResizeExport wanted{.name = body.text("name")};
+    const auto size = take_value(body, "size", config::rules::export_size);
+    wanted.discard = body.flag("discard");
+    wanted.reconnect = body.flag("reconnect");
+    if (!size || size->percent != 0) {
+        body.set_error("size", "is not a number of bytes; write for example \"8G\"");
+    } else {
+        wanted.size = size->bytes;
+    }
+    if (const auto error = body.error()) return error_response(400, *error);
+    return change_exports(std::move(wanted));
+}
+
+Response Api::snapshot_export(const Request& request) const { return create_clone(request, true); }
+
+Response Api::clone_export(const Request& request) const { return create_clone(request, false); }
+
+Response Api::create_clone(const Request& request, bool read_only) const {
+    Body body(request.body);
+    CreateExport wanted;
+    wanted.options.clone_of = body.text("source");
+    const auto name = take_value(body, "name", config::rules::export_name);
+    if (!name || name->empty()) body.set_error("name", "is empty; give the export a name");
+    if (const auto error = body.error()) return error_response(400, *error);
+    wanted.options.name = *name;
+    wanted.options.read_only = read_only;
+    return change_exports(std::move(wanted));
+}
+
+Response Api::save_export(const Request& request) const {
+    Body body(request.body);
+    SaveExport wanted{.name = body.text("name"), .file = body.text("file")};
+    const std::string compress = body.text_or_null("compress");
+    if (!compress.empty() && compress != "zstd") {
+        body.set_error("compress", "is neither null nor \"zstd\"");
+    }
+    wanted.zstd = !compress.empty();
+    const auto threads = take_value(body, "threads", [](std::string_view count) {
+        return config::rules::integer(count, {1, max_save_threads});
+    });
+    wanted.threads = static_cast<std::uint32_t>(threads.value_or(1));
+    if (const auto error = body.error()) return error_response(400, *error);
+    if (auto refusal = refuse_files(request)) return std::move(*refusal);
+    if (!wanted.file.starts_with('/')) return not_absolute(wanted.file);
+    return change_exports(std::move(wanted));
+}
+
+Response Api::restore_export(const Request& request) const {
+    Body body(request.body);
+    RestoreExport wanted{.file = body.text("file")};
+    const std::string text = body.object_text("export");
+    wanted.create.persist = body.flag("persist");
+    if (const auto error = body.error()) return error_response(400, *error);
+    NewExport created = read_new_export(text);
+    if (!created.error.empty()) return error_response(400, created.error);
+    if (auto refusal = refuse_files(request)) return std::move(*refusal);
+    if (!wanted.file.starts_with('/')) return not_absolute(wanted.file);
+    config::ExportOptions only_name;
+    only_name.name = created.options.name;
+    wanted.only_name = created.options == only_name && !wanted.create.persist;
+    wanted.create.options = std::move(created.options);
+    return change_exports(std::move(wanted));
+}
+
+Response Api::remove_export(const Request& request) const {
+    Body body(request.body);
+    RemoveExport wanted{.name = body.text("name"), .force = body.flag("force")};
+    if (const auto error = body.error()) return error_response(400, *error);
+    return change_exports(std::move(wanted));
+}
+
 Response Api::list_kept(const Request&) const {
     return {.operation = [&server = server_](Completion completion) {
         server.list_kept(std::move(completion));
@@ -291,6 +459,34 @@ Response Api::drop_kept(const Request& request) const {
     return {.operation = [&server = server_, name](Completion completion) {
         server.drop_kept(name, std::move(completion));
     }};
+}
+
+Response Api::reclaim(const Request& request) const {
+    Body body(request.body);
+    ReclaimRequest wanted;
+    wanted.device = body.text_or_null("device");
+    wanted.bytes = take_value(body, "bytes", [](std::string_view text) {
+        return config::rules::bytes(text, {1, config::rules::max_export_size});
+    });
+    wanted.duration = take_value(body, "seconds", [](std::string_view text) {
+        return config::rules::seconds(text, {1, max_reclaim_seconds});
+    });
+    if (const auto error = body.error()) return error_response(400, *error);
+    return {
+        .operation = [&server = server_, wanted](
+                         Completion completion) { server.reclaim(wanted, std::move(completion)); },
+        .takes_long = true};
+}
+
+Response Api::end_reclaim(const Request& request) const {
+    Body body(request.body);
+    const std::string device = body.text_or_null("device");
+    if (const auto error = body.error()) return error_response(400, *error);
+    return {.operation =
+                [&server = server_, device](Completion completion) {
+                    server.end_reclaim(device, std::move(completion));
+                },
+            .takes_long = true};
 }
 
 }  // namespace gpunbd::server::admin

@@ -45,8 +45,19 @@ class Api {
     Response set_log_level(const Request& request) const;
     Response set_rates(const Request& request) const;
     Response set_read_only(const Request& request) const;
+    Response create_export(const Request& request) const;
+    Response remove_export(const Request& request) const;
+    Response resize_export(const Request& request) const;
+    Response snapshot_export(const Request& request) const;
+    Response clone_export(const Request& request) const;
+    Response save_export(const Request& request) const;
+    Response restore_export(const Request& request) const;
+    Response create_clone(const Request& request, bool read_only) const;
+    Response change_exports(ExportChange change) const;
     Response list_kept(const Request& request) const;
     Response drop_kept(const Request& request) const;
+    Response reclaim(const Request& request) const;
+    Response end_reclaim(const Request& request) const;
 
     AdminBackend& server_;
     const History& history_;

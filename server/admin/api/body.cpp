@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <cmath>
 
 #include "config/quote.hpp"
@@ -42,6 +43,12 @@ std::string Body::text(const std::string& name) {
     return {};
 }
 
+std::string Body::text_or_null(const std::string& name) {
+    const json::value* const value = find(name);
+    if (value == nullptr || value->is_null()) return {};
+    return text(name);
+}
+
 bool Body::flag(const std::string& name) {
     const json::value* const value = find(name);
     if (value == nullptr) return false;
@@ -73,11 +80,21 @@ std::optional<std::string> Body::scalar(const std::string& name) {
     return std::nullopt;
 }
 
-Body Body::object(const std::string& name) {
+const json::object* Body::find_object(const std::string& name) {
     const json::value* const value = find(name);
-    const bool is_one = value != nullptr && value->is_object();
-    if (value != nullptr && !is_one) set_error(name, "is not a JSON object");
-    return {is_one ? value->get_object() : json::object(), prefix_ + name + "."};
+    if (value == nullptr) return nullptr;
+    if (!value->is_object()) set_error(name, "is not a JSON object");
+    return value->if_object();
+}
+
+Body Body::object(const std::string& name) {
+    const json::object* const object = find_object(name);
+    return {object == nullptr ? json::object() : *object, prefix_ + name + "."};
+}
+
+std::string Body::object_text(const std::string& name) {
+    const json::object* const object = find_object(name);
+    return object == nullptr ? std::string() : json::serialize(*object);
 }
 
 void Body::join(const Body& inner) {

@@ -16,11 +16,14 @@ class Body {
 
     // Each records an error if the member is invalid or missing.
     std::string text(const std::string& name);
+    std::string text_or_null(const std::string& name);  // empty: null
     bool flag(const std::string& name);
     std::uint64_t count(const std::string& name);
     // A number or a string, as text that the configuration parses; unset: null, or an error.
     std::optional<std::string> scalar(const std::string& name);
     Body object(const std::string& name);
+    // Any object, as text for a reader of its own; empty: an error.
+    std::string object_text(const std::string& name);
     // Records an error of a member.
     void set_error(const std::string& name, const std::string& what);
     // Adopts the error of an inner object.
@@ -32,6 +35,7 @@ class Body {
     Body(boost::json::object object, std::string prefix)
         : object_(std::move(object)), prefix_(std::move(prefix)) {}
     const boost::json::value* find(const std::string& name);
+    const boost::json::object* find_object(const std::string& name);
 
     boost::json::object object_;
     std::string prefix_;  // of names: "rates."

@@ -112,6 +112,7 @@ template json::object encode(const DeviceStatus&);
 template json::object encode(const ExportStatus&);
 template json::object encode(const ConnectionStatus&);
 template json::object encode(const RetainedStatus&);
+template json::object encode(const ReclaimStatus&);
 
 json::object encode(const EventStatus& event) {
     return {{"id", event.id},

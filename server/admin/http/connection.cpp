@@ -108,7 +108,7 @@ asio::awaitable<void> Connection::serve() {
         if (!request) co_return;
         const bool head_only = request->method == Method::head;
         Response response = handler_.respond(std::move(*request), *this);
-        if (response.operation) response = co_await await_outcome(response.operation);
+        if (response.operation) response = co_await await_outcome(std::move(response));
         if (response.stream && !head_only) {
             co_await send_ticks(std::move(response));
             co_return;
@@ -146,12 +146,12 @@ asio::awaitable<std::optional<Request>> Connection::read_request(bool& keep_aliv
     co_return parser.take();
 }
 
-asio::awaitable<Response> Connection::await_outcome(std::function<void(Completion)> operation) {
-    const auto until = Clock::now() + limits_.outcome;
+asio::awaitable<Response> Connection::await_outcome(Response pending) {
+    const auto until = Clock::now() + (pending.takes_long ? limits_.long_outcome : limits_.outcome);
     outcome_.reset();
     awaits_outcome_ = true;
     idle_since_.reset();
-    handler_.start_operation(operation, *this);
+    handler_.start_operation(pending.operation, *this);
     while (!outcome_ && Clock::now() < until) {
         wake_up_.expires_at(until);
         static_cast<void>(co_await wake_up_.async_wait(as_result));

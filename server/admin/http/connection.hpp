@@ -86,7 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
     boost::asio::awaitable<void> serve();
     boost::asio::awaitable<std::optional<Request>> read_request(bool& keep_alive);
-    boost::asio::awaitable<Response> await_outcome(std::function<void(Completion)> operation);
+    boost::asio::awaitable<Response> await_outcome(Response pending);
     boost::asio::awaitable<bool> send(Response response, bool keep_alive, bool head_only);
     boost::asio::awaitable<void> send_error_and_linger(Response response);
     boost::asio::awaitable<void> send_ticks(Response response);

@@ -17,6 +17,7 @@ struct Limits {
     std::chrono::milliseconds request{10'000};  // to receive a request, and to send its response
     std::chrono::milliseconds idle{60'000};     // between two requests, and to send a tick
     std::chrono::milliseconds outcome{30'000};  // for an operation of the server
+    std::chrono::milliseconds long_outcome{3'600'000};  // for one that takes long
 };
 
 }  // namespace gpunbd::server::admin

@@ -24,6 +24,7 @@ struct Request {
     std::string content_type = {};
     std::string accept = {};
     std::string body = {};
+    bool owner = false;  // over the admin socket: the server's user, or root
     // Set: changes are not allowed over this connection, for this reason.
     std::optional<std::string> read_only_reason = {};
 };
@@ -42,6 +43,7 @@ struct Response {
     std::string change = {};           // the change, for the log; empty: none
     // Set: the response is the outcome of this operation, which has yet to be started.
     std::function<void(Completion)> operation = {};
+    bool takes_long = false;  // the operation: minutes are to be expected
 };
 
 // A JSON object with the member `error`.

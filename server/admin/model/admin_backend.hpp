@@ -2,6 +2,7 @@
 // are called on the endpoint's thread, do not block it, and do not delay workers.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -50,7 +51,48 @@ struct NotDone {
 struct Kept {
     std::vector<RetainedStatus> contents = {};
 };
-using Outcome = std::variant<Done, NotDone, Kept>;
+struct Reclaimed {
+    std::vector<ReclaimStatus> devices = {};
+};
+using Outcome = std::variant<Done, NotDone, Kept, Reclaimed>;
+
+// Gives memory of devices back to other programs.
+struct ReclaimRequest {
+    std::string device = {};                            // empty: all that have spill memory
+    std::optional<std::uint64_t> bytes = {};            // unset: all that exports use
+    std::optional<std::chrono::seconds> duration = {};  // unset: until it is ended
+};
+
+// Changes of the list of exports.
+struct CreateExport {
+    config::ExportOptions options = {};
+    bool persist = false;  // also in the state folder
+};
+struct RemoveExport {
+    std::string name = {};
+    bool force = false;  // disconnects its clients
+};
+// Paths are those of the server's machine, absolute.
+struct SaveExport {
+    std::string name = {};
+    std::string file = {};
+    bool zstd = false;
+    std::uint32_t threads = 1;  // that compress
+};
+// Into an existing export without contents, or into a new one with these options.
+struct RestoreExport {
+    std::string file = {};
+    CreateExport create = {};
+    bool only_name = true;  // no other option is given
+};
+struct ResizeExport {
+    std::string name = {};
+    std::uint64_t size = 0;  // bytes
+    bool discard = false;    // data beyond the new end
+    bool reconnect = false;  // disconnects clients, so that they see the new size
+};
+using ExportChange =
+    std::variant<CreateExport, RemoveExport, ResizeExport, SaveExport, RestoreExport>;
 
 // Receives the outcome of an operation, once: a second call does nothing. It may be copied, and
 // called on any thread. If the last copy is destroyed without a call, the outcome is that the
@@ -86,10 +128,15 @@ class AdminBackend {
     virtual void set_rates(std::string_view name, const config::Rates& rates,
                            Completion completion) = 0;
     virtual void set_read_only(std::string_view name, bool read_only, Completion completion) = 0;
+    // Completes when the change is in effect.
+    virtual void change_exports(const ExportChange& change, Completion completion) = 0;
     // The outcome is Kept. It is delayed while exports are created, because they take contents.
     virtual void list_kept(Completion completion) = 0;
     // Frees the contents of that name, which no export uses.
     virtual void drop_kept(std::string_view name, Completion completion) = 0;
+    // The outcome of both is Reclaimed, once pages have been moved. `device`: empty for all.
+    virtual void reclaim(const ReclaimRequest& request, Completion completion) = 0;
+    virtual void end_reclaim(std::string_view device, Completion completion) = 0;
 
  protected:
     ~AdminBackend() = default;

@@ -5,8 +5,9 @@
 
 namespace gpunbd::server {
 
-// Those of every structure of a Status, of connections and of kept contents, as entries of
-// `components.schemas`. They refer to the schemas Count, Counts and Latency.
+// Those of every structure of a Status, of connections, of kept contents and of the results of
+// reclaiming, as entries of `components.schemas`. They refer to the schemas Count, Counts and
+// Latency.
 std::string status_schemas();
 
 }  // namespace gpunbd::server

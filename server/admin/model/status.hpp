@@ -87,18 +87,38 @@ struct ExportMemory {
     std::uint64_t used = 0;
     std::uint64_t allocated = 0;
     std::uint64_t slabs = 0;
+    std::string home = {};  // of spill memory
 
     static constexpr Schema schema{"Memory", "Memory of an export on one device."};
     static constexpr auto fields() {
         using Self = ExportMemory;
         return std::tuple{
             label("device", &Self::device, "device"),
+            label("home", &Self::home, "home",
+                  "The device that these pages have left; empty: they are where they belong."),
             gauge("used", &Self::used, "gpunbd_export_memory_used_bytes",
                   "Memory of the export's pages on a device."),
             gauge("allocated", &Self::allocated, "gpunbd_export_memory_allocated_bytes",
                   "Memory allocated there for the export."),
             gauge("slabs", &Self::slabs, "gpunbd_export_slabs",
                   "Slabs that this memory is allocated in."),
+        };
+    }
+};
+
+struct TemplateStatus {
+    std::string name = {};
+    std::uint64_t clones = 0;
+    std::uint64_t max = 0;
+
+    static constexpr Schema schema{
+        "Template", "An export that makes a clone of this one for each client (clone_per_client)."};
+    static constexpr auto fields() {
+        using Self = TemplateStatus;
+        return std::tuple{
+            field("name", &Self::name),
+            field("clones", &Self::clones, "Clones that it has made and that exist."),
+            field("max", &Self::max, "Maximum of its clones."),
         };
     }
 };
@@ -115,8 +135,14 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
     bool read_only = false;
     bool keep = false;
     bool swap = false;
+    bool run_time = false;
+    bool persistent = false;
+    std::string clone_of = {};  // another export; empty: none
+    std::vector<TemplateStatus> templates = {};
     std::string instance = {};              // identifies its contents; hexadecimal
     std::vector<ExportMemory> memory = {};  // of its devices, in their order
+    std::uint64_t own = 0;
+    std::uint64_t shared = 0;
     std::uint32_t connections = 0;
     std::uint32_t stalled = 0;
     RateStatus rates = {};                     // of all clients together
@@ -149,12 +175,20 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
                   "1: the export is read-only."),
             info("keep", &Self::keep, "keep"),
             info("swap", &Self::swap, "swap"),
+            field("run_time", &Self::run_time),
+            field("persistent", &Self::persistent),
+            field("clone_of", &Self::clone_of),
+            part("templates", &Self::templates),
             info("instance", &Self::instance, "contents"),
             calculated(
                 "used", +[](const Self& self) { return self.sum(&ExportMemory::used); }),
             calculated(
                 "allocated", +[](const Self& self) { return self.sum(&ExportMemory::allocated); }),
             part("memory", &Self::memory),
+            gauge("own", &Self::own, "gpunbd_export_own_bytes",
+                  "Memory of pages that no other export has."),
+            gauge("shared", &Self::shared, "gpunbd_export_shared_bytes",
+                  "Memory of pages that it shares with snapshots and clones."),
             gauge("connections", &Self::connections, "gpunbd_export_connections",
                   "Connections that have the export open."),
             gauge("stalled", &Self::stalled, "gpunbd_export_stalled_connections",
@@ -205,6 +239,16 @@ struct DeviceStatus {
     std::vector<CopyStatus> copies = {};
     std::optional<bool> others_compute = {};  // unset: not known, or not a GPU
     std::uint64_t competition_noticed = 0;
+    bool reclaimable = false;
+    std::uint64_t revocable = 0;
+    std::uint64_t yielded = 0;
+    std::uint64_t evictions = 0;
+    std::uint64_t spilled = 0;
+    std::optional<std::uint64_t> limit = {};  // of `allocated`
+    std::uint64_t moved_out = 0;
+    std::uint64_t moved_back = 0;
+    std::uint64_t not_reclaimed = 0;
+    std::optional<double> last_reclaim = {};
 
     static constexpr Schema schema{"Device"};
     static constexpr Metric info_metric{"gpunbd_device", MetricType::info,
@@ -244,6 +288,29 @@ struct DeviceStatus {
             counter("competition_noticed", &Self::competition_noticed,
                     "gpunbd_device_competition_noticed",
                     "How often other programs were seen to start computing."),
+            field("reclaimable", &Self::reclaimable,
+                  "Whether its memory can be given back to other programs."),
+            gauge("revocable", &Self::revocable, "gpunbd_device_memory_revocable_bytes",
+                  "Allocated memory that the driver moves to host memory for other programs."),
+            gauge("yielded", &Self::yielded, "gpunbd_device_memory_yielded_bytes",
+                  "Revocable memory that may be in host memory, because other programs have taken "
+                  "some of it."),
+            counter("evictions", &Self::evictions, "gpunbd_device_evictions",
+                    "How often other programs were seen to take revocable memory."),
+            gauge("spilled", &Self::spilled, "gpunbd_device_memory_spilled_bytes",
+                  "Memory of pages that have left the device for spill memory."),
+            gauge("limit", &Self::limit, "gpunbd_device_memory_limit_bytes",
+                  "Limit on the allocated memory, while memory is given back to other programs; "
+                  "missing if there is none."),
+            counter("moved_out", &Self::moved_out, "gpunbd_device_moved_out_bytes",
+                    "Memory of pages that were moved to spill memory."),
+            counter("moved_back", &Self::moved_back, "gpunbd_device_moved_back_bytes",
+                    "Memory of pages that were moved back."),
+            counter("not_reclaimed", &Self::not_reclaimed, "gpunbd_device_not_reclaimed_bytes",
+                    "Memory that was to be given back and was not, because pages had to stay."),
+            gauge("last_reclaim", &Self::last_reclaim,
+                  "gpunbd_device_last_reclaim_timestamp_seconds",
+                  "When memory was last given back, since 1970; missing if it never was."),
         };
     }
 };
@@ -314,6 +381,43 @@ struct RetainedStatus {
             field("state", &Self::state,
                   "`in use`, `no export has them`, or the reason why they could not be taken "
                   "over."),
+        };
+    }
+};
+
+struct MovedStatus {
+    std::string device = {};
+    std::uint64_t bytes = 0;
+
+    static constexpr Schema schema{"Moved", "Pages that were moved to a device."};
+    static constexpr auto fields() {
+        using Self = MovedStatus;
+        return std::tuple{field("device", &Self::device), field("bytes", &Self::bytes)};
+    }
+};
+
+// The result of giving memory of one device back to other programs, or of ending that.
+struct ReclaimStatus {
+    std::string device = {};
+    std::uint64_t wanted = 0;
+    std::uint64_t released = 0;
+    std::vector<MovedStatus> moved = {};
+    double seconds = 0;
+    std::string why_not = {};  // empty: complete
+
+    bool complete() const { return why_not.empty(); }
+    static constexpr Schema schema{"Reclaim"};
+    static constexpr auto fields() {
+        using Self = ReclaimStatus;
+        return std::tuple{
+            field("device", &Self::device),
+            field("wanted", &Self::wanted, "Bytes to give back to other programs; 0 at the end."),
+            field("released", &Self::released, "Bytes given back; more than wanted, if slabs are."),
+            field("moved", &Self::moved, "Where pages were moved."),
+            field("seconds", &Self::seconds),
+            nullable(
+                "why_not", &Self::why_not, +[](const Self& self) { return !self.complete(); },
+                "Why pages stay where they are; null if it is done."),
         };
     }
 };

@@ -25,10 +25,14 @@ async function get(path, query) {
 }
 
 async function change(path, body) {
+  return (await post(path, body, 40000)).done; // the server answers within 30 s
+}
+
+async function post(path, body, timeout) {
   const options = {method: 'POST', headers: headers({'Content-Type': 'application/json'}), body: JSON.stringify(body),
-                   signal: AbortSignal.timeout(40000)}; // the server answers within 30 s
+                   signal: AbortSignal.timeout(timeout)};
   try {
-    return (await (await checked(await fetch(`/api/v1/${path}`, options))).json()).done;
+    return await (await checked(await fetch(`/api/v1/${path}`, options))).json();
   } catch (error) {
     if (error.status === 403 || error.status === 405) {
       state.allowsChanges = false;

@@ -21,17 +21,17 @@ function partsOf(device, status) {
 function drawDevices(status) {
   const many = status.devices.length > 3;
   byId('devices').classList.toggle('many', many);
-  keyed(byId('devices'), status.devices, (device) => device.id, () => {
+  keyed(byId('devices'), status.devices, (device) => device.id, (first) => {
     const bar = make('div', {className: 'bar'});
     bar.setAttribute('role', 'img');
     return make('li', {className: 'device'}, make('div', {className: 'device-head'}, make('span', {}, make('b'), ' ', make('span', {className: 'quiet'})), make('span', {className: 'quiet'})),
-                bar, make('p', {className: 'parts'}), makeCopies());
+                bar, make('p', {className: 'parts'}), makeReclaim(first), makeCopies());
   }, (item, device) => {
-    const [head, bar, list, copies] = item.children, parts = partsOf(device, status);
+    const [head, bar, list, reclaim, copies] = item.children, parts = partsOf(device, status);
     item.dataset.device = device.id;
     put(head.querySelector('b'), device.id);
     put(head.querySelector('.quiet'), device.name === device.id ? '' : device.name);
-    put(head.lastChild, device.failed ? 'failed: its exports answer EIO' : `${size(device.allocated)} of ${size(device.total)}${device.others_compute ? '; other programs compute there' : ''}`);
+    put(head.lastChild, device.failed ? 'failed: its exports answer EIO' : `${size(device.allocated)} of ${size(device.total)}${device.spilled ? `; ${size(device.spilled)} moved elsewhere` : ''}${device.others_compute ? '; other programs compute there' : ''}`);
     head.lastChild.classList.toggle('error', device.failed);
     bar.setAttribute('aria-label', parts.map((part) => `${part.name} ${size(part.bytes)}`).join(', '));
     let order = 0;
@@ -42,8 +42,31 @@ function drawDevices(status) {
             if (part.kind === 'in-use') segment.classList.toggle('next', order++ % 2 === 1);
           });
     drawParts(list, parts, many ? 2 : 4);
+    show(reclaim, state.allowsChanges && device.reclaimable);
+    show(reclaim.lastChild, device.limit !== null);
     drawCopies(copies, device);
   });
+}
+
+function makeReclaim({id}) {
+  const begin = make('button', {textContent: 'Give memory back…'}), end = make('button', {textContent: 'Use it again…'});
+  begin.addEventListener('click', () => confirmChange({
+    title: `Give memory of ${id} back?`, yes: 'Give back',
+    text: 'Moves the pages that were used least to spill memory while clients use them, so that other programs can have the memory. Exports do not use it again before the end.',
+    fields: [{label: 'How much, for example 4G; empty for all', name: 'bytes'}, {label: 'For how many seconds; empty until you end it', name: 'seconds', inputMode: 'numeric'}],
+    act: (values) => reclaim('reclaim', {device: id, bytes: values.bytes || null, seconds: values.seconds || null}),
+  }));
+  end.addEventListener('click', () => confirmChange({
+    title: `Use the memory of ${id} again?`, text: 'Moves pages back as far as there is memory.', yes: 'Use again', act: () => reclaim('reclaim/end', {device: id}),
+  }));
+  return make('p', {className: 'tools'}, begin, end);
+}
+
+async function reclaim(path, body) {
+  const [{device, wanted, released, moved, why_not: whyNot}] = (await post(path, body, 3600000)).reclaimed;
+  const given = wanted ? `gave back ${size(released)} of ${size(wanted)}` : `moved ${size(moved.reduce((sum, {bytes}) => sum + bytes, 0))} back`;
+  if (whyNot) throw new Error(`${device} ${given}; the rest stays: ${whyNot}`);
+  return `${device} ${given}`;
 }
 
 function makeCopies() {
@@ -65,7 +88,10 @@ function drawCopies(details, device) {
   const waits = device.staging_waits ? `${plural(device.staging_waits, 'wait', 'waits')}` : 'no waits';
   put(staging, [device.staging && `Staging memory: ${size(device.staging_used)} of ${size(device.staging)} in use, ${waits}`,
              device.mapped && `${size(device.mapped)} mapped for the CPU`, device.failures && `${plural(device.failures, 'copy', 'copies')} failed`,
-             device.competition_noticed && `other programs detected ${plural(device.competition_noticed, 'time', 'times')}`].filter(Boolean).join(' \u00b7 '));
+             device.competition_noticed && `other programs detected ${plural(device.competition_noticed, 'time', 'times')}`,
+             device.revocable && `${size(device.yielded)} of ${size(device.revocable)} revocable memory are accessed by the CPU, since another program takes memory`,
+             device.moved_out && `${size(device.moved_out)} moved to spill memory, ${size(device.moved_back)} moved back`,
+             device.not_reclaimed && `${size(device.not_reclaimed)} could not be given back`].filter(Boolean).join(' \u00b7 '));
 }
 
 // Lists the largest exports by name, and the others in one item.

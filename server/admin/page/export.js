@@ -55,13 +55,14 @@ const opened = {
     const {exported} = this;
     for (const part of byId('export').querySelectorAll('section, dl')) show(part, Boolean(exported));
     show(byId('changes').querySelector('.tools'), state.allowsChanges);
-    put(byId('changes').querySelector('.quiet'), state.allowsChanges ? 'Changes last until the next reload of the configuration.' : `Changes are not allowed: ${state.whyNot}.`);
+    put(byId('changes').querySelector('.quiet'), state.allowsChanges ? 'Rates and read-only last until the next reload of the configuration.' : `Changes are not allowed: ${state.whyNot}.`);
     if (!exported) return put(byId('export-about'), 'No export has this name.');
     this.drawAbout(exported);
     this.drawRequests(exported);
     this.drawConnections(exported);
     if (this.map.name === this.name) this.map.draw();
     if (this.history) this.drawCharts();
+    show(byId('remove-export'), exported.run_time);
     put(byId('set-read-only'), exported.read_only ? 'Make writable…' : 'Make read-only…');
   },
 
@@ -161,6 +162,36 @@ const opened = {
       title: readOnly ? 'Make the export read-only?' : 'Make the export writable?', yes: readOnly ? 'Make read-only' : 'Make writable',
       text: readOnly ? `Disconnects the clients that may write export ${shown(name)}.` : `New clients may write export ${shown(name)} if its access rules permit it.`,
       act: () => change('read-only', {export: name, read_only: readOnly}),
+    });
+  },
+
+  resize() {
+    const {name, exported} = this;
+    confirmChange({
+      title: 'Resize the export', text: `Clients of export ${shown(name)} see its new size when they connect again.`, yes: 'Resize',
+      fields: [{label: 'Size, for example 16G', name: 'size', value: sizeText(exported.size), required: true},
+               {label: 'Drop data beyond a smaller size: yes, or empty', name: 'discard', pattern: 'yes|'},
+               {label: 'Disconnect clients now: yes, or empty', name: 'reconnect', pattern: 'yes|'}],
+      act: ({size: bytes, discard, reconnect}) => change('exports/resize', {name, size: bytes, discard: discard === 'yes', reconnect: reconnect === 'yes'}),
+    });
+  },
+
+  copy(kind) {
+    const {name} = this;
+    confirmChange({
+      title: kind === 'snapshot' ? 'Take a snapshot' : 'Clone the export', yes: kind === 'snapshot' ? 'Take snapshot' : 'Clone',
+      text: `Creates a ${kind === 'snapshot' ? 'read-only' : 'writable'} export with the contents that ${shown(name)} has at this instant. Both share memory until one of them is written.`,
+      fields: [{label: 'Name', name: 'name', required: true}],
+      act: ({name: other}) => change(`exports/${kind}`, {source: name, name: other}),
+    });
+  },
+
+  remove() {
+    const {name, exported} = this, force = exported.connections > 0;
+    confirmChange({
+      title: 'Remove the export?', yes: 'Remove export',
+      text: force ? `Disconnects ${count(exported.connections)} clients of export ${shown(name)} and removes it.` : `Removes export ${shown(name)} and its contents.`,
+      act: () => change('exports/remove', {name, force}),
     });
   },
 };

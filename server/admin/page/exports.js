@@ -42,7 +42,7 @@ function fillRow(row, {exported, index}) {
   row.setAttribute('aria-rowindex', index + 2);
   put(name.firstChild, shown(exported.name));
   name.title = exported.description ? `${exported.name}: ${exported.description}` : exported.name;
-  const tag = [exported.read_only && 'read-only', exported.keep && 'kept', exported.swap && 'swap'].filter(Boolean).join(', ');
+  const tag = [exported.clone_of && `${exported.read_only ? 'snapshot' : 'clone'} of ${shown(exported.clone_of)}`, ...exported.templates.map((each) => `base of ${shown(each.name)}: ${count(each.clones)} of ${count(each.max)} clones`), exported.read_only && 'read-only', exported.keep && 'kept', exported.swap && 'swap'].filter(Boolean).join(', ');
   show(name.lastChild, tag !== '');
   put(name.lastChild, tag);
   used.querySelector('i').style.width = `${Math.min(100, 100 * exported.used / (exported.size || 1))}%`;
@@ -86,6 +86,7 @@ function drawExports(status) {
         (row, item) => item.place ? fillSpace(row, item.rows) : fillRow(row, item));
   if (held !== document.activeElement && body.contains(held)) held.focus({preventScroll: true});
   byId('exports').setAttribute('aria-rowcount', all + 1);
+  show(byId('create-export'), state.allowsChanges);
   put(byId('exports-count'), all === status.exports.length ? grouped(all) : `${grouped(all)} of ${grouped(status.exports.length)}`);
   show(byId('exports-none'), all === 0);
   put(byId('exports-none'), status.exports.length ? 'No name or description contains this text.' : 'There are no exports yet.');
@@ -117,7 +118,19 @@ function focusExport(index) {
   byId('exports').tBodies[0].known.get(`export ${wanted.name}`)?.querySelector('a').focus({preventScroll: true});
 }
 
+function createExport() {
+  confirmChange({
+    title: 'Create an export', text: 'It lasts until the server ends, or, if it is persistent, until it is removed.', yes: 'Create export',
+    fields: [{label: 'Name', name: 'name', required: true}, {label: 'Size, for example 8G', name: 'size', required: true},
+             {label: 'Devices, separated by spaces; empty: chosen by the server', name: 'devices'}, {label: 'Persistent: yes, or empty', name: 'persist', pattern: 'yes|'}],
+    act: ({name, size: bytes, devices, persist}) => change('exports/create', {
+      export: {name, size: bytes, ...(devices && {devices: devices.split(/[\s,]+/)})}, persist: persist === 'yes',
+    }),
+  });
+}
+
 function listenToList() {
+  byId('create-export').addEventListener('click', createExport);
   byId('search').addEventListener('input', () => { byId('exports-scroll').scrollTop = 0; draw(); });
   byId('search').addEventListener('keydown', (event) => {
     if (event.key === 'ArrowDown' || event.key === 'Enter') { event.preventDefault(); focusExport(0); }

@@ -1,0 +1,136 @@
+#include "server/daemon/client_clones.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "config/client_clones.hpp"
+#include "config/quote.hpp"
+#include "config/rules.hpp"
+#include "server/base/line_limit.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+using config::ExportOptions;
+
+constexpr long max_waiting = 256;  // edits; administrators have the rest of the queue
+
+// The reason why the template has no room for another clone, with the remedy; empty: it has.
+std::string lack_of_room(const config::Options& options, const ExportOptions& its_template,
+                         const CloneRequest& request) {
+    const config::CloneTemplate& limits = its_template.clone_per_client;
+    const auto clones = [&](const auto& counts) {
+        return std::ranges::count_if(options.exports, [&](const ExportOptions& each) {
+            return each.origin.made_by == its_template.name && counts(each);
+        });
+    };
+    const auto of_peer = [&](const ExportOptions& each) {
+        return each.origin.peer == request.peer;
+    };
+    constexpr const char* remedy = "or remove unused ones by gpunbd export remove";
+    if (clones([](const ExportOptions&) { return true; }) >= limits.max) {
+        return fmt::format("there are {} clones; raise clone_per_client.max, {}", limits.max,
+                           remedy);
+    }
+    const std::uint32_t max_of_peer = limits.max_per_peer.value_or(limits.max);
+    if (clones(of_peer) >= max_of_peer) {
+        return fmt::format("{} has {} clones; raise clone_per_client.max_per_peer, {}",
+                           request.peer, max_of_peer, remedy);
+    }
+    if (options.exports.size() >= config::rules::max_exports) {
+        return fmt::format("the server has {} exports, which is its limit; remove some",
+                           options.exports.size());
+    }
+    return {};
+}
+
+const ExportOptions* template_in(const config::Options& options, const CloneRequest& request) {
+    const auto found =
+        std::ranges::find(options.exports, request.template_name, &ExportOptions::name);
+    return found != options.exports.end() && found->is_template() ? &*found : nullptr;
+}
+
+// Another connection of the client may have been first.
+bool has_clone(const config::Options& options, const ExportOptions& its_template,
+               const CloneRequest& request) {
+    const std::string name = config::name_of_clone(its_template, request.client);
+    return std::ranges::find(options.exports, name, &ExportOptions::name) != options.exports.end();
+}
+
+// The reason why the client gets no clone, for the client; empty: it gets one.
+std::string refusal_of(const config::Options& options, const CloneRequest& request) {
+    const ExportOptions* const its_template = template_in(options, request);
+    if (its_template == nullptr) return "the export was removed";
+    if (has_clone(options, *its_template, request)) return {};
+    const std::string why = lack_of_room(options, *its_template, request);
+    if (why.empty()) return {};
+    ClientLine(spdlog::level::warn)
+        .with("export", its_template->name)
+        .with("peer", request.peer)
+        .say("export {}: no clone for {}: {}", config::in_quotes(its_template->name),
+             config::in_quotes(request.client), why);
+    return "there are too many clones of this export";
+}
+
+// `added`: the clone, if there was none. It is kept if its source is.
+std::string add_clone(config::Options& options, const CloneRequest& request,
+                      std::optional<ExportOptions>& added) {
+    if (std::string why = refusal_of(options, request); !why.empty()) return why;
+    const ExportOptions& its_template = *template_in(options, request);
+    if (has_clone(options, its_template, request)) return {};
+    ExportOptions clone = config::options_of_clone(its_template, request.client);
+    clone.origin.peer = request.peer;
+    clone.keep = std::ranges::find(options.exports, clone.clone_of, &ExportOptions::name)->keep;
+    added = clone;
+    options.exports.push_back(std::move(clone));
+    return {};
+}
+
+}  // namespace
+
+ClientClones::ClientClones(ServerContext& context, ExportService& exports)
+    : context_(context), exports_(exports) {
+    context.exports.clone_requests().set_receiver(
+        [&io = context.io, weak = std::weak_ptr(self_)](CloneRequest request) {
+            boost::asio::post(io, [weak, request = std::move(request)] {
+                if (const auto self = weak.lock()) (*self)->make(request);
+            });
+        });
+}
+
+ClientClones::~ClientClones() { context_.exports.clone_requests().set_receiver({}); }
+
+void ClientClones::stop() { context_.exports.clone_requests().set_receiver({}); }
+
+void ClientClones::make(const CloneRequest& request) {
+    // A refusal does not wait for the creation of other exports.
+    if (std::string why = refusal_of(context_.options, request); !why.empty()) {
+        return request.answer(std::move(why));
+    }
+    if (waiting_.use_count() > max_waiting) {
+        return request.answer("too many clones are being made; try again later");
+    }
+    const auto added = std::make_shared<std::optional<ExportOptions>>();
+    const RetainedState& retained = context_.retained;
+    exports_.edit(
+        {.change = [request, added](
+                       config::Options& options) { return add_clone(options, request, *added); },
+         .by_client = true,
+         .begin = [added, &retained](const std::stop_token&) -> std::string {
+             if (*added) retained.drop_earlier((*added)->name);
+             return {};
+         },
+         .store = [added, &retained]() -> std::string {
+             return *added && (*added)->keep ? retained.keep(**added) : std::string();
+         },
+         .done = [answer = request.answer,
+                  waiting = waiting_](const std::string& why_not) { answer(why_not); }});
+}
+
+}  // namespace gpunbd::server

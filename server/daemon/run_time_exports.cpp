@@ -1,0 +1,271 @@
+#include "server/daemon/run_time_exports.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "config/quote.hpp"
+#include "config/rules.hpp"
+#include "config/size.hpp"
+#include "storage/images/restore_image.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+auto find_export(config::Options& options, const std::string& name) {
+    return std::ranges::find(options.exports, name, &config::ExportOptions::name);
+}
+
+std::string unknown(const std::string& name) {
+    return fmt::format("there is no export {}; gpunbd export list lists them",
+                       config::in_quotes(name));
+}
+
+// The reason why there cannot be such a clone; empty: none.
+std::string clone_misfit(const CreateExport& clone, const config::ExportOptions& source) {
+    if (clone.options.keep && !source.keep) {
+        return fmt::format("export {} has no keep, so its clone cannot have it",
+                           config::in_quotes(source.name));
+    }
+    if (!clone.persist) return {};
+    if (!source.keep) {
+        return "a snapshot or clone can only be persistent if its contents are kept; its source "
+               "has no keep";
+    }
+    if (source.origin.run_time && !source.origin.persistent) {
+        return fmt::format("export {} is not persistent, so its snapshot or clone cannot be",
+                           config::in_quotes(source.name));
+    }
+    return {};
+}
+
+// The name of the first export that makes clones of this one for clients; empty: there is none.
+std::string template_of(const config::Options& options, const std::string& name) {
+    for (const config::ExportOptions& each : options.exports) {
+        if (each.is_template() && each.clone_per_client.of == name) {
+            return config::in_quotes(each.name);
+        }
+    }
+    return {};
+}
+
+// Completes an operation with `done`, or with the reason why it failed.
+ServerAdminBackend::ChangeDone completing(const Completion& completion, std::string done) {
+    return [completion, done = std::move(done)](const std::string& why_not) {
+        completion(why_not.empty() ? Outcome(Done{done}) : Outcome(NotDone{why_not}));
+    };
+}
+
+}  // namespace
+
+RunTimeExports::RunTimeExports(ServerContext& context, ExportService& exports, Saves& saves)
+    : context_(context),
+      exports_(exports),
+      saves_(saves),
+      state_(context.options.state.empty() ? std::nullopt
+                                           : std::optional(StateFolder(context.options.state))) {}
+
+void RunTimeExports::change(const ExportChange& change, const Completion& completion) {
+    std::visit([&](const auto& each) { apply(each, completion); }, change);
+}
+
+std::string RunTimeExports::store(const config::ExportOptions& options) const {
+    if (options.origin.persistent) return state_->write(options);
+    if (!options.origin.run_time) return {};
+    // The next server has no contents that it could clone.
+    if (!options.clone_of.empty() && !options.keep) return {};
+    return context_.retained.keep(options);
+}
+
+std::string RunTimeExports::unstore(const config::ExportOptions& options) const {
+    if (options.origin.persistent) return state_->remove(options.name);
+    if (context_.retained.exports) context_.retained.exports->forget(options.name);
+    return {};
+}
+
+void RunTimeExports::apply(const CreateExport& create, const Completion& completion) {
+    if (create.persist && !state_) {
+        return completion(NotDone{
+            "the server has no folder for persistent exports; start it with --state DIR, or "
+            "add state: DIR to its configuration"});
+    }
+    config::ExportOptions wanted = create.options;
+    if (!wanted.clone_of.empty()) {
+        const std::shared_ptr<const Export> source = context_.exports.find(wanted.clone_of);
+        if (!source) {
+            return completion(NotDone{.why = unknown(wanted.clone_of), .unknown = true});
+        }
+        if (const std::string why = clone_misfit(create, source->options); !why.empty()) {
+            return completion(NotDone{why});
+        }
+        wanted.keep = source->options.keep;
+    }
+    if (!wanted.restore.empty() && !wanted.size) {
+        const auto size = storage::image_size(wanted.restore);
+        if (const auto* const why = std::get_if<std::string>(&size)) {
+            return completion(NotDone{*why});
+        }
+        wanted.size = config::Size{.bytes = std::get<std::uint64_t>(size)};
+        if (wanted.size->bytes % config::rules::sector != 0) {
+            return completion(NotDone{fmt::format(
+                "{} has {} bytes, which is not a multiple of {}; give the export a larger size",
+                wanted.restore, wanted.size->bytes, config::rules::sector)});
+        }
+    }
+    wanted.origin = {.run_time = true, .persistent = create.persist};
+    const std::string name = config::in_quotes(wanted.name);
+    exports_.edit({.change = [wanted, name](config::Options& options) -> std::string {
+                       if (find_export(options, wanted.name) != options.exports.end()) {
+                           return fmt::format("there is an export {} already; choose another name",
+                                              name);
+                       }
+                       if (options.exports.size() >= config::rules::max_exports) {
+                           return fmt::format("the server has {} exports, which is its limit",
+                                              options.exports.size());
+                       }
+                       options.exports.push_back(wanted);
+                       return {};
+                   },
+                   .adds = true,
+                   .begin = [this, wanted](const std::stop_token&) -> std::string {
+                       if (!wanted.clone_of.empty()) context_.retained.drop_earlier(wanted.name);
+                       return {};
+                   },
+                   .store = [this, wanted] { return store(wanted); },
+                   .done = completing(completion, fmt::format("Export {} is created.", name))});
+}
+
+void RunTimeExports::apply(const RemoveExport& remove, const Completion& completion) {
+    const std::string name = config::in_quotes(remove.name);
+    const auto wanted = find_export(context_.options, remove.name);
+    const bool is_template = wanted != context_.options.exports.end() && wanted->is_template();
+    if (is_template && wanted->origin.run_time) return remove_template(*wanted, completion);
+    const std::shared_ptr<const Export> served = context_.exports.find(remove.name);
+    if (!served && !is_template) {
+        return completion(NotDone{.why = unknown(remove.name), .unknown = true});
+    }
+    if (is_template || !served->options.origin.run_time) {
+        return completion(NotDone{fmt::format(
+            "export {} is in the configuration of the server; remove it there, and reload", name)});
+    }
+    const bool kept = served->contents_outlive_server();
+    std::string done = fmt::format(
+        "Export {} is removed.{}", name,
+        kept ? fmt::format(" Its contents are kept for {} s; gpunbd kept --drop frees them now.",
+                           context_.options.keeping.grace.count())
+             : "");
+    // The callbacks must not hold a reference to the export: each reference keeps its memory, and
+    // the log counts it as a client.
+    exports_.edit(
+        {.change = [its_name = remove.name, use = served->use,
+                    force = remove.force](config::Options& options) -> std::string {
+             const auto found = find_export(options, its_name);
+             if (found == options.exports.end()) return "the export does not exist any more";
+             if (std::string user = template_of(options, its_name); !user.empty()) {
+                 return fmt::format("export {} makes clones of it; remove that one first", user);
+             }
+             if (!use->close(force)) {
+                 const std::uint32_t clients = use->connections();
+                 return fmt::format("{} client{} connected; --force disconnects {}", clients,
+                                    clients == 1 ? " is" : "s are", clients == 1 ? "it" : "them");
+             }
+             options.exports.erase(found);
+             return {};
+         },
+         .store = [this, options = served->options] { return unstore(options); },
+         .done =
+             [use = served->use,
+              completing = completing(completion, std::move(done))](const std::string& why_not) {
+                 if (!why_not.empty()) use->reopen();
+                 completing(why_not);
+             }});
+}
+
+// Its clones stay.
+void RunTimeExports::remove_template(const config::ExportOptions& removed,
+                                     const Completion& completion) {
+    exports_.edit(
+        {.change = [name = removed.name](config::Options& options) -> std::string {
+             const auto found = find_export(options, name);
+             if (found == options.exports.end()) {
+                 return "the export does not exist any more";
+             }
+             options.exports.erase(found);
+             return {};
+         },
+         .store = [this, removed] { return unstore(removed); },
+         .done = completing(completion, fmt::format("Export {} is removed. Its clones stay.",
+                                                    config::in_quotes(removed.name)))});
+}
+
+void RunTimeExports::apply(const ResizeExport& resize, const Completion& completion) {
+    const std::shared_ptr<const Export> served = context_.exports.find(resize.name);
+    if (!served) return completion(NotDone{.why = unknown(resize.name), .unknown = true});
+    const std::string name = config::in_quotes(resize.name);
+    const auto resized = std::make_shared<config::ExportOptions>();
+    // The size with which the next server looks for kept contents, unless the new one is stored.
+    const auto configured = std::make_shared<std::uint64_t>(0);
+    exports_.edit(
+        {.change = [served, resize, resized, configured](config::Options& options) -> std::string {
+             const auto found = find_export(options, served->info.name);
+             if (found == options.exports.end()) return "the export does not exist any more";
+             if (found->read_only && !found->clone_of.empty()) {
+                 return "it is a snapshot, and has a fixed size; resize a clone of it";
+             }
+             const auto& size = found->origin.resized ? found->origin.configured_size : found->size;
+             if (size && size->percent == 0) *configured = size->bytes;
+             if (!found->origin.run_time && !found->origin.resized) {
+                 found->origin.resized = true;
+                 found->origin.configured_size = found->size;
+             }
+             found->size = config::Size{.bytes = resize.size};
+             *resized = *found;
+             return config::rules::size_misfit(*found, "block_size.minimum").value_or("");
+         },
+         .begin = [served, resize, name, configured](const std::stop_token& stop) -> std::string {
+             storage::Volume& volume = *served->volume;
+             if (!resize.discard && !volume.is_hole_from(resize.size)) {
+                 return fmt::format("export {} has data beyond that size; --discard drops it",
+                                    name);
+             }
+             const std::string why = volume.resize(resize.size, stop, *configured);
+             if (why.empty()) served->use->require_current_size(resize.reconnect);
+             return why.empty() ? std::string() : fmt::format("export {}: {}", name, why);
+         },
+         .store = [this, resized] { return store(*resized); },
+         .done = completing(
+             completion,
+             fmt::format("Export {} has {} now; clients see it when they connect again.{}", name,
+                         config::human_size(resize.size),
+                         served->options.origin.run_time
+                             ? ""
+                             : " Set this size in the configuration as well."))});
+}
+
+void RunTimeExports::apply(const SaveExport& save, const Completion& completion) {
+    const std::shared_ptr<const Export> served = context_.exports.find(save.name);
+    if (!served) return completion(NotDone{.why = unknown(save.name), .unknown = true});
+    saves_.save(served, save.file, {.zstd = save.zstd, .threads = save.threads}, completion);
+}
+
+void RunTimeExports::apply(const RestoreExport& restore, const Completion& completion) {
+    const std::shared_ptr<const Export> served = context_.exports.find(restore.create.options.name);
+    if (!served) {
+        CreateExport create = restore.create;
+        create.options.restore = restore.file;
+        return apply(create, completion);
+    }
+    if (!restore.only_name) {
+        return completion(NotDone{fmt::format(
+            "there is an export {} already, so its keys cannot be given; choose another name, or "
+            "leave them out",
+            config::in_quotes(served->info.name))});
+    }
+    saves_.restore(served, restore.file, completion);
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,40 @@
+// Creates, removes and changes exports at the request of an administrator.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "server/admin/model/admin_backend.hpp"
+#include "server/daemon/export_service.hpp"
+#include "server/daemon/saves.hpp"
+#include "server/daemon/server_context.hpp"
+#include "server/daemon/service.hpp"
+#include "server/daemon/state_folder.hpp"
+
+namespace gpunbd::server {
+
+class RunTimeExports final : public Service {
+ public:
+    RunTimeExports(ServerContext& context, ExportService& exports, Saves& saves);
+
+    // On the server's thread.
+    void change(const ExportChange& change, const Completion& completion);
+
+ private:
+    void apply(const CreateExport& create, const Completion& completion);
+    void apply(const RemoveExport& remove, const Completion& completion);
+    void remove_template(const config::ExportOptions& removed, const Completion& completion);
+    void apply(const ResizeExport& resize, const Completion& completion);
+    void apply(const SaveExport& save, const Completion& completion);
+    void apply(const RestoreExport& restore, const Completion& completion);
+    // Stores options so that the next server has them, or removes them. Returns the problem.
+    std::string store(const config::ExportOptions& options) const;
+    std::string unstore(const config::ExportOptions& options) const;
+
+    ServerContext& context_;
+    ExportService& exports_;
+    Saves& saves_;
+    const std::optional<StateFolder> state_;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,200 @@
+#include "server/daemon/saves.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "config/quote.hpp"
+#include "config/size.hpp"
+#include "server/daemon/worker_pool.hpp"
+#include "storage/base/log_line.hpp"
+#include "storage/base/long_work.hpp"
+#include "storage/base/signals_blocked.hpp"
+#include "storage/images/restore_image.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr auto check_interval = std::chrono::seconds(1);  // of the times of saving
+constexpr int yielding = 10;                              // nice value: clients come first
+
+// Names that end so are compressed.
+constexpr std::string_view compressed_suffix = ".zst";
+
+std::string work_text(const Export& served) {
+    return fmt::format("export {}", config::in_quotes(served.info.name));
+}
+
+// Whether clients that write meanwhile do not change what is saved, since a clone is saved. That
+// takes memory for the pages that they write, which swap must not miss.
+bool of_one_instant(const Export& served) {
+    return served.options.provision == config::Provision::thin && !served.options.swap &&
+           !served.volume->table_descriptor();
+}
+
+// Returns the problem; empty: none. `on_progress` may be empty.
+std::string save_now(const Export& served, const std::string& path,
+                     const storage::ImageFormat& format, const storage::ChannelOptions& channels,
+                     const std::stop_token& stop, const std::function<void()>& on_progress = {}) {
+    const auto began = std::chrono::steady_clock::now();
+    std::unique_ptr<storage::Volume> clone;
+    if (of_one_instant(served)) {
+        auto made = served.volume->clone(served.info.name);
+        if (auto* const why = std::get_if<std::string>(&made)) return *why;
+        clone = std::move(std::get<std::unique_ptr<storage::Volume>>(made));
+    }
+    storage::Volume& volume = clone ? *clone : *served.volume;
+    storage::LongWork work("saving", work_text(served), served.volume->size(), "bytes");
+    std::string why =
+        storage::save_image(volume, channels, path, format, stop, [&](std::uint64_t done) {
+            work.set_done(done);
+            if (on_progress) on_progress();
+        });
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
+    if (why.empty()) {
+        storage::LogLine(spdlog::level::info)
+            .with("export", served.info.name)
+            .with("file", path)
+            .say("export {}: saved to {} in {:.1f} s", config::in_quotes(served.info.name), path,
+                 taken.count());
+    } else {
+        storage::LogLine(spdlog::level::err)
+            .with("export", served.info.name)
+            .with("file", path)
+            .say("export {}: it was not saved: {}", config::in_quotes(served.info.name), why);
+    }
+    return why;
+}
+
+storage::ImageFormat format_for(const std::string& path) {
+    return {.zstd = path.ends_with(compressed_suffix)};
+}
+
+// Returns the problem; empty: none. After a problem the export is empty again.
+std::string restore_now(const Export& served, const std::string& path,
+                        const storage::ChannelOptions& channels, const std::stop_token& stop) {
+    storage::Volume& volume = *served.volume;
+    if (!served.use->close(false)) return "clients are connected to it; disconnect them first";
+    std::string why;
+    if (volume.mapped_bytes() != 0) {
+        why = fmt::format("it is not empty: {} are in use; discard them, or create another export",
+                          config::human_size(volume.mapped_bytes()));
+    } else {
+        storage::LongWork work("restoring", work_text(served), volume.size(), "bytes");
+        why = storage::restore_image(path, volume, channels, stop,
+                                     [&](std::uint64_t done) { work.set_done(done); });
+        for (std::uint64_t page = 0; !why.empty() && page != volume.pages(); ++page) {
+            volume.unmap(page);
+        }
+    }
+    served.use->reopen();
+    return why;
+}
+
+}  // namespace
+
+Saves::Saves(ServerContext& context)
+    : context_(context), channels_(channel_options(context.options.pipeline)), timer_(context.io) {}
+
+void Saves::start() {
+    const storage::SignalsBlocked blocked;
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    save_those_due();
+}
+
+void Saves::stop() {
+    timer_.cancel();
+    if (!thread_.joinable()) return;
+    thread_.request_stop();
+    thread_.join();
+    jobs_.clear();  // uncalled, which reports them
+    if (handed_over_) return;
+    const auto exports = context_.exports.snapshot();
+    for (const auto& each : *exports) {
+        const config::SaveOptions& save = each->options.save;
+        if (!save.at_stop) continue;
+        // The supervisor would end a server that does not report for long.
+        auto reported = Clock::now();
+        save_now(*each, save.path, format_for(save.path), channels_, {}, [&] {
+            if (Clock::now() - reported < check_interval) return;
+            reported = Clock::now();
+            context_.supervision.notify("WATCHDOG=1\nEXTEND_TIMEOUT_USEC=30000000");
+        });
+    }
+}
+
+void Saves::save(const std::shared_ptr<const Export>& served, const std::string& path,
+                 const storage::ImageFormat& format, const Completion& completion) {
+    submit([this, served, path, format, completion](const std::stop_token& stop) {
+        std::string why = save_now(*served, path, format, channels_, stop);
+        if (!why.empty()) return completion(NotDone{std::move(why)});
+        completion(Done{fmt::format(
+            "Export {} is saved to {}{}.", config::in_quotes(served->info.name), path,
+            of_one_instant(*served) ? "" : "; writes in the meantime may be in it or not")});
+    });
+}
+
+void Saves::restore(const std::shared_ptr<const Export>& served, const std::string& path,
+                    const Completion& completion) {
+    submit([this, served, path, completion](const std::stop_token& stop) {
+        const std::string name = config::in_quotes(served->info.name);
+        const std::string why = restore_now(*served, path, channels_, stop);
+        if (!why.empty()) return completion(NotDone{fmt::format("export {}: {}", name, why)});
+        completion(Done{fmt::format("Export {} has the contents of {}.", name, path)});
+    });
+}
+
+void Saves::submit(Job job) {
+    {
+        const std::lock_guard lock(mutex_);
+        jobs_.push_back(std::move(job));
+    }
+    submitted_.notify_one();
+}
+
+void Saves::run(const std::stop_token& stop) {
+    ::pthread_setname_np(::pthread_self(), "saves");
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), yielding);
+    for (;;) {
+        Job job;
+        {
+            std::unique_lock lock(mutex_);
+            if (!submitted_.wait(lock, stop, [this] { return !jobs_.empty(); })) return;
+            if (stop.stop_requested()) return;
+            job = std::move(jobs_.front());
+            jobs_.pop_front();
+        }
+        try {
+            job(stop);
+        } catch (const std::exception& error) {
+            storage::log_if_possible([&] { spdlog::error("saving: {}", error.what()); });
+        }
+    }
+}
+
+void Saves::save_those_due() {
+    const Clock::time_point now = Clock::now();
+    const auto exports = context_.exports.snapshot();
+    for (const auto& each : *exports) {
+        const config::SaveOptions& save = each->options.save;
+        if (!save.every) continue;
+        const auto [last, is_new] = last_.try_emplace(each->info.name, now);
+        if (is_new || now - last->second < *save.every) continue;
+        last->second = now;
+        submit([this, served = each](const std::stop_token& stop) {
+            const std::string& path = served->options.save.path;
+            save_now(*served, path, format_for(path), channels_, stop);
+        });
+    }
+    timer_.expires_after(check_interval);
+    timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) save_those_due();
+    });
+}
+
+}  // namespace gpunbd::server

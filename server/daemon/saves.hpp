@@ -1,0 +1,58 @@
+// Saves exports to files, and restores them, on a thread of its own: at the request of an
+// administrator, and as their key `save` says.
+#pragma once
+
+#include <boost/asio/steady_timer.hpp>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "server/admin/model/admin_backend.hpp"
+#include "server/daemon/server_context.hpp"
+#include "server/daemon/service.hpp"
+#include "storage/images/save_image.hpp"
+
+namespace gpunbd::server {
+
+class Saves final : public Service {
+ public:
+    explicit Saves(ServerContext& context);
+
+    void start() override;
+    void hand_over() override { handed_over_ = true; }
+    // Cancels what is in progress, and saves the exports that are saved at the stop.
+    void stop() override;
+
+    // On the server's thread. They begin in the order of the calls.
+    void save(const std::shared_ptr<const Export>& served, const std::string& path,
+              const storage::ImageFormat& format, const Completion& completion);
+    // Refuses exports that have contents or clients.
+    void restore(const std::shared_ptr<const Export>& served, const std::string& path,
+                 const Completion& completion);
+
+ private:
+    using Clock = std::chrono::steady_clock;
+    using Job = std::function<void(const std::stop_token&)>;
+
+    void submit(Job job);
+    void run(const std::stop_token& stop);
+    void save_those_due();
+
+    ServerContext& context_;
+    const storage::ChannelOptions channels_;
+    boost::asio::steady_timer timer_;
+    bool handed_over_ = false;
+    std::map<std::string, Clock::time_point> last_;  // the beginning of the last save, by export
+    std::mutex mutex_;
+    std::condition_variable_any submitted_;
+    std::deque<Job> jobs_;
+    std::jthread thread_;  // ends before the rest is destroyed
+};
+
+}  // namespace gpunbd::server

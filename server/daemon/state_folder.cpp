@@ -1,0 +1,169 @@
+#include "server/daemon/state_folder.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "config/quote.hpp"
+#include "config/yaml_file.hpp"
+#include "server/base/create_error.hpp"
+#include "storage/base/owned_fd.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::string_view suffix = ".yaml";
+constexpr std::size_t max_file_name = 255;  // NAME_MAX
+constexpr std::string_view head =
+    "# Written by gpunbd export; gpunbd export remove deletes this file.\n";
+
+config::Problem problem(const std::string& file, const std::string& what) {
+    return {.file = file, .line = 0, .column = 0, .key = "", .what = what};
+}
+
+std::string draft_of(const std::string& file) { return fmt::format(".{}.new", file); }
+
+bool write_all(int fd, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t written = ::write(fd, text.data(), text.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return true;
+}
+
+struct CloseFolder {
+    void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
+// The names of the files of exports, sorted, so that exports have the same order at each start.
+std::vector<std::string> files_in(DIR* folder) {
+    std::vector<std::string> files;
+    while (const dirent* const entry = ::readdir(folder)) {
+        const std::string_view name(entry->d_name);
+        if (!name.starts_with('.') && name.ends_with(suffix)) files.emplace_back(name);
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+}  // namespace
+
+std::string StateFolder::file_name(std::string_view name) {
+    std::string out;
+    for (const char each : name) {
+        const bool plain = (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') ||
+                           (each >= '0' && each <= '9') || each == '_' || each == '-' ||
+                           (each == '.' && !out.empty());
+        out +=
+            plain ? std::string(1, each) : fmt::format("%{:02X}", static_cast<unsigned char>(each));
+    }
+    return out + std::string(suffix);
+}
+
+StateFolder::Exports StateFolder::read() const {
+    if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
+        return {.problems = {problem(path_, create_error(path_, errno))}};
+    }
+    const std::unique_ptr<DIR, CloseFolder> folder(::opendir(path_.c_str()));
+    if (!folder) {
+        return {.problems = {problem(
+                    path_, fmt::format("cannot be read: {}; state names a folder of the server's "
+                                       "user",
+                                       std::strerror(errno)))}};
+    }
+    struct stat its {};
+    if (::fstat(::dirfd(folder.get()), &its) == 0 && (its.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        return {.problems = {problem(
+                    path_, fmt::format("has mode {:04o}, so that other users may add exports; "
+                                       "restrict it to its owner: chmod go-w {}",
+                                       its.st_mode & 07777, path_))}};
+    }
+    Exports out;
+    for (const std::string& file : files_in(folder.get())) {
+        const std::string path = fmt::format("{}/{}", path_, file);
+        config::LoadedExport loaded = config::load_export_file(path);
+        for (config::Problem& each : loaded.problems) out.problems.push_back(std::move(each));
+        if (!loaded.problems.empty()) continue;
+        if (file_name(loaded.options.name) != file) {
+            config::Problem misplaced = problem(
+                path, fmt::format("{} belongs in the file {}; rename the file, or correct the name",
+                                  config::in_quotes(loaded.options.name),
+                                  file_name(loaded.options.name)));
+            misplaced.key = "name";
+            out.problems.push_back(std::move(misplaced));
+            continue;
+        }
+        loaded.options.origin = {.run_time = true, .persistent = true};
+        out.exports.push_back(std::move(loaded.options));
+    }
+    return out;
+}
+
+std::string StateFolder::write(const config::ExportOptions& options) const {
+    const std::string file = file_name(options.name);
+    if (draft_of(file).size() > max_file_name) {
+        return "its name is too long for a file in the state folder; choose a shorter one, or "
+               "leave "
+               "--persist out";
+    }
+    const auto failed = [this] {
+        return fmt::format("the state folder {}: {}", path_, std::strerror(errno));
+    };
+    const OwnedFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder) return failed();
+    const std::string draft = draft_of(file);
+    const OwnedFd fd(::openat(folder.get(), draft.c_str(),
+                              O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!fd) return failed();
+    const std::string text = fmt::format("{}{}", head, config::to_yaml(options));
+    if (!write_all(fd.get(), text) || ::fsync(fd.get()) != 0 ||
+        ::renameat(folder.get(), draft.c_str(), folder.get(), file.c_str()) != 0 ||
+        ::fsync(folder.get()) != 0) {
+        std::string why = failed();
+        ::unlinkat(folder.get(), draft.c_str(), 0);
+        return why;
+    }
+    return {};
+}
+
+std::string StateFolder::remove(const std::string& name) const {
+    const OwnedFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder && (::unlinkat(folder.get(), file_name(name).c_str(), 0) == 0 || errno == ENOENT) &&
+        ::fsync(folder.get()) == 0) {
+        return {};
+    }
+    return fmt::format("the state folder {}: {}", path_, std::strerror(errno));
+}
+
+std::vector<config::Problem> add_persistent_exports(config::Options& options) {
+    if (options.state.empty()) return {};
+    StateFolder::Exports read = StateFolder(options.state).read();
+    for (config::ExportOptions& each : read.exports) {
+        const auto twin =
+            std::ranges::find(options.exports, each.name, &config::ExportOptions::name);
+        if (twin == options.exports.end()) {
+            options.exports.push_back(std::move(each));
+            continue;
+        }
+        config::Problem conflict = problem(
+            fmt::format("{}/{}", options.state, StateFolder::file_name(each.name)),
+            fmt::format("the configuration has an export {} as well; rename that one, or remove "
+                        "this file",
+                        config::in_quotes(each.name)));
+        conflict.key = "name";
+        read.problems.push_back(std::move(conflict));
+    }
+    return std::move(read.problems);
+}
+
+}  // namespace gpunbd::server

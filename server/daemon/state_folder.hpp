@@ -1,0 +1,38 @@
+// The exports that outlive the server by name: one YAML file for each in the folder of the key
+// `state`. The server alone writes there.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/options.hpp"
+
+namespace gpunbd::server {
+
+class StateFolder {
+ public:
+    explicit StateFolder(std::string path) : path_(std::move(path)) {}
+
+    // All exports of the folder, or all problems. Creates the folder if it is missing.
+    struct Exports {
+        std::vector<config::ExportOptions> exports = {};
+        std::vector<config::Problem> problems = {};
+    };
+    Exports read() const;
+    // Replaces the file of the export atomically. Both return the problem; empty: none. They block
+    // until the file is on the disk.
+    std::string write(const config::ExportOptions& options) const;
+    std::string remove(const std::string& name) const;
+
+    // "a/b" is in a%2Fb.yaml.
+    static std::string file_name(std::string_view name);
+
+ private:
+    std::string path_;
+};
+
+// Adds the exports of the folder of `options.state`, if any. Returns the problems.
+std::vector<config::Problem> add_persistent_exports(config::Options& options);
+
+}  // namespace gpunbd::server

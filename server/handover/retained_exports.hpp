@@ -1,0 +1,47 @@
+// Stores the options of exports that were created at run time with the supervisor, so that the next
+// server offers them again. The main thread and the thread that creates exports use it.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "config/options.hpp"
+#include "server/supervisor/descriptor_store.hpp"
+#include "server/supervisor/inherited_descriptors.hpp"
+#include "storage/base/owned_fd.hpp"
+
+namespace gpunbd::server {
+
+class RetainedExports {
+ public:
+    // Takes the options that an earlier server has stored out of `handed_over`. The store outlives
+    // this object.
+    RetainedExports(DescriptorStore& store, InheritedDescriptors& handed_over);
+
+    // Those of the earlier server.
+    std::vector<config::ExportOptions> take_inherited() { return std::move(inherited_); }
+    // Stores or replaces the options. Returns the problem; empty: none.
+    std::string keep(const config::ExportOptions& options);
+    void forget(const std::string& name);
+
+    // For a successor: the stored descriptors with their names.
+    struct Copy {
+        std::string name;
+        OwnedFd descriptor;
+    };
+    std::vector<Copy> copies() const;
+
+ private:
+    DescriptorStore& store_;
+    std::vector<config::ExportOptions> inherited_;
+    struct Stored {
+        std::string name;  // of the descriptor
+        OwnedFd descriptor;
+    };
+    mutable std::mutex mutex_;
+    std::map<std::string, Stored> stored_;  // by the name of the export
+};
+
+}  // namespace gpunbd::server
