@@ -1,7 +1,9 @@
-// A program that keeps the GPU busy: it computes, or copies in both directions, and prints its
-// rate. `compare.py --cells neighbour` measures its loss of speed while a server uses the same GPU.
+// A program that uses the GPU beside a server. It computes, or copies in both directions, and
+// prints its rate; or it allocates memory. `compare.py --cells neighbour` measures its loss of
+// speed while a server uses the same GPU.
 //
 // usage: gpu_load compute|copy [ORDINAL]
+//        gpu_load take ORDINAL MIB BLOCKS MILLISECONDS
 // Prints a line for each tenth of a second: CLOCK_MONOTONIC at its end in seconds, its length in
 // seconds, and its rate in TFLOP/s or GB/s. Ends when standard output is closed, or by a signal.
 #include <cuda_runtime.h>
@@ -10,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 namespace {
 
@@ -102,14 +105,48 @@ void copy() {
     });
 }
 
+// Allocates blocks with pauses between them, and prints the free memory before each and the
+// duration of its allocation in milliseconds. Holds them until standard input ends. Returns the
+// exit status.
+int take(std::size_t mib, int blocks, int pause) {
+    constexpr std::size_t bytes_of_mib = 1 << 20;
+    for (int i = 0; i != blocks; ++i) {
+        std::size_t free = 0;
+        std::size_t total = 0;
+        check(cudaMemGetInfo(&free, &total), "the free memory");
+        void* block = nullptr;
+        const double begin = now();
+        const cudaError_t error = cudaMalloc(&block, mib * bytes_of_mib);
+        const double taken = now() - begin;
+        if (error == cudaSuccess) check(cudaMemset(block, 0xa5, mib * bytes_of_mib), "a write");
+        std::printf("%d %s free %zu ms %.2f\n", i, error == cudaSuccess ? "ok" : "FAILED",
+                    free / bytes_of_mib, taken * 1e3);
+        std::fflush(stdout);
+        if (error != cudaSuccess) return 1;
+        std::this_thread::sleep_for(std::chrono::milliseconds(pause));
+    }
+    std::printf("ready\n");
+    std::fflush(stdout);
+    while (std::getchar() != EOF) {
+    }
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     const char* const what = argc > 1 ? argv[1] : "";
     const int ordinal = argc > 2 ? std::atoi(argv[2]) : 0;
     const bool computes = std::strcmp(what, "compute") == 0;
+    if (argc == 6 && std::strcmp(what, "take") == 0) {
+        check(cudaSetDevice(ordinal), "the GPU");
+        return take(static_cast<std::size_t>(std::atoi(argv[3])), std::atoi(argv[4]),
+                    std::atoi(argv[5]));
+    }
     if (argc > 3 || (!computes && std::strcmp(what, "copy") != 0)) {
-        std::fprintf(stderr, "usage: gpu_load compute|copy [ORDINAL]\n");
+        std::fprintf(stderr,
+                     "usage: gpu_load compute|copy [ORDINAL]\n"
+                     "       gpu_load take ORDINAL MIB BLOCKS MILLISECONDS\n");
         return 2;
     }
     check(cudaSetDevice(ordinal), "the GPU");

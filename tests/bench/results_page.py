@@ -136,7 +136,7 @@ def beside(runs):
     heads = [f"{server.removesuffix(':cuda:0')}{what}" for server, _ in columns
              for what in (", alone", ", beside", ", it keeps")]
     others = [cells for run in runs[1:] for cells in run["cells"].values()]
-    heads += [f"{what} ({kind})" for kind in BESIDE[1:] for what in ("beside", "it keeps")]
+    heads += [f"{what} ({kind})" for _, kind in zip(others, BESIDE[1:]) for what in ("beside", "it keeps")]
     rows = []
     for cell in columns[0][1]:
         row = [cell]
@@ -188,6 +188,8 @@ SECTIONS = (
     Section("One H200", ("h200-unix", "h200-tcp", "h200-tls"), throughput),
     Section("Host memory on 2 cores, beside nbdkit and qemu-nbd", ("host",), throughput),
     Section("Beside other programs on the same H200", tuple(f"neighbour{kind and '-'}{kind}" for kind in BESIDE), beside),
+    Section("`vulkan:0` and `cuda:0` on one H200", ("vulkan-h200",), throughput),
+    Section("`vulkan:0` and `cuda:0` beside a program that computes", ("vulkan-neighbour",), beside),
     Section("Several H200s, striped, and one of two", ("two-h200", "one-of-two-h200", "four-h200"), throughput),
     Section("Before and after the connection was rewritten", ("redesign",), before_and_after),
     Section("Before and after the server was split into services and libraries", ("structure",), before_and_after),

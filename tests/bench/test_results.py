@@ -8,7 +8,7 @@ import compare
 import plot_comparison
 import results_page
 
-MAX_LINES = 270
+MAX_LINES = 320
 
 
 class Page(unittest.TestCase):

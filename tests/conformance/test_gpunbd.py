@@ -1,5 +1,5 @@
 """gpunbd on `host` complies with every rule: over TCP and a Unix socket, with and without TLS, and through staging
-memory."""
+memory; and on `vulkan:0`, with a driver on the CPU and validation layers."""
 import contextlib
 import os
 import signal
@@ -9,7 +9,8 @@ import tempfile
 import time
 import unittest
 
-import run
+import run  # before lavapipe: it adds the folder of that module
+import lavapipe
 import suite
 import target
 
@@ -63,6 +64,10 @@ def running(command, path, directory):
         status = process.wait(60)
         if status:
             raise AssertionError(f'{command[0]} exited with {status}')
+        with open(log_name, encoding='utf-8', errors='replace') as log:
+            text = log.read()
+        if any(report in text for report in lavapipe.REPORTS):
+            raise AssertionError(f'the validation layers of Vulkan report:\n{text}')
     finally:
         process.kill()
         process.wait()
@@ -76,16 +81,20 @@ def make_certificates(folder):
 
 
 @contextlib.contextmanager
-def served(tls=''):
+def served(tls='', device=None):
     """(TCP URI, Unix socket URI) of a server that is stopped at the end. `tls` is added to the configuration; with
-    it, the certificate and the key of the client are a third value."""
+    it, the certificate and the key of the client are a third value. Small exports are on `device`, without a mapping."""
     with tempfile.TemporaryDirectory(prefix='gpunbd-') as directory:
         folder = os.path.join(directory, 'tls')
         certificate = make_certificates(folder) if tls else None
         path, port = os.path.join(directory, 'socket'), free_port()
         file_name = os.path.join(directory, 'gpunbd.yaml')
         with open(file_name, 'w', encoding='utf-8') as file:
-            file.write((CONFIGURATION + tls).format(port=port, path=path, folder=folder))
+            text = (CONFIGURATION + tls).format(port=port, path=path, folder=folder)
+            if device:
+                text = text.replace('64M, devices: [host]', f'64M, devices: [{device}]')
+                text += f'devices: [{{id: {device}, mapped: 0, reserve: 0}}]\n'
+            file.write(text)
         with running([PROGRAM, 'serve', '--config', file_name], path, directory):
             uris = f'nbd://127.0.0.1:{port}/disk', f'nbd+unix:///disk?socket={path}'
             yield (*uris, certificate) if tls else uris
@@ -130,6 +139,13 @@ class Gpunbd(unittest.TestCase):
     def test_staging(self):
         with served_through_staging() as (uri, _):
             self.evaluate(uri, run.select([]))
+
+    def test_vulkan(self):
+        reason = lavapipe.use()
+        if reason:
+            self.skipTest(reason)
+        with served(device='vulkan:0') as (_, unix):
+            self.evaluate(unix, run.select([]))
 
     def evaluate_tls(self, uri, rules, absent, **options):
         """`absent`: the highest number of TLS rules that may not apply to this server."""

@@ -15,7 +15,7 @@ try:
 except ImportError:
     server.skip('the Python module jsonschema is missing (python3-jsonschema, for /usr/bin/python3; ./dev setup installs it)')
 
-COMPOSE = ('compose.yaml', 'compose.gpu.yaml', 'compose.remote.yaml')
+COMPOSE = ('compose.yaml', 'compose.gpu.yaml', 'compose.vulkan.yaml', 'compose.remote.yaml')
 USER = 10809
 
 
@@ -86,7 +86,7 @@ class Compose(server.Test):
             with self.subTest(file=name, service=service):
                 self.check_command(what)
                 count += 1
-        self.assertEqual(count, 4)
+        self.assertEqual(count, 5)
 
     def test_check_command_detects_invalid_flags(self):
         for words in (['serve', '--no-such-flag'], ['serve', '--size', 'x'], ['tls-setup', '/a', '--hosts', 'a']):

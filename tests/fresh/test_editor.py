@@ -8,7 +8,7 @@ import unittest
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
 CMAKE = os.environ.get('GPUNBD_CMAKE', 'cmake')
 # These need CUDA.
-ELSEWHERE = ('storage/devices/cuda/', 'storage/devices/cuda/vulkan/', 'tests/gpu/', 'tests/bench/gpu')
+ELSEWHERE = ('storage/devices/cuda/', 'tests/gpu/', 'tests/bench/gpu')
 
 
 class Editor(unittest.TestCase):

@@ -136,5 +136,17 @@ class Test(server.Test):
         for at in range(0, size, 32 * MiB):
             self.assertEqual(client.read(at, min(32 * MiB, size - at)), shadow[at:at + 32 * MiB], f'at {at}')
 
+    def begin_load(self, one, name, *options):
+        load = subprocess.Popen([NBDLOAD, '--uri', one.uri(name), *options], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, preexec_fn=server.die_with_parent)
+        self.addCleanup(lambda: (load.kill(), load.wait(), load.stdout.close()))
+        return load
+
+    def end_load(self, load):
+        """Its output, after it has succeeded."""
+        output, _ = load.communicate(timeout=300)
+        self.assertEqual(load.returncode, 0, output)
+        return output
+
     def load(self, one, *options, name=''):
         self.command(NBDLOAD, '--uri', one.uri(name), '--verify', *options, seconds=300)

@@ -1,5 +1,6 @@
-// Pages of cuda:0 move to host memory and back while a client reads and verifies them. Prints how
-// long it takes. GPUNBD_MIGRATION_GIB is the amount, 4 if it is not set.
+// Pages of cuda:0 move to host memory and back while a client reads and verifies them, and are
+// copied when volumes share them. Prints how long it takes. GPUNBD_MIGRATION_GIB is the amount that
+// moves, 4 if it is not set.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -150,8 +151,8 @@ TEST_CASE("pages of a GPU leave for host memory and return below a reading clien
         for (std::uint64_t page = 0; page != pages; ++page) client.write_page(*volume, page);
     }
     {
-        Migrator migrator(
-            *gpu, [&] { return Migrator::Volumes{volume}; }, channel_options);
+        Migrator migrator(*gpu, [&] { return Migrator::Volumes{volume}; },
+                          {.channels = channel_options});
         migrator.start();
         const auto migrate = [&](bool away) {
             std::promise<Migration> done;
@@ -174,9 +175,9 @@ TEST_CASE("pages of a GPU leave for host memory and return below a reading clien
             const Migration out = migrate(away);
             CHECK(reader.stop("meanwhile") == 0);
             const double seconds = std::chrono::duration<double>(out.duration).count();
-            std::printf("%s: %.1f GiB in %.2f s, %.1f GiB/s\n", away ? "away" : "back",
+            std::printf("%s: %.1f GiB in %.2f s, %.1f GiB/s, %u threads\n", away ? "away" : "back",
                         static_cast<double>(bytes) / gib, seconds,
-                        static_cast<double>(bytes) / gib / seconds);
+                        static_cast<double>(bytes) / gib / seconds, MoverPool::default_threads());
             CHECK(out.error.empty());
             CHECK(out.failed == 0);
             CHECK(volume->memory()[away ? 1 : 0].mapped == bytes);
@@ -196,6 +197,50 @@ TEST_CASE("pages of a GPU leave for host memory and return below a reading clien
         }
     }
     CHECK(wrong == 0);
+}
+
+// Mapped slabs, plain ones, and ones that the driver may move.
+TEST_CASE("pages that volumes share are copied on the GPU") {
+    constexpr std::uint64_t bytes = gib / 2;
+    const DeviceOptions settings[] = {{}, {.mapped = 0}, {.mapped = 0, .revocable = 4 * gib}};
+    for (const DeviceOptions& options : settings) {
+        const auto gpu = cuda::open_cuda_device(0, 0, options);
+        auto made = Volume::create({.size = bytes}, {gpu.get()});
+        REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+        Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
+        const std::uint64_t pages = bytes / volume.page_size();
+        Client client({gpu.get()});
+        const auto write_first = [&](Volume& to) {
+            const auto begin = Clock::now();
+            for (std::uint64_t page = 0; page != pages; ++page) {
+                PageRef ref;
+                REQUIRE(to.map(page, ref) == Status::ok);
+            }
+            return std::chrono::duration<double>(Clock::now() - begin).count();
+        };
+        const double thin = write_first(volume);
+        for (std::uint64_t page = 0; page != pages; ++page) client.write_page(volume, page);
+        auto cloned = volume.clone("clone");
+        REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(cloned));
+        Volume& clone = *std::get<std::unique_ptr<Volume>>(cloned);
+        const double shared = write_first(clone);
+        std::printf("first access to %s memory: thin %.1f GiB/s, shared %.1f GiB/s\n",
+                    options.revocable != 0 ? "revocable"
+                    : options.mapped       ? "plain"
+                                           : "mapped",
+                    0.5 / thin, 0.5 / shared);
+        CHECK(clone.contents().own == bytes);
+        std::uint64_t wrong = 0;
+        for (std::uint64_t page = 0; page != pages; ++page) {
+            const PageRef a = volume.find(page);
+            const PageRef b = clone.find(page);
+            if (a.address() == b.address()) ++wrong;
+            for (std::uint64_t at = 0; at < volume.page_size(); at += 64 * piece) {
+                if (!client.check(clone, page, at) || !client.check(volume, page, at)) ++wrong;
+            }
+        }
+        CHECK(wrong == 0);
+    }
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ def requests(kind, count, moved, in_flight=0, errors=None):
 
 def export(name, size=4 * GiB, used=GiB, moved=0):
     return {'name': name, 'description': '', 'size': size, 'page_size': 2 << 20, 'layout': 'linear', 'provision': 'thin',
-            'read_only': False, 'keep': False, 'swap': False, 'instance': '0' * 32, 'used': used, 'allocated': used,
+            'read_only': False, 'keep': False, 'swap': False, 'run_time': False, 'persistent': False, 'clone_of': '', 'shared': 0,
+            'instance': '0' * 32, 'used': used, 'own': used, 'allocated': used,
             'memory': [{'device': 'cuda:0', 'used': used, 'allocated': used, 'slabs': 1}], 'connections': 1,
             'stalled': 0, 'rates': {'bytes_per_second': None, 'iops': None, 'burst': 1.0},
             'rates_per_peer': {'bytes_per_second': None, 'iops': None, 'burst': 1.0}, 'held_back': 0,
@@ -37,7 +38,9 @@ def export(name, size=4 * GiB, used=GiB, moved=0):
 def device(identity='cuda:0'):
     return {'id': identity, 'name': 'NVIDIA H200', 'failed': False, 'total': 140 * GiB, 'available': 70 * GiB, 'reserve': 0,
             'mapped': 0, 'allocated': 35 * GiB, 'used': GiB, 'slabs': 1, 'staging': 0, 'staging_used': 0, 'staging_waits': 0,
-            'failures': 0, 'copies': [], 'others_compute': None, 'competition_noticed': 0}
+            'failures': 0, 'copies': [], 'others_compute': None, 'competition_noticed': 0,
+            'revocable': 0, 'yielded': 0, 'evictions': 0,
+            'reclaimable': False, 'spilled': 0, 'limit': None, 'moved_out': 0, 'moved_back': 0, 'not_reclaimed': 0, 'last_reclaim': None}
 
 
 def status(names=('fast', 'slow'), moved=0, at=0, pid=4711):

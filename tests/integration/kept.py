@@ -52,6 +52,12 @@ class Kept(server.Process):
         self.kill(number)
         self.wait_ready(count + 1)
 
+    def upgrade(self):
+        """Another server takes over, and the replaced one ends."""
+        count = self.log().count('is the server now')
+        self.process.send_signal(signal.SIGUSR2)
+        server.wait_until(lambda: self.log().count('is the server now') > count and len(server.children(self.process.pid)) == 1, 60, self.log)
+
     def kill_until_answer(self, at):
         """Seconds from SIGKILL until a new connection has read at that offset."""
         self.kill()

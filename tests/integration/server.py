@@ -1,7 +1,8 @@
 """The server under test. It runs with its own socket directory and log, and is checked when it stops.
 
 The program is $GPUNBD_PROGRAM, which CTest sets, or else build/release/gpunbd. These tests check exact behaviour of
-gpunbd; tests/conformance tests any server against the specification.
+gpunbd; tests/conformance tests any server against the specification. Tests that need no particular device use
+$GPUNBD_DEVICE, `host` by default; `lavapipe` is Vulkan's driver on the CPU, which looks like a GPU (discrete_layer.cpp).
 """
 import atexit
 import contextlib
@@ -19,8 +20,12 @@ import tempfile
 import time
 import unittest
 
+import lavapipe
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.environ.get('GPUNBD_PROGRAM', os.path.join(ROOT, 'build/release/gpunbd'))
+LAVAPIPE = os.environ.get('GPUNBD_DEVICE') == 'lavapipe'
+DEVICE = 'vulkan:0' if LAVAPIPE else os.environ.get('GPUNBD_DEVICE') or 'host'
 SANITIZED = bool(os.environ.get('GPUNBD_SANITIZE'))
 SKIP = 77
 
@@ -68,6 +73,15 @@ def need(*programs):
     for program in programs:
         if not shutil.which(program):
             skip(f'{program} is not installed (./dev setup installs it)')
+
+
+def need_lavapipe(discrete_folder=None):
+    """Uses lavapipe, or skips the test. Its messages in the log of a server are failures."""
+    global REPORTS
+    reason = lavapipe.use(discrete_folder)
+    if reason:
+        skip(reason)
+    REPORTS += lavapipe.REPORTS
 
 
 def need_libnbd():
@@ -170,8 +184,8 @@ class Process:
                                             preexec_fn=before, env={**os.environ, **(environment or {})})
 
     def configure(self, text):
-        """Writes the configuration. {socket} and {directory} are replaced by those of this server."""
-        text = text.replace('{socket}', self.path).replace('{directory}', self.directory)
+        """Writes the configuration. {device}, and {socket} and {directory} of this server, are replaced."""
+        text = text.replace('{device}', DEVICE).replace('{socket}', self.path).replace('{directory}', self.directory)
         with open(self.config_path, 'w', encoding='utf-8') as file:
             file.write(text)
 
@@ -194,7 +208,7 @@ class Server(Process):
     """A running server. `port` is its TCP port if `tcp` is set."""
 
     def __init__(self, size='64M', name='', read_only=False, tcp=False, bind='127.0.0.1', unix=True,
-                 device='host', config=None, extra=(), environment=None):
+                 device=DEVICE, config=None, extra=(), environment=None):
         super().__init__()
         self.bind = bind
         self.port = free_port(bind) if tcp else None
@@ -286,6 +300,10 @@ class Test(unittest.TestCase):
     """A test whose servers are stopped and checked at its end. Their logs are printed if it fails."""
     running = False
 
+    def logged(self, text, one, seconds=10):
+        """Waits for a text in the log of a running server: the server writes its log on a separate thread."""
+        wait_until(lambda: text in one.log(), seconds, lambda: f'{text!r} in the log: {one.log()[-5000:]}')
+
     def run(self, result=None):
         self.servers = []
         before = len(result.failures) + len(result.errors)
@@ -325,6 +343,14 @@ class Test(unittest.TestCase):
                              f'{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}')
         self.status = done.returncode
         return done.stdout
+
+    def check_finds(self, problem, config):
+        """Expects that gpunbd check reports this problem of a configuration, a YAML text."""
+        path = os.path.join(self.directory(), 'gpunbd.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(config)
+        out = self.command(PROGRAM, 'check', path, status=2)
+        self.assertIn(problem, out + self.errors)
 
     def program_for_all_users(self):
         """A copy of the program that other users can execute. They may not have access to the checkout, as in /root."""
@@ -386,5 +412,7 @@ class Runner(unittest.TextTestRunner):
 
 def main():
     """Runs the tests of the calling module. The exit status is 0, 1, or 77 if all cases were skipped."""
+    if LAVAPIPE:
+        need_lavapipe(os.path.join(os.path.dirname(PROGRAM), 'vulkan_layers'))
     result = unittest.main(exit=False, verbosity=2, testRunner=Runner).result
     sys.exit(1 if not result.wasSuccessful() else SKIP if result.skipped and not result.passed else 0)

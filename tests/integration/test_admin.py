@@ -112,12 +112,23 @@ class Admin(server.Test):
         self.assertEqual([each['name'] for each in exports], ['<script>', 'other'])
 
     def test_every_post(self):
-        _, address = self.configured()
+        spilling = CONFIG + "devices: [{id: host, spill: [{file: '{directory}/spill', size: 64M}]}]\n"
+        one, address = self.configured(spilling)
         bodies = {'/connections/end': {'id': 1 << 63},
                   '/log-level': {'level': 'debug'},
                   '/rates': {'export': '<script>', 'rates': RATES},
                   '/read-only': {'export': '<script>', 'read_only': True},
-                  '/kept/drop': {'name': '<script>'}}
+                  '/exports/create': {'export': {'name': 'new', 'size': '1M', 'devices': ['host']}, 'persist': False},
+                  '/exports/remove': {'name': 'new', 'force': False},
+                  '/exports/restore': {'file': f'{one.directory}/image', 'export': {'name': 'restored', 'devices': ['host']},
+                                       'persist': False},
+                  '/exports/resize': {'name': 'other', 'size': '128M', 'discard': False, 'reconnect': False},
+                  '/exports/snapshot': {'source': '<script>', 'name': 'snapshot'},
+                  '/exports/clone': {'source': '<script>', 'name': 'clone'},
+                  '/exports/save': {'name': '<script>', 'file': f'{one.directory}/image', 'compress': 'zstd', 'threads': 2},
+                  '/kept/drop': {'name': '<script>'},
+                  '/reclaim': {'device': 'host', 'bytes': None, 'seconds': 60},
+                  '/reclaim/end': {'device': None}}
         statuses = {'/connections/end': 404, '/kept/drop': 409}
         operations = self.description.operations('post')
         self.assertEqual(set(operations), set(bodies))
@@ -402,7 +413,7 @@ class Admin(server.Test):
 
     def test_loopback_is_read_only(self):
         one, port = self.tcp()
-        self.assertIn(f'admin endpoint: http://127.0.0.1:{port}/\n', one.log())
+        self.logged(f'admin endpoint: http://127.0.0.1:{port}/\n', one)
         self.assertEqual(admin.request(port, API + '/access')[1]['steering'], False)
         self.assertEqual(admin.request(port, API + '/status')[0], 200)
         status, value = admin.request(port, API + '/log-level', {'level': 'debug'})

@@ -43,7 +43,7 @@ class Allocation(server.Test):
     def test_page_size(self):
         client = self.connect(self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}
-exports: [{name: '', size: 256M, devices: [host], page_size: 64K}]
+exports: [{name: '', size: 256M, devices: [{device}], page_size: 64K}]
 '''))
         client.write(3 * 64 * KiB + 5, b'x')
         self.assertEqual(self.extents(client), [(192 * KiB, HOLE), (64 * KiB, DATA), (SIZE - 256 * KiB, HOLE)])
@@ -67,10 +67,10 @@ exports: [{name: '', size: 256M, devices: [host], page_size: 64K}]
     def test_exports_do_not_share_contents(self):
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}
-devices: [{id: host, capacity: 192M}]
+devices: [{id: {device}, capacity: 192M}]
 exports:
-  - {name: secret, size: 128M, devices: [host]}
-  - {name: nosy, size: 128M, devices: [host]}
+  - {name: secret, size: 128M, devices: [{device}]}
+  - {name: nosy, size: 128M, devices: [{device}]}
 ''')
         secret, nosy = self.connect(one, 'secret'), self.connect(one, 'nosy')
         for turn in range(4):
@@ -88,10 +88,10 @@ exports:
         """A page that is being sent to a slow client is not reused, even if it is trimmed meanwhile."""
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}
-devices: [{id: host, capacity: 64M}]
+devices: [{id: {device}, capacity: 64M}]
 exports:
-  - {name: old, size: 64M, devices: [host]}
-  - {name: new, size: 64M, devices: [host]}
+  - {name: old, size: 64M, devices: [{device}]}
+  - {name: new, size: 64M, devices: [{device}]}
 ''')
         slow, quick, other = self.connect(one, 'old'), self.connect(one, 'old'), self.connect(one, 'new')
         for turn in range(5):
@@ -111,7 +111,7 @@ exports:
     def test_full_provision(self):
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}
-exports: [{name: '', size: 256M, devices: [host], provision: full}]
+exports: [{name: '', size: 256M, devices: [{device}], provision: full}]
 ''')
         client = self.connect(one)
         if not server.SANITIZED:

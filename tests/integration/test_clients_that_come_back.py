@@ -21,7 +21,7 @@ class KilledServer(kept.Kept):
     """A thread kills the server at random times."""
 
     def __init__(self):
-        super().__init__('--device', 'host', '--size', SIZE)
+        super().__init__('--device', server.DEVICE, '--size', SIZE)
         self.kills = 0
         self.stopping = threading.Event()
         self.killer = threading.Thread(target=self.kill_repeatedly, daemon=True)

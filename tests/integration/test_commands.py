@@ -77,7 +77,7 @@ exports:
                 path, _ = self.check(text % key, 0)
                 self.assertIn(f'{path}: tls: note: {words}', self.errors)
                 one = self.serve(config=text % key)
-                self.assertIn(f'tls: {words}', one.log())
+                self.logged(f'tls: {words}', one)
                 flag = self.serve(config=(text % key).replace('off', 'required'), extra=('--tls', 'off'))
                 self.assertNotIn('no effect', flag.log())
 

@@ -7,7 +7,7 @@ import server
 import wire
 from server import MiB
 
-LIMIT, RESERVE, SIZE, EXPORTS, STEP = 512 * MiB, 128 * MiB, 300 * MiB, 6, 4 * MiB
+LIMIT, RESERVE, SIZE, EXPORTS, STEP = 512 * MiB, 128 * MiB, 200 * MiB, 6, 4 * MiB
 CONFIG = 'listeners: {unix: [{path: "{socket}"}]}\nexports:\n' + ''.join(
     f'  - {{name: e{n}, size: {SIZE}, devices: [host]}}\n' for n in range(EXPORTS))
 RESERVED = f'devices: [{{id: host, reserve: {RESERVE}}}]\n'

@@ -53,7 +53,7 @@ class Doctor(server.Test):
     def test_wrong_usage(self):
         done = doctor('memory')
         self.assertEqual(done.returncode, 2)
-        self.assertIn("'memory' is none of the topics swap, remote, gpu or keep", done.stderr)
+        self.assertIn("'memory' is none of the topics swap, remote, gpu, keep or ublk", done.stderr)
 
 
 if __name__ == '__main__':

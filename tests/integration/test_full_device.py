@@ -5,10 +5,10 @@ from server import MiB
 
 CONFIG = '''
 listeners: {unix: [{path: '{socket}'}]}
-devices: [{id: host, capacity: 256M}]
+devices: [{id: {device}, capacity: 256M}]
 exports:
-  - {name: one, size: 192M, devices: [host]}
-  - {name: two, size: 192M, devices: [host]}
+  - {name: one, size: 192M, devices: [{device}]}
+  - {name: two, size: 192M, devices: [{device}]}
 '''
 STEP = 4 * MiB
 

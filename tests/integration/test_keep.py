@@ -237,7 +237,7 @@ report(len(inherited()), *wrong)
 ''' + ASLEEP, descriptors=10000, preexec_fn=few_descriptors(min(20000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
         length = len('gpunbd/a name of middling length 000000:')
         self.assertEqual(keeper.line()[1], [str((128 * 1024 - len('LISTEN_FDNAMES=') - 1) // length)])
-        self.assertIn('the names of the stored descriptors do not fit into LISTEN_FDNAMES', keeper.log())
+        self.logged('the names of the stored descriptors do not fit into LISTEN_FDNAMES', keeper)
 
 
 class Hostile(Test):
@@ -265,7 +265,7 @@ report(os.environ['NOTIFY_SOCKET'], *(name for name, _ in inherited()))
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(keeper.line()[1][1:], ['mine'])
         self.assertEqual(keeper.descriptors(), count)
-        self.assertIn('is refused: its sender is not the server', keeper.log())
+        self.logged('is refused: its sender is not the server', keeper)
 
     def test_a_server_that_sends_invalid_messages(self):
         keeper = self.keep('''
@@ -301,7 +301,7 @@ if not inherited():
 report(*(name for name, _ in sorted(inherited())))
 ''' + ASLEEP, descriptors=5)
         self.assertEqual(keeper.line()[1], ['first'] * 3 + ['second'] * 2)
-        self.assertIn('the limit of --max-descriptors is reached', keeper.log())
+        self.logged('the limit of --max-descriptors is reached', keeper)
 
     def test_the_limit_of_open_files(self):
         """A message whose descriptors do not fit is refused as a whole, and the next one is accepted."""
@@ -316,8 +316,8 @@ report(os.environ['FDSTORE'], resource.getrlimit(resource.RLIMIT_NOFILE)[0], *(n
         pid, _ = keeper.line()
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(keeper.line()[1], ['16', '80', 'one'])
-        self.assertIn('stores at most 16 descriptors instead of 100, because the limit of open files is 80', keeper.log())
-        self.assertIn('there is no room for its descriptors', keeper.log())
+        self.logged('stores at most 16 descriptors instead of 100, because the limit of open files is 80', keeper)
+        self.logged('there is no room for its descriptors', keeper)
 
 
 class Restarts(Test):
@@ -405,7 +405,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         self.assertEqual(keeper.line()[1], [])
         for _ in range(8):  # 2 permitted restarts, one at once, and five after 0.1 to 1.6 s
             self.assertEqual(keeper.line()[1], ['a'])
-        server.wait_until(lambda: 'will be restarted in 3.2 s, or on SIGHUP to process' in keeper.log(), 30, 'the line')
+        self.logged('will be restarted in 3.2 s, or on SIGHUP to process', keeper, 30)
         self.assertIsNone(keeper.process.poll())
         # SIGHUP restarts the server, and resets the count.
         keeper.process.send_signal(signal.SIGHUP)
@@ -605,9 +605,9 @@ if not inherited():
 '''
     NEXT = '''
 if start_gate():
-    report('waits', *sorted(name for name, _ in inherited()))
     send('READY=1')
     store('gpunbd/too early', memory(b'x'))
+    report('waits', *sorted(name for name, _ in inherited()))
     if os.read(start_gate(), 1) != b'!':
         sys.exit(9)
 report('begins', *sorted(name for name, _ in inherited()))
@@ -619,7 +619,7 @@ report('begins', *sorted(name for name, _ in inherited()))
         self.assertEqual(words, ['first'])
         following, words = keeper.line()
         self.assertEqual(words, ['waits', 'gpunbd/a', 'gpunbd/turn'])
-        server.wait_until(lambda: 'its sender is not the server' in keeper.log(), 30, 'the refusal of the early message')
+        self.logged('its sender is not the server', keeper, 30)
         os.kill(dying, signal.SIGKILL)
         self.assertEqual(keeper.line(), (following, ['begins', 'gpunbd/a', 'gpunbd/turn']))
         # Only the first crash was detected early.
@@ -716,7 +716,7 @@ with open({starts!r}, 'a') as file:
     file.write('x')
 os.kill(os.getpid(), signal.SIGKILL)
 ''', restarts=2)
-        server.wait_until(lambda: 'SIGHUP to process' in keeper.log(), 60, keeper.log)
+        self.logged('SIGHUP to process', keeper, 60)
         before = os.path.getsize(starts)
         self.assertGreaterEqual(before, 3)
         # Otherwise the delay of the next server would be twice that of the last one.
@@ -821,7 +821,7 @@ report('WATCHDOG_USEC' in os.environ, os.environ['FDSTORE'])
     def test_a_missing_supervisor(self):
         keeper = self.keep('serve()\nreport()\n' + ASLEEP, env={**os.environ, 'NOTIFY_SOCKET': '/no/such/socket'})
         keeper.line()
-        self.assertIn('cannot be notified: No such file or directory', keeper.log())
+        self.logged('cannot be notified: No such file or directory', keeper)
         self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
 
     def test_inherited_sockets_are_kept(self):
@@ -860,7 +860,7 @@ class Serve(Test):
     def test_it_drains(self):
         path = os.path.join(self.directory(), 'socket')
         keeper = self.gpunbd('--device', 'host', '--size', '64M', '-U', path)
-        server.wait_until(lambda: 'ready: ' in keeper.log(), 30, 'the server')
+        self.logged('ready: ', keeper, 30)
         self.assertEqual(keeper.end(), 0)
         self.assertIn('stopping: answering the requests in flight', keeper.log())
         self.assertFalse(os.path.exists(path))

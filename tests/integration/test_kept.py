@@ -20,19 +20,19 @@ class Killed(kept.Test):
         return keeper
 
     def test_thin(self):
-        keeper = self.load_and_kill('--device', 'host', kills=KILLS)
+        keeper = self.load_and_kill('--device', server.DEVICE, kills=KILLS)
         # A table, a socket, a slab, and the keeper's own descriptors: nothing leaks.
         self.assertLess(keeper.descriptors(), 20)
 
     def test_full(self):
-        self.load_and_kill('--device', 'host', '--provision', 'full', kills=KILLS // 5)
+        self.load_and_kill('--device', server.DEVICE, '--provision', 'full', kills=KILLS // 5)
 
     def test_slabs_are_allocated_and_freed(self):
         # Each page has its own slab.
-        self.load_and_kill('--device', 'host', '--page-size', '64M', kills=KILLS // 5, size=64 * MiB, connections=2)
+        self.load_and_kill('--device', server.DEVICE, '--page-size', '64M', kills=KILLS // 5, size=64 * MiB, connections=2)
 
     def test_killed_during_startup(self):
-        keeper = self.keep('--device', 'host', '--size', '64M')
+        keeper = self.keep('--device', server.DEVICE, '--size', '64M')
         with keeper.client() as client:
             client.write(5 * MiB, b'here' * 1000)
         for delay in range(20):
@@ -43,7 +43,7 @@ class Killed(kept.Test):
             self.assertEqual(client.read(5 * MiB, 4000), b'here' * 1000)
 
     def test_freed_contents_are_never_exposed(self):
-        keeper = self.keep('--device', 'host', '--size', '64M')
+        keeper = self.keep('--device', server.DEVICE, '--size', '64M')
         for provision in range(3):
             with keeper.client() as client:
                 client.write(0, b'S' * (8 * MiB))
@@ -60,7 +60,7 @@ class Killed(kept.Test):
 class Ended(kept.Test):
     def test_terminated(self):
         """After SIGTERM to the server alone, clients get replies to all requests, and no ESHUTDOWN."""
-        keeper = self.keep('--device', 'host', '--size', '64M')
+        keeper = self.keep('--device', server.DEVICE, '--size', '64M')
         clients = kept.loads(keeper.client, 4, 8 * MiB)
         server.wait_until(lambda: all(each.answers > 100 for each in clients), 60, 'answers')
         keeper.kill(signal.SIGTERM)
@@ -89,8 +89,8 @@ def config(*exports, grace=3600):
     return EXPORTS.format(exports=lines, grace=grace)
 
 
-A = "name: a, size: 64M, devices: [host], keep: true"
-B = "name: b, size: 64M, devices: [host], keep: true"
+A = "name: a, size: 64M, devices: [{device}], keep: true"
+B = "name: b, size: 64M, devices: [{device}], keep: true"
 
 
 class Configured(kept.Test):
@@ -187,7 +187,7 @@ class Configured(kept.Test):
 class Refused(kept.Test):
     def test_store_full(self):
         """The store has room for the table, a socket and one slab. Only writes that need another slab get ENOSPC."""
-        keeper = self.keep('--device', 'host', '--size', '1G', '--page-size', '64M', flags=['--max-descriptors', '3'])
+        keeper = self.keep('--device', server.DEVICE, '--size', '1G', '--page-size', '64M', flags=['--max-descriptors', '3'])
         with keeper.client() as client:
             client.write(0, b'x' * KiB)
             with self.assertRaises(wire.Failed) as refusal:

@@ -19,9 +19,9 @@ listeners: {unix: [{path: '{socket}'}]}
 keeping: {grace: 600, socket: '{directory}/keeping'}
 exports:
 '''
-ONE = '  - {name: one, size: 64M, devices: [host], keep: true}\n'
-TWO = '  - {name: two, size: 32M, devices: [host], keep: true}\n'
-OTHER_ONE = '  - {name: one, size: 128M, devices: [host], keep: true}\n'
+ONE = '  - {name: one, size: 64M, devices: [{device}], keep: true}\n'
+TWO = '  - {name: two, size: 32M, devices: [{device}], keep: true}\n'
+OTHER_ONE = '  - {name: one, size: 128M, devices: [{device}], keep: true}\n'
 
 
 class Kept(kept.Test):
@@ -50,7 +50,7 @@ class Kept(kept.Test):
 
 class Identity(Kept):
     def test_the_id_belongs_to_the_contents(self):
-        self.start(ONE + '  - {name: gone, size: 64M, devices: [host]}\n')
+        self.start(ONE + '  - {name: gone, size: 64M, devices: [{device}]}\n')
         first = self.listed()
         self.assertEqual(set(first), {'one'})
         instance = first['one']['instance']
@@ -120,16 +120,16 @@ with socket.socket(socket.AF_UNIX) as one:
         self.assertIn('unknown key', self.kept(file.name, status=2))
 
     def test_a_server_that_keeps_nothing(self):
-        self.start('  - {name: one, size: 64M, devices: [host]}\n')
+        self.start('  - {name: one, size: 64M, devices: [{device}]}\n')
         self.assertEqual(self.listed(), {})
         self.assertEqual(self.kept(self.one.config_path), 'no contents are kept\n')
-        self.one.reload(CONFIG + '  - {name: one, size: 64M, devices: [host], keep: true}\n' + TWO)
+        self.one.reload(CONFIG + '  - {name: one, size: 64M, devices: [{device}], keep: true}\n' + TWO)
         self.assertEqual({name: each['state'] for name, each in self.listed().items()}, {'two': 'in use'})
         server.wait_for_text("export 'one': its contents were made without keep", self.one.log)
 
     def test_an_invalid_path_prevents_the_start(self):
         folder = self.directory()
-        self.command(server.PROGRAM, 'keep', '--', 'serve', '-U', f'{folder}/socket', '--device', 'host', '--size', '64M',
+        self.command(server.PROGRAM, 'keep', '--', 'serve', '-U', f'{folder}/socket', '--device', server.DEVICE, '--size', '64M',
                      '--keep', '--keeping-socket', folder, status=1)
         self.assertIn('the path is a file that is not a socket', self.errors)
 
@@ -194,7 +194,7 @@ class Drop(Kept):
         self.assertEqual(self.read('two', 0, 4), b'also')
 
     def test_without_a_configuration_file(self):
-        self.one = self.keep('--size', '64M', '--device', 'host', '--keeping-socket', '{directory}/keeping')
+        self.one = self.keep('--size', '64M', '--device', server.DEVICE, '--keeping-socket', '{directory}/keeping')
         self.keeping = f'{self.one.directory}/keeping'
         self.write('', 0, b'data')
         self.assertEqual(set(self.listed()), {''})

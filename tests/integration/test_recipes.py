@@ -32,6 +32,10 @@ ELSEWHERE = {
     ('README.md', 'Two commands', './dev run'): 'tests/fresh/run.sh',
     ('README.md', 'Two commands', './dev test'): 'tests/fresh/run.sh',
     ('README.md', 'A mount in a minute', '/dev/nbd0'): 'tests/vm/test_kernel_client.py',
+    ('README.md', 'A mount in a minute', 'modprobe ublk_drv'): 'tests/vm/test_ublk.py',
+    ('server/manual/attach-and-mount.md', 'Local devices with ublk', 'modprobe ublk_drv'): 'tests/vm/test_ublk.py',
+    ('server/manual/attach-and-mount.md', 'ublk by systemd', 'ublk.conf'): 'tests/vm/test_systemd.py',
+    ('server/manual/exports-at-run-time.md', 'Resize', 'resize2fs'): 'tests/vm/test_attach.py',
     ('config/CONFIGURATION.md', 'Several GPUs', 'cuda:1'): 'tests/gpu/test_two_gpus.py',
     ('server/manual/attach-and-mount.md', 'Attached devices', '--list'): 'tests/vm/test_kernel_client.py',
     ('server/manual/attach-and-mount.md', 'Attached devices', 'fstab'): 'tests/vm/test_shutdown.py',
@@ -45,20 +49,28 @@ ELSEWHERE = {
     ('server/manual/swap.md', 'Swap by systemd', '/proc/swaps'): 'tests/vm/test_systemd.py',
     ('server/manual/swap.md', 'Swap by hand', '--swap'): 'tests/vm/test_kernel_client.py',
 }
-SMALLER = ((r'\bcuda:0\b', 'host'), (r'\b(64|8|2)G\b', '64M'), (r'\b1G\b', '32M'), (r'/usr/bin/gpunbd\b', '/run/programs/gpunbd'))
+SMALLER = ((r'\bcuda:0\b', 'host'), (r'\b(64|16|8|2)G\b', '64M'), (r'\b(1|4)G\b', '32M'), (r'/usr/bin/gpunbd\b', '/run/programs/gpunbd'),
+           (r'/var/lib/gpunbd\b', '/run/state'), (r'/backup\b', '/tmp/backup'))
 # The configuration for recipes that do not start a server, and of the service.
 STAGE = '''
 listeners:
   tcp: [{address: 127.0.0.1}]
   unix: [{path: /tmp/gpunbd.sock}, {path: /run/gpunbd.sock}, {path: /run/gpunbd/gpunbd.sock}]
 exports: [{name: "", size: 64M, devices: [host]}, {name: scratch, size: 64M, devices: [host], keep: true}, {name: name, size: 64M, devices: [host]},
-          {name: debian, size: 64M, devices: [host]}, {name: node1, size: 64M, devices: [host]}, {name: node2, size: 64M, devices: [host]}]
+          {name: debian, size: 64M, devices: [host]}, {name: node1, size: 64M, devices: [host]}, {name: node2, size: 64M, devices: [host]},
+          {name: image, size: 64M, devices: [host]}, {name: monday, clone_of: image, read_only: true}]
+'''
+# For recipes with gpunbd reclaim. Kept contents cannot move to a file.
+SPILLING = '''
+devices: [{id: host, spill: [{file: /run/spill, size: 64M}]}]
+exports: [{size: 64M, devices: [host]}]
 '''
 HOSTS = '127.0.0.1 localhost storage.example.org node-7 host'
 # Runs before a recipe: makes files that the surrounding text expects.
 BEFORE = '''
 uri='nbd+unix:///?socket=/tmp/gpunbd.sock'
 truncate -s 16M disk.img image.ext4 empty.ext4
+mkdir /tmp/backup
 cp /run/programs/gpunbd . # the checkout may be below /tmp, which is a new one here
 printf 'exports: [{name: a, size: 16M, devices: [host]}]\\n' >/etc/gpunbd.yaml
 hash fusermount3 2>/dev/null || fusermount3() { umount "$2"; } # the README's alternative for root
@@ -155,14 +167,22 @@ def reads_recipe(test, page, heading):
     return re.search(rf"""['/]{re.escape(os.path.basename(page))}', '{re.escape(heading)}'""", text) is not None
 
 
+def has_vulkan():
+    devices = subprocess.run([server.PROGRAM, 'devices'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return 'vulkan:0' in devices.stdout.splitlines()
+
+
 def script_of(lines):
     """Yields the lines of a script that runs these commands. Unless they start a server, one runs before them."""
     yield SYSTEM + f'block={shlex.quote(chr(10).join(lines))}' + BEFORE
-    yield f"cat >/etc/gpunbd/gpunbd.yaml <<'END'{STAGE}END"
+    stage = SPILLING if any('gpunbd reclaim' in line for line in lines) else STAGE
+    yield f"cat >/etc/gpunbd/gpunbd.yaml <<'END'{stage}END"
     if any('USR2' in line or 'systemctl reload' in line for line in lines):
         yield 'start_service'
     elif not any(STARTS_SERVER.match(line) for line in lines):
         yield 'gpunbd serve --background --config /etc/gpunbd/gpunbd.yaml'
+    if any(re.match('gpunbd export (resize|snapshot|save)', line) for line in lines):
+        yield 'gpunbd export create fast --size 32M --device host'
     for line in re.sub(r'\\\n *', '', '\n'.join(lines)).split('\n'):
         for original, replacement in SMALLER:
             line = re.sub(original, replacement, line)
@@ -193,6 +213,8 @@ class Recipes(server.Test):
                 reason = 'there is no /dev/fuse'
             if reason is None and any(line.startswith('curl ') for line in lines) and not shutil.which('curl'):
                 reason = 'curl is not installed'
+            if reason is None and any('vulkan:0' in line for line in lines) and not has_vulkan():
+                reason = 'there is no Vulkan driver'
             if reason:
                 print(f'not run: {page}, {heading}: {lines[0]}: {reason}')
                 continue

@@ -9,7 +9,7 @@ from server import MiB
 
 CONFIG = '''
 listeners: {unix: [{path: '{socket}'}]}
-exports: [{name: '', size: 64M, devices: [host]}]
+exports: [{name: '', size: 64M, devices: [{device}]}]
 limits: {drain: 2}
 '''
 

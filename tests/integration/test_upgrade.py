@@ -106,6 +106,7 @@ class Upgrade(test_keep.Test):
         return self.gpunbd('--config', path, **options), path
 
     def configure(self, path, exports, more=''):
+        exports = exports.replace('{device}', server.DEVICE)
         with open(path, 'w', encoding='ascii') as file:
             file.write(f'listeners: {{unix: [{{path: "{self.path}"}}]}}\nexports: [{exports}]\n{more}')
 
@@ -113,18 +114,19 @@ class Upgrade(test_keep.Test):
         """A server under `gpunbd keep`."""
         where = () if '--config' in arguments else ('-U', self.path)
         keeper = self.started([program, 'keep', '--', 'serve', *where, *map(str, arguments)], **options)
-        server.wait_until(lambda: 'ready: ' in keeper.log(), 30, f'the server:\n{keeper.log()}')
+        self.logged('ready: ', keeper, 30)
         return keeper
 
     def kept(self, *arguments, **options):
-        return self.gpunbd('--device', 'host', '--size', '512M', '--keep', *arguments, **options)
+        return self.gpunbd('--device', server.DEVICE, '--size', '512M', '--keep', *arguments, **options)
 
     def upgrade(self, keeper):
-        """Upgrades the server, and returns the process id of the new one."""
-        before = keeper.log().count('serves now')
+        """Upgrades the server, and returns the process id of the new one, which is ready."""
+        words = 'serves now', 'is the server now', 'ready: '  # of three processes, in any order
+        before = [keeper.log().count(each) for each in words]
         keeper.process.send_signal(signal.SIGUSR2)
-        server.wait_until(lambda: keeper.log().count('serves now') > before, 60, keeper.log)
-        server.wait_until(lambda: keeper.log().count('is the server now') > before, 60, keeper.log)
+        for each, count in zip(words, before):
+            server.wait_until(lambda each=each, count=count: keeper.log().count(each) > count, 60, keeper.log)
         return int(keeper.log().rsplit(' is the server now', 1)[0].rsplit('process ', 1)[1])
 
     def refused(self, keeper, count=1):
@@ -176,7 +178,7 @@ class Load4(Upgrade):
     def test_while_slabs_are_allocated_and_freed(self):
         """Writes and trims allocate and free slabs, also during the transfer of the contents."""
         often = 6  # pages that are written and trimmed repeatedly; each upgrade is followed by a write to another page
-        keeper = self.gpunbd('--device', 'host', '--size', 16 * SLAB, '--keep', '--page-size', '64M')
+        keeper = self.gpunbd('--device', server.DEVICE, '--size', 16 * SLAB, '--keep', '--page-size', '64M')
         stopping, rounds, failures = threading.Event(), [0], []
 
         def come_and_go():
@@ -206,7 +208,6 @@ class Load4(Upgrade):
         stopping.set()
         client.join(60)
         self.assertEqual((client.is_alive(), failures), (False, []), keeper.log())
-        server.wait_until(lambda: keeper.log().count('ready: ') == 11, 30, keeper.log)
         os.kill(pid, signal.SIGKILL)
         server.wait_until(lambda: keeper.log().count('ready: ') == 12, 30, keeper.log)
         with wire.connect(self.path) as client:
@@ -218,7 +219,7 @@ class Load4(Upgrade):
 
     def test_while_a_slab_is_being_allocated(self):
         """A slab is allocated ahead while the supervisor is slow to store it: the transfer waits for it."""
-        keeper = self.gpunbd('--device', 'host', '--size', 3 * SLAB, '--keep', '--page-size', '64M')
+        keeper = self.gpunbd('--device', server.DEVICE, '--size', 3 * SLAB, '--keep', '--page-size', '64M')
 
         def kept():
             return sum('memfd:gpunbd slab' in each for each in server.open_files(keeper.process.pid))
@@ -233,12 +234,12 @@ class Load4(Upgrade):
             keeper.process.send_signal(signal.SIGSTOP)
             client.write(SLAB, b'second')  # uses the other one, so another slab is allocated ahead
             os.kill(pid, signal.SIGUSR2)
-            server.wait_until(lambda: 'SIGUSR2: starting' in keeper.log(), 30, keeper.log)
+            self.logged('SIGUSR2: starting', keeper, 30)
             end = time.monotonic() + 3
             while 'took over its contents' not in keeper.log() and time.monotonic() < end:
                 time.sleep(0.01)  # time for an early transfer, which would be an error
             keeper.process.send_signal(signal.SIGCONT)
-            server.wait_until(lambda: 'is the server now' in keeper.log(), 30, keeper.log)
+            self.logged('is the server now', keeper, 30)
             client.write(2 * SLAB, b'third')
         server.wait_until(lambda: keeper.log().count('ready: ') == 2, 30, keeper.log)
         server.wait_until(lambda: pid not in server.children(keeper.process.pid), 30, keeper.log)
@@ -262,9 +263,7 @@ class Load4(Upgrade):
         before = contents()
         self.assertEqual([name for name, _, _ in before], [''])
         for _ in range(3):
-            ready = keeper.log().count('ready: ')
             self.upgrade(keeper)
-            server.wait_until(lambda: keeper.log().count('ready: ') > ready, 30, keeper.log)
             self.assertEqual(contents(), before)
         self.assertEqual(keeper.end(), 0)
 
@@ -276,9 +275,7 @@ class Load4(Upgrade):
             return admin.request(path, '/api/v1/status')[1]['process']['pid']
         pids = [server_pid()]
         for _ in range(2):
-            ready = keeper.log().count('ready: ')
             self.upgrade(keeper)
-            server.wait_until(lambda: keeper.log().count('ready: ') > ready, 30, keeper.log)
             pids.append(server_pid())
         self.assertEqual(len(set(pids)), 3, pids)
         self.assertEqual(keeper.end(), 0)
@@ -292,7 +289,7 @@ class Load4(Upgrade):
             keeper.process.send_signal(signal.SIGSTOP)
             try:
                 os.kill(predecessor, signal.SIGUSR2)
-                server.wait_until(lambda: 'to serve in place' in keeper.log(), 30, keeper.log)
+                self.logged('to serve in place', keeper, 30)
                 while True:
                     asked = admin.PendingRequest(path, '/api/v1/read-only', {'export': '', 'read_only': True})
                     if not asked.answered(0.5):
@@ -304,7 +301,7 @@ class Load4(Upgrade):
             status, value = asked.answer()
             self.assertEqual(status, 409)
             self.assertIn('being replaced', value['error'])
-            server.wait_until(lambda: 'is the server now' in keeper.log(), 60, keeper.log)
+            self.logged('is the server now', keeper, 60)
             client.write(0, b'x')
             self.assertEqual(admin.request(path, '/api/v1/read-only', {'export': '', 'read_only': True})[0], 200)
         self.assertEqual(keeper.end(), 0)
@@ -336,7 +333,7 @@ class Load4(Upgrade):
             self.upgrade(keeper)
             self.assertEqual(other.read(0, 3), b'xxx')
             self.assertLess(len(deaf.rest()), 128 * MiB)
-        self.assertIn('it did not read its replies', keeper.log())
+        self.logged('it did not read its replies', keeper)
         self.assertEqual(keeper.end(), 0)
 
     def test_a_client_that_sends_single_bytes(self):
@@ -362,7 +359,7 @@ class Load4(Upgrade):
             thread.join(30)
             self.assertEqual(other.read(1 * MiB, 2), b'xx')
             self.assertLess(len(deaf.rest()), 32 * MiB)
-        self.assertIn('it did not read its replies', keeper.log())
+        self.logged('it did not read its replies', keeper)
         self.assertEqual(keeper.end(), 0)
 
     def test_a_client_that_reads_slowly(self):
@@ -373,13 +370,13 @@ class Load4(Upgrade):
             for cookie in range(2):
                 slow.request(wire.READ, 0, 32 * MiB, cookie=cookie)
             keeper.process.send_signal(signal.SIGUSR2)
-            server.wait_until(lambda: 'to serve in place' in keeper.log(), 30, keeper.log)
+            self.logged('to serve in place', keeper, 30)
             for cookie in range(2):
                 self.assertEqual(slow.simple_reply(), (0, cookie))
                 for _ in range(32):
                     time.sleep(0.1)
                     self.assertEqual(slow.receive(MiB), b'x' * MiB)
-            server.wait_until(lambda: 'is the server now' in keeper.log(), 60, keeper.log)
+            self.logged('is the server now', keeper, 60)
             self.assertEqual(slow.read(0, 4), b'xxxx')
         self.assertEqual(keeper.end(), 0)
 
@@ -391,7 +388,7 @@ class Load4(Upgrade):
             for cookie in (1, 2):
                 client.request(wire.READ, 0, 16 * MiB, cookie=cookie)
             keeper.process.send_signal(signal.SIGUSR2)
-            server.wait_until(lambda: 'to serve in place' in keeper.log(), 30, keeper.log)
+            self.logged('to serve in place', keeper, 30)
             data = random.Random(3).randbytes(30 * MiB)
             message = wire.encode_write(32 * MiB, data, 3)
             client.send(message[:MiB])
@@ -401,7 +398,7 @@ class Load4(Upgrade):
                 self.assertEqual(client.simple_reply(), (0, cookie))
                 self.assertEqual(client.receive(16 * MiB), b'x' * 16 * MiB)
             self.assertEqual(client.simple_reply(), (0, 3))
-            server.wait_until(lambda: 'is the server now' in keeper.log(), 60, keeper.log)
+            self.logged('is the server now', keeper, 60)
             self.assertEqual(client.read(32 * MiB, len(data)), data)
         self.assertEqual(keeper.end(), 0)
 
@@ -462,8 +459,8 @@ class Tls(Upgrade):
         files = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', files, '--host', 'localhost', status=0)
         self.config = os.path.join(self.directory(), 'gpunbd.yaml')
-        self.configure(self.config, '{name: a, size: 64M, devices: [host], keep: true},'
-                       ' {name: slow, size: 64M, devices: [host], keep: true, rates: {iops: 1, burst: 0}}',
+        self.configure(self.config, '{name: a, size: 64M, devices: [{device}], keep: true},'
+                       ' {name: slow, size: 64M, devices: [{device}], keep: true, rates: {iops: 1, burst: 0}}',
                        f'tls: {{mode: optional, certificates: "{files}", verify_clients: false}}\n'
                        'limits: {drain: 3600, handshake: 3600}\n')
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -606,25 +603,25 @@ class Failing(Upgrade):
             keeper, client = self.broken(script)
             self.refused(keeper)
             self.refused(keeper, 2)
-            self.assertIn('this server continues: it has ended', keeper.log())
+            self.logged('this server continues: it has ended', keeper)
             self.goes_on(keeper, client)
 
     def test_the_successor_cannot_be_executed(self):
         keeper, client = self.broken(None)
         self.refused(keeper)
-        self.assertIn('gpunbd: No such file or directory', keeper.log())
+        self.logged('gpunbd: No such file or directory', keeper)
         self.goes_on(keeper, client)
 
     def test_the_successor_hangs(self):
         keeper, client = self.broken('#!/bin/sh\nexec sleep 1000\n')
         keeper.process.send_signal(signal.SIGUSR2)
-        server.wait_until(lambda: 'to serve in place' in keeper.log(), 30, keeper.log)
+        self.logged('to serve in place', keeper, 30)
         keeper.process.send_signal(signal.SIGUSR2)
-        server.wait_until(lambda: 'is being started already' in keeper.log(), 30, keeper.log)
+        self.logged('is being started already', keeper, 30)
         client.write(0, b'while it hangs')
         client.write(5, b'before')
         self.refused(keeper, 1)
-        self.assertIn('it did not answer in time', keeper.log())
+        self.logged('it did not answer in time', keeper)
         self.goes_on(keeper, client)
 
     def test_the_successor_has_another_protocol_version(self):
@@ -635,7 +632,7 @@ channel.send(struct.pack('>IHH', 0x67707570, 99, 12))
 channel.recv(1)
 ''')
         self.refused(keeper)
-        self.assertIn('speaks version 99', keeper.log())
+        self.logged('speaks version 99', keeper)
         self.goes_on(keeper, client)
 
     def test_the_successor_crashes_during_the_transfer(self):
@@ -665,7 +662,7 @@ os.kill(os.getpid(), 9)
             self.goes_on(keeper, client)
 
     def test_the_configuration_is_invalid(self):
-        export = '{name: a, size: 512M, page_size: 64M, devices: [host], keep: true}'
+        export = '{name: a, size: 512M, page_size: 64M, devices: [{device}], keep: true}'
         keeper, path = self.configured(export)
         client = wire.connect(self.path)
         self.addCleanup(client.close)
@@ -675,7 +672,7 @@ os.kill(os.getpid(), 9)
         self.configure(path, export.replace('512M', '256M'))
         self.refused(keeper, 2)
         # Another process logs this, possibly later.
-        server.wait_until(lambda: 'they were made for size' in keeper.log(), 30, keeper.log)
+        self.logged('they were made for size', keeper, 30)
         self.goes_on(keeper, client)
 
 
@@ -689,17 +686,17 @@ class Others(Upgrade):
             self.assertEqual(client.read(0, 3), b'abc')
 
     def test_without_kept_exports(self):
-        keeper = self.gpunbd('--device', 'host', '--size', '64M')
+        keeper = self.gpunbd('--device', server.DEVICE, '--size', '64M')
         with wire.connect(self.path) as client:
             client.write(0, b'abc')
             keeper.process.send_signal(signal.SIGUSR2)
-            server.wait_until(lambda: 'no export has keep: true' in keeper.log(), 30, keeper.log)
+            self.logged('no export has keep: true', keeper, 30)
             self.assertEqual(client.read(0, 3), b'abc')
         self.assertEqual(keeper.end(), 0)
 
     def test_an_export_without_keep(self):
-        keeper, _ = self.configured('{name: a, size: 64M, devices: [host], keep: true},'
-                                    ' {name: b, size: 64M, devices: [host]}')
+        keeper, _ = self.configured('{name: a, size: 64M, devices: [{device}], keep: true},'
+                                    ' {name: b, size: 64M, devices: [{device}]}')
         with wire.connect(self.path, 'a') as kept, wire.connect(self.path, 'b') as other:
             kept.write(0, b'abc')
             other.write(0, b'abc')

@@ -130,7 +130,7 @@ fi
     def hook(self, *arguments):
         self.write('calls', '')
         environment = {'PATH': f'{self.folder}:{os.environ["PATH"]}', 'GPUNBD_NVIDIA_PARAMETERS': self.parameters,
-                       'GPUNBD_SLEEP_STATE': os.path.join(self.folder, 'state')}
+                       'GPUNBD_SLEEP_STATE': os.path.join(self.folder, 'state'), 'GPUNBD_RECLAIM_SERVERS': 'true'}
         output = self.command(os.path.join(FOLDER, 'system-sleep'), *arguments, environment=environment) + self.errors
         with open(self.calls, encoding='utf-8') as file:
             return file.read().splitlines(), output

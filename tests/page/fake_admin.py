@@ -135,7 +135,10 @@ class Export:
         allocated = -(-self.used // (64 * MiB)) * 64 * MiB
         return {'name': self.name, 'description': self.other.get('description', ''), 'size': self.size,
                 'page_size': self.page_size, 'layout': 'linear', 'provision': 'thin', 'read_only': self.read_only,
-                'keep': self.other.get('keep', False), 'swap': False, 'instance': '0123456789abcdef', 'used': self.used,
+                'keep': self.other.get('keep', False), 'swap': False, 'run_time': self.other.get('run_time', False),
+                'persistent': False, 'clone_of': self.other.get('clone_of', ''),
+                'templates': self.other.get('templates', []), 'shared': 0,
+                'instance': '0123456789abcdef', 'used': self.used, 'own': self.used,
                 'allocated': allocated, 'connections': self.clients, 'stalled': len(self.stalled), 'rates': self.rates,
                 'rates_per_peer': self.other.get('rates_per_peer', NO_RATES), 'held_back': 0,
                 'last_second': {name: values[-1] if values else 0 for name, values in self.history.items() if '_p' in name},
@@ -178,7 +181,10 @@ class Device:
                 'slabs': sum(memory['slabs'] for memory in mine), 'staging': 64 * MiB, 'staging_used': 3 * MiB,
                 'staging_waits': self.staging_waits, 'failures': int(self.failed),
                 'copies': [{'path': 'copy engine', 'direction': 'read', 'copies': 5, 'bytes': 5 * MiB}],
-                'others_compute': None if self.identity == 'host' else self.others > 0, 'competition_noticed': 0}
+                'others_compute': None if self.identity == 'host' else self.others > 0, 'competition_noticed': 0,
+                'reclaimable': False, 'revocable': 0, 'yielded': 0, 'evictions': 0,
+                'spilled': 0, 'limit': None, 'moved_out': 0, 'moved_back': 0, 'not_reclaimed': 0,
+                'last_reclaim': None}
 
 
 class FakeAdmin:
@@ -299,29 +305,51 @@ class FakeAdmin:
             self.ended.add(body['id'])
             return f'connection {body["id"]} is closed'
         if path == 'rates' and export:
-            export.rates = {name: parsed(name, value) for name, value in body['rates'].items()}
+            export.rates = {name: parsed(f'rates.{name}', value) for name, value in body['rates'].items()}
             return f"the rates of export '{export.name}' are set"
         if path == 'read-only' and export:
             export.read_only = body['read_only']
             return f"export '{export.name}' is read-only" if export.read_only else f"export '{export.name}' is writable"
         if path == 'log-level':
             return f'the log level is {body["level"]}'
+        if path.startswith('exports/'):
+            return self.change_exports(path.removeprefix('exports/'), body)
         return None
+
+    def change_exports(self, action, body):
+        if action == 'create':
+            wanted = body['export']
+            device = wanted.get('devices', ['cuda:0'])[0]
+            self.exports.append(Export(wanted['name'], parsed('export.size', wanted['size']), device=device, run_time=True))
+            return f"Export '{wanted['name']}' is created."
+        export = self.export(body['source' if action in ('snapshot', 'clone') else 'name'])
+        if export is None:
+            return None
+        if action == 'resize':
+            export.size = parsed('size', body['size'])
+            return f"Export '{export.name}' has another size now."
+        if action == 'remove':
+            self.exports.remove(export)
+            return f"Export '{export.name}' is removed."
+        clone = Export(body['name'], export.size, device=export.device, run_time=True, clone_of=export.name)
+        clone.extents, clone.read_only = list(export.extents), action == 'snapshot'
+        self.exports.append(clone)
+        return f"Export '{clone.name}' is created."
 
 
 class InvalidValue(Exception):
     """A value that the server refuses."""
 
 
-def parsed(name, value):
-    """Parses a value of the rates in the notation of the configuration."""
+def parsed(key, value):
+    """Parses a value in the notation of the configuration."""
     if value is None:
         return None
     text = str(value)
-    units = {'K': KiB, 'M': MiB, 'G': GiB, 'T': TiB} if name == 'bytes_per_second' else {'s': 1}
+    units = {'s': 1} if key in ('rates.iops', 'rates.burst') else {'K': KiB, 'M': MiB, 'G': GiB, 'T': TiB}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
     if not number.isdigit():
-        raise InvalidValue(f"rates.{name}: '{text}' is not a size; write for example 8G, 1.5GiB or 4096")
+        raise InvalidValue(f"{key}: '{text}' is not a size; write for example 8G, 1.5GiB or 4096")
     return int(number) * unit
 
 

@@ -11,9 +11,12 @@ nbd = server.need_libnbd()
 CONFIG = """
 listeners:
   unix: [{path: '{socket}'}]
+devices:
+  - {id: host, spill: [{file: SPILL, size: 128M}]}
 exports:
   - {name: "NAME", size: 64M, devices: [host]}
   - {name: "HOSTILE", size: 64M, devices: [host]}
+  - {name: node, clone_per_client: {of: "NAME", name: machine}}
 """.replace('NAME', views.DISK).replace('HOSTILE', views.HOSTILE)
 
 
@@ -30,7 +33,8 @@ class LikeAnyServer(views.OfAnyServer, views.Views):
         self.restart()
 
     def restart(self):
-        self.served = self.serve(config=CONFIG, extra=['--admin', f'127.0.0.1:{self.port}', '--admin-token', self.secret, '--admin-socket', 'none'])
+        spill = os.path.join(self.directory(), 'spill')
+        self.served = self.serve(config=CONFIG.replace('SPILL', spill), extra=['--admin', f'127.0.0.1:{self.port}', '--admin-token', self.secret, '--admin-socket', 'none'])
 
     def stop(self):
         self.served.stop()
@@ -50,6 +54,34 @@ class LikeAnyServer(views.OfAnyServer, views.Views):
 
     def settle(self):
         """Nothing to do: the test writes no more."""
+
+    def test_clones_for_clients_are_counted(self):
+        self.begin()
+        self.overview()
+        self.browser.shows('#exports', 'base of node: 0 of 200 clones')
+        client = nbd.NBD()
+        client.connect_uri(self.served.uri('node/a'))
+        self.addCleanup(client.shutdown)
+        self.browser.shows('#exports', 'base of node: 1 of 200 clones')
+        self.end()
+
+    def test_memory_is_given_back_and_used_again(self):
+        self.begin()
+        self.write(0, 4 << 20)
+        self.overview()
+        self.browser.click('.device .tools button')
+        self.browser.one('[name=bytes]').send_keys('much')
+        self.browser.click('#dialog-yes')
+        self.browser.shows('#dialog-error', "'much' is not a size")
+        self.browser.one('[name=bytes]').clear()
+        self.browser.click('#dialog-yes')
+        self.browser.shows('#notices', 'host gave back 64 MiB of 64 MiB')
+        self.browser.shows('.device-head', '4 MiB moved elsewhere')
+        self.browser.click('.device .tools button:last-child')
+        self.browser.click('#dialog-yes')
+        self.browser.shows('#notices', 'host moved 4 MiB back')
+        self.browser.until(lambda: 'elsewhere' not in self.browser.text('.device-head'), 'no page is elsewhere')
+        self.end()
 
 
 if __name__ == '__main__':

@@ -163,3 +163,44 @@ class OfAnyServer:
         self.assertEqual(self.browser.run("return document.querySelector('[name=bytes]').value"), '10M')
         self.browser.click('#dialog-no')
         self.end()
+
+    def answer_dialog(self, button, **values):
+        self.browser.click(button)
+        for name, value in values.items():
+            field = self.browser.one(f'#dialog [name={name}]')
+            field.clear()
+            field.send_keys(value)
+        self.browser.click('#dialog-yes')
+
+    def test_exports_are_created_resized_copied_and_removed(self):
+        self.begin()
+        self.write(0, PAGE)
+        exports = lambda: {one['name']: one for one in self.api('exports')}
+        self.overview()
+        self.answer_dialog('#create-export', name='new', size='many', devices='host')
+        self.browser.shows('#dialog-error', "export.size: 'many'")
+        self.browser.click('#dialog-no')
+        self.answer_dialog('#create-export', name='new', size='32M', devices='host')
+        self.browser.shows('#notices', "Export 'new' is created.")
+        self.browser.shows('[data-export="new"]', '32 MiB')
+        self.opened('new')
+        self.answer_dialog('#resize-export', size='48M')
+        self.browser.shows('#export-figures', 'of 48 MiB')
+        self.opened(DISK)
+        self.assertFalse(self.browser.one('#remove-export').is_displayed())  # it is in the configuration
+        self.answer_dialog('#snapshot-export', name='before')
+        self.browser.shows('#notices', "Export 'before' is created.")
+        self.answer_dialog('#clone-export', name='copy')
+        self.browser.shows('#notices', "Export 'copy' is created.")
+        self.assertEqual([(exports()[name]['clone_of'], exports()[name]['read_only'], exports()[name]['used']) for name in ('before', 'copy')],
+                         [(DISK, True, PAGE), (DISK, False, PAGE)])
+        self.overview()
+        self.browser.shows('[data-export="before"]', f'snapshot of {DISK}')
+        self.browser.shows('[data-export="copy"]', f'clone of {DISK}')
+        self.opened('copy')
+        self.browser.click('#remove-export')
+        self.assertEqual(self.browser.text('#dialog-text'), 'Removes export copy and its contents.')
+        self.browser.click('#dialog-yes')
+        self.browser.shows('#export-about', 'No export has this name.')
+        self.assertEqual(set(exports()), {DISK, HOSTILE, 'new', 'before'})
+        self.end()

@@ -55,7 +55,7 @@ chroot {self.root} systemd-sysusers gpunbd.conf
 '''
         test.command('/bin/bash', '-eux', '-c', commands, seconds=300)
         for path, text in {'etc/systemd/network/dhcp.network': NETWORK, 'etc/systemd/system/scenario.service': SCENARIO,
-                           'etc/modules-load.d/nbd.conf': 'nbd\n', 'etc/modprobe.d/nbd.conf': 'options nbd nbds_max=4\n',
+                           'etc/modules-load.d/nbd.conf': 'nbd\n', 'etc/modprobe.d/nbd.conf': 'options nbd nbds_max=8\n',
                            'etc/machine-id': '1' * 32 + '\n', **files}.items():
             path = os.path.join(self.root, path)
             os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -3,14 +3,16 @@
 # A kernel that root unpacks is for all users; other users have their own cache.
 # usage: kernel.sh find     prints the folder
 #        kernel.sh fetch    downloads the kernel
+# With GPUNBD_VM_KERNEL=ublk, the kernel is one that has ublk with user copy.
 set -euo pipefail
 
-common=/var/cache/gpunbd/kernel
+variant=${GPUNBD_VM_KERNEL:+-$GPUNBD_VM_KERNEL}
+common=/var/cache/gpunbd/kernel$variant
 [[ ${HOME:-} ]] || unset HOME # then ~ is the home directory in the user database
 home=~
-own=${XDG_CACHE_HOME:-$home/.cache}/gpunbd/kernel
+own=${XDG_CACHE_HOME:-$home/.cache}/gpunbd/kernel$variant
 folders=("$common" "$own")
-[[ ${GPUNBD_VM_CACHE:-} ]] && folders=("$GPUNBD_VM_CACHE")
+[[ ${GPUNBD_VM_CACHE:-} ]] && folders=("$GPUNBD_VM_CACHE$variant")
 
 fail() {
     echo "kernel for tests/vm: $*" >&2
@@ -35,14 +37,17 @@ version_of() { # $1: the metapackage of the newest kernel
 
 fetch() {
     local meta=linux-image-cloud-amd64 parts=(linux-image) version target size output package
+    # Debian 12 has ublk in a kernel beside its own one.
+    [[ $variant ]] && meta=linux-image-6.12-cloud-amd64
     # shellcheck disable=SC1091
     if [[ $(. /etc/os-release && echo "${ID:-}") == ubuntu ]]; then
         meta=linux-image-virtual
         parts+=(linux-modules)
+        [[ $variant ]] && parts+=(linux-modules-extra)
     fi
     target=$own
     [[ $(id -u) == 0 ]] && target=$common
-    [[ ${GPUNBD_VM_CACHE:-} ]] && target=$GPUNBD_VM_CACHE
+    [[ ${GPUNBD_VM_CACHE:-} ]] && target=$GPUNBD_VM_CACHE$variant
 
     version=$(version_of "$meta")
     if [[ ! $version && $(id -u) == 0 ]]; then

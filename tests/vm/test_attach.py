@@ -6,10 +6,12 @@ import os
 import shutil
 
 import test_kernel_client as guest
+import recipe
 import server
 from server import MiB
 
-EXPECTED = ['no-module ok', 'attached ok', 'listed ok', 'mounted ok', 'opened ok', 'swapped ok', 'not-swap ok', 'forced ok', 'pressure ok']
+EXPECTED = ['no-module ok', 'attached ok', 'listed ok', 'mounted ok', 'resized ok', 'snapshotted ok', 'opened ok', 'swapped ok',
+            'not-swap ok', 'forced ok', 'pressure ok']
 
 
 class AttachedDevice(server.Test):
@@ -17,8 +19,12 @@ class AttachedDevice(server.Test):
         one = self.serve(size=512 * MiB, tcp=True, unix=False)
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'attach')
-        initramfs.program(shutil.which('mkfs.ext4'))
+        for program in ('mkfs.ext4', 'resize2fs', 'e2fsck'):
+            initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')
+        resize, grow = next(block for block in recipe.blocks('server/manual/exports-at-run-time.md', 'Resize') if block[-1].startswith('resize2fs'))
+        initramfs.file('manual/resize', recipe.script([resize]).replace('fast 16G', 'disk 96M'))
+        initramfs.file('manual/grow', recipe.script([grow]))
         for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4'):
             initramfs.module(module)
         results = guest.run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={one.port}', memory=448, seconds=540,

@@ -1,5 +1,5 @@
-"""Diskless nodes according to server/manual/diskless-nodes.md: two nodes boot Debian with systemd from one shared read-only
-image, each with its own writable overlay. The server is killed repeatedly while they boot and shut down.
+"""Diskless nodes according to server/manual/diskless-nodes.md: two nodes boot Debian with systemd from one image. The first
+has a writable overlay, the second a clone of the image. The server is killed repeatedly while they boot and shut down.
 
 The test runs the code blocks of the manual's chapter; `Recipe` makes the necessary changes."""
 import os
@@ -36,6 +36,7 @@ class Recipe:
         self.port = port
         self.folder = test.directory()
         self.making, self.configuration, self.filling, self.command_line = texts('server/manual/diskless-nodes.md', 'Diskless nodes')
+        self.cloning, _, self.clone_command_line = texts('server/manual/diskless-nodes.md', 'A clone for each node')
 
     def run(self, commands, replaced):
         """`replaced`: {start of a line: replacement of the line}. Each line must exist."""
@@ -59,7 +60,10 @@ class Recipe:
             'chroot node update-initramfs -u': f'chroot node update-initramfs -c -k {KERNEL} 2>&1'})
 
     def config(self):
-        text = self.configuration.replace('/run/gpunbd/gpunbd.sock', '{socket}')
+        template = [line for line in self.cloning.splitlines() if 'clone_per_client' in line]
+        assert len(template) == 1
+        text = self.configuration.rstrip('\n') + '\n' + template[0] + '\n'
+        text = text.replace('/run/gpunbd/gpunbd.sock', '{socket}')
         text = text.replace('{address: 10.1.0.1}', f'{{address: 127.0.0.1, port: {self.port}}}')
         return re.sub(r'10\.1\.0\.[0-9/]+', '127.0.0.1', text)
 
@@ -67,7 +71,11 @@ class Recipe:
         self.run(self.filling.replace('/run/gpunbd/gpunbd.sock', socket), {'systemctl restart gpunbd': ':'})
 
     def boot(self, node):
-        words = self.command_line.strip().replace('10.1.0.1', f'10.0.2.2:{self.port}').replace('node1', node)
+        if node == 'node1':
+            words = self.command_line.strip()
+        else:
+            words = f'{self.clone_command_line.strip()} systemd.hostname={node}'
+        words = words.replace('10.1.0.1', f'10.0.2.2:{self.port}')
         return Node(words, os.path.join(self.folder, f'node/boot/initrd.img-{KERNEL}'))
 
 
@@ -141,7 +149,7 @@ class Diskless(kept.Test):
         return node
 
     def contents(self, one, name):
-        path = os.path.join(self.directory(), name)
+        path = os.path.join(self.directory(), 'contents')
         self.command('nbdcopy', f'nbd+unix:///{name}?socket={one.path}', path)
         return path
 
@@ -164,12 +172,14 @@ class Diskless(kept.Test):
         for name, node in nodes.items():
             node.log_in(name)
             self.assertIn('dead: 1 of 1 connections', node.run('cat /run/initramfs/gpunbd-nbd0.log'))
-            node.run(f'echo of {name} >/root/file; rm /etc/debian_version; findmnt -no FSTYPE / | grep overlay')
-            self.assertRegex(node.run('cat /proc/mounts'), r'/dev/nbd0 /run/initramfs/gpunbd/image ext4 ro,')
+            node.run(f'echo of {name} >/root/file; rm /etc/debian_version')
+        nodes['node1'].run('findmnt -no FSTYPE / | grep overlay')
+        self.assertRegex(nodes['node1'].run('cat /proc/mounts'), r'/dev/nbd0 /run/initramfs/gpunbd/image ext4 ro,')
+        nodes['node2'].run('findmnt -no FSTYPE / | grep ext4; test $(blockdev --getsize64 /dev/nbd0) = $((4 << 30)); resize2fs /dev/nbd0')
         for node in nodes.values():
             self.power_off(node, one.kill_and_wait)
         self.assertTrue(server.same_file(self.contents(one, 'debian'), os.path.join(recipe.folder, 'image.ext4')))
-        for name in nodes:
+        for name in ('node1', 'node/127.0.0.1'):
             path = self.contents(one, name)
             # The journal needs no replay, and the file system no repair.
             self.assertNotIn('needs_recovery', self.command('dumpe2fs', '-h', path))

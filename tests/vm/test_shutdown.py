@@ -1,6 +1,7 @@
-"""Machines that power off while a device of gpunbd attach is in use: mounted manually and by fstab, below LVM, md (RAID1
-over two servers) and dm-crypt, and as swap. Each must power off within a time limit and leave a clean file system, which the
-last boot checks.
+"""Machines that power off while devices of gpunbd attach are in use: mounted manually and by fstab, below LVM, md (RAID1
+over two servers) and dm-crypt, and as swap; and a ublk device that was mounted manually, if there is a kernel that has
+it. Each must power off within a time limit and leave clean file systems, which
+another boot checks.
 
 debian_guest.py describes the guests."""
 import os
@@ -8,6 +9,7 @@ import re
 import signal
 import time
 
+import ublk_kernel  # noqa: F401
 import debian_guest
 import recipe
 import server
@@ -15,8 +17,11 @@ import server
 # The documented limits, not an estimate: nothing else in the guest takes time.
 WITHIN = 30
 CUT_AFTER = 120  # if the device makes no progress
-LEFT = ('hand', 'fstab', 'lvm', 'md', 'crypt')  # on a server that continues, so the last boot can check them
-GONE = ('own', 'swap')  # on a server in the machine that powers off
+LEFT = ('hand', 'fstab', 'lvm', 'md', 'crypt')  # on a server that continues, so another boot can check them
+# The cases of each boot. Debian's blk-availability.service deactivates LVM, md and dm-crypt devices one after the other, which
+# takes too long for all in one boot. In `own` and `swap` the server is in the machine that powers off; that of `swap` waits for
+# swapoff, which would protect `own` as well.
+TOGETHER = (('hand', 'fstab', 'lvm', 'own'), ('md', 'crypt', 'swap'))
 
 EXPORTS = ('hand', 'fstab', 'lvm', 'md0', 'crypt', 'stuck')
 EXPORTS_OF_SECOND = ('md1',)  # the other half of the RAID1
@@ -33,7 +38,7 @@ def early():
     for original, replacement in (('nbd://storage.example.org/', 'nbd://10.0.2.2:$1/fstab'), ('systemctl enable --now', 'systemctl -q enable')):
         assert original in lines, original
         lines = lines.replace(original, replacement)
-    return f'[ "$2" = fstab ] || exit 0\nset -e\n{lines}'
+    return f'case $2,$3, in use,*fstab,*) ;; *) exit 0 ;; esac\nset -e\n{lines}'
 
 
 def about_disks(console):
@@ -41,10 +46,11 @@ def about_disks(console):
 
 
 class Shutdown(server.Test):
-    def power_off(self, disk, ports, scenario, within=WITHIN, when_used=lambda: None):
+    def power_off(self, disk, ports, cases, within=WITHIN, when_used=lambda: None):
         """The output on the console. The machine must power off within that time, in seconds."""
-        machine = disk.boot(self, f'scenario={scenario} {ports}')
-        machine.wait_for(f'RESULT {scenario} used ok')
+        scenario = ','.join(cases)
+        machine = disk.boot(self, f'scenario=use cases={scenario} {ports}')
+        machine.wait_for(f'RESULT {cases[-1]} used ok')
         when_used()
         start = time.monotonic()
         while not machine.ended() and time.monotonic() - start < within:
@@ -73,22 +79,23 @@ class Shutdown(server.Test):
         ports = f'port={port} second_port={second_port}'
         self.fill_fstab(one)
         disk = self.disk()
-        wanted = os.environ.get('GPUNBD_SHUTDOWN', ','.join(LEFT + GONE + ('stuck',))).split(',')
-        for scenario in wanted:
-            if scenario == 'stuck':
+        wanted = os.environ.get('GPUNBD_SHUTDOWN', ','.join((*sum(TOGETHER, ()), 'stuck'))).split(',')
+        for together in TOGETHER:
+            cases = [case for case in together if case in wanted]
+            if not cases:
                 continue
-            with self.subTest(scenario=scenario):
-                console = self.power_off(disk, ports, scenario)
+            with self.subTest(cases=cases):
+                console = self.power_off(disk, ports, cases)
                 # Not reads: udev may probe a device that has just been detached.
                 for bad in ('I/O error.*WRITE', 'rror on swap', 'EXT4-fs error', 'lost .*write', 'Kernel panic', 'blocked for more',
                             'was disconnected by force'):
                     self.assertIsNone(re.search(bad, console), about_disks(console))
-        left = [scenario for scenario in wanted if scenario in LEFT]
+        left = [case for case in LEFT if case in wanted]
         if left:
-            machine = disk.boot(self, f'scenario=check scenarios={",".join(left)} {ports}')
-            self.assertEqual(machine.results(500), [f'{scenario} clean ok' for scenario in left], machine.console[-6000:])
+            machine = disk.boot(self, f'scenario=check cases={",".join(left)} {ports}')
+            self.assertEqual(machine.results(500), [f'{case} clean ok' for case in left], machine.console[-6000:])
         if 'stuck' in wanted:
-            console = self.power_off(disk, ports, 'stuck', CUT_AFTER + WITHIN, lambda: one.process.send_signal(signal.SIGSTOP))
+            console = self.power_off(disk, ports, ['stuck'], CUT_AFTER + WITHIN, lambda: one.process.send_signal(signal.SIGSTOP))
             one.process.send_signal(signal.SIGCONT)
             self.assertTrue('/dev/nbd0 was disconnected by force' in console, about_disks(console))
 

@@ -19,6 +19,7 @@ if server.SANITIZED:
 CARD = ('-object', 'memory-backend-ram,id=bar,share=on,size=512M', '-device', 'ivshmem-plain,memdev=bar,addr=04.0')
 # The ways to attach the export of a card.
 WAYS = ('unix-1', 'tcp-4-discard', 'unix-4-discard', 'tcp-1', 'unix-4', 'tcp-1-discard', 'unix-1-discard', 'tcp-4')
+SPILL = 320  # megabytes of the file to which the pages of the card move
 RUNS = int(os.environ.get('GPUNBD_SWAP_RUNS', '5'))
 
 
@@ -33,7 +34,7 @@ def add_cases(initramfs):
         initramfs.program(shutil.which(program))
     tests = os.path.join(initramfs.root, 'tests/integration')
     os.makedirs(tests)
-    for name in ('test_swap.py', 'server.py', 'wire.py'):
+    for name in ('test_swap.py', 'lavapipe.py', 'server.py', 'wire.py'):
         shutil.copy(os.path.join(INTEGRATION, name), tests)
     loaded = subprocess.run([PYTHON, '-B', '-c', 'import sys, server, wire, encodings.ascii, encodings.idna, pprint, difflib\n'
                              'for each in list(sys.modules.values()): print(getattr(each, "__file__", None) or "")'],
@@ -50,7 +51,7 @@ def add_cases(initramfs):
 
 
 class Swap(server.Test):
-    def swap(self, device, size, hog, ways, memory, **options):
+    def swap(self, device, size, hog, ways, memory, spill=None, **options):
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'swap')
         if device == 'host':
@@ -60,6 +61,10 @@ class Swap(server.Test):
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
         initramfs.module('nbd')
         append = f'nbd.nbds_max=2 flags={FLAGS} device={device} size={size}M hog={hog} ways={",".join(ways)}'
+        if spill:
+            for module in ('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4'):
+                initramfs.module(module)
+            append += f' spill={spill} rounds=4'
         expected = ['protected ok', *(f'{way} ok' for way in ways), 'ending ok']
         self.assertEqual(guest.run(self, initramfs, expected, append=append, memory=memory, **options), expected)
 
@@ -70,6 +75,15 @@ class Swap(server.Test):
         """The memory of a PCI card stands for that of a GPU: it is not part of the guest's memory."""
         ways = [WAYS[i % len(WAYS)] for i in range(RUNS)]
         self.swap('pci:00:04.0/2', 448, 180, ways, memory=256, devices=CARD, seconds=540 * max(1, RUNS / 5))
+
+    def test_reclaim(self):
+        """Half of the memory of a card is given back to others and returned, again and again, below live swap."""
+        disk = os.path.join(self.directory(), 'disk')
+        with open(disk, 'wb') as file:
+            file.truncate(SPILL * 5 // 4 * server.MiB)
+        self.command('mkfs.ext4', '-q', disk)
+        self.swap('pci:00:04.0/2', 320, 260, ('unix-2',), memory=448, spill=SPILL, seconds=540,
+                  devices=(*CARD, '-drive', f'file={disk},format=raw,if=virtio'))
 
     def test_killed(self):
         """The root is a ramfs: unlike a tmpfs, it cannot be swapped out with the server and its programs."""

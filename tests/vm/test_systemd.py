@@ -1,11 +1,13 @@
 """systemd in a QEMU guest with the unmodified files of the package: contents survive systemctl kill, restart and stop;
-user and privileges; socket activation; swap, also during sleep and shutdown; and a PCI card.
+user and privileges; socket activation; swap, also during sleep and shutdown; a PCI card; and a device by ublk, if there
+is a kernel that has it.
 
 The guest is systemd with a few units in an initramfs; test_kernel_client.py describes the other parts."""
 import os
 import shutil
 import subprocess
 
+import ublk_kernel  # noqa: F401
 import test_kernel_client as guest
 import recipe
 import server
@@ -14,6 +16,8 @@ SYSTEMD = '/usr/lib/systemd'
 UNITS = os.path.join(server.ROOT, 'config/packaging/systemd')
 EXPECTED = [f'{part} ok' for part in ('killed', 'restarted', 'stopped', 'refused-start', 'attached', 'watched', 'socketed', 'swapped', 'slept',
                                       'ended', 'striped')]
+if 'ublk_drv' in guest.MODULES:
+    EXPECTED.append('ublk ok')
 
 if not os.path.exists(f'{SYSTEMD}/systemd'):
     server.skip('systemd is not installed (./dev setup installs it)')
@@ -40,7 +44,8 @@ def commands(page, heading, replacements):
 def recipes():
     return {'recipes/swap': commands('swap.md', 'Swap by systemd', {'cuda:0': 'host', '8G': '32M'}),
             'recipes/stripe': commands('sharing-a-gpu.md', 'A stripe over GPUs',
-                                        {'cuda:0': 'pci:0000:00:04.0/2', 'cuda:1': 'host', '64G': '8M'})}
+                                        {'cuda:0': 'pci:0000:00:04.0/2', 'cuda:1': 'host', '64G': '8M'}),
+            'recipes/ublk': commands('attach-and-mount.md', 'ublk by systemd', {'cuda:0': 'host', '64G': '8M'})}
 
 
 class Systemd(server.Test):
@@ -52,11 +57,12 @@ class Systemd(server.Test):
 
     def packaged(self, root):
         """Installs the files of the .deb."""
-        for folder in ('usr/lib/systemd/system', 'lib/systemd/system-sleep', 'usr/share/doc/gpunbd/examples'):
+        for folder in ('usr/lib/gpunbd', 'usr/lib/systemd/system', 'lib/systemd/system-sleep', 'usr/share/doc/gpunbd/examples'):
             os.makedirs(os.path.join(root, folder))
         for name, folder in (('gpunbd.service', 'usr/lib/systemd/system'), ('gpunbd.socket', 'usr/lib/systemd/system'),
                              ('gpunbd-swap@.service', 'usr/lib/systemd/system'), ('system-sleep', 'lib/systemd/system-sleep/gpunbd'),
-                             ('swap.conf', 'usr/share/doc/gpunbd/examples'), ('pci.conf', 'usr/share/doc/gpunbd/examples')):
+                             ('../reclaim/reclaim-servers', 'usr/lib/gpunbd'),
+                             *((example, 'usr/share/doc/gpunbd/examples') for example in ('swap.conf', 'pci.conf', 'ublk.conf'))):
             shutil.copy(os.path.join(UNITS, name), os.path.join(root, folder))
         if int(subprocess.check_output(['systemctl', '--version'], text=True).split()[1]) >= 254:
             os.makedirs(os.path.join(root, 'usr/lib/systemd/system/gpunbd.service.d'))
@@ -72,13 +78,16 @@ class Systemd(server.Test):
         self.unit(root, 'default.target', Unit=[early, 'Wants=gpunbd.service check.service'])
         self.unit(root, 'check.service', Unit=[early, 'After=gpunbd.service'],
                   Service=['Type=oneshot', 'TimeoutStartSec=infinity', 'ExecStart=/init', 'MemoryAccounting=yes'])
+        # The order on Debian, where a mount without _netdev is a part of local-fs.target.
+        os.makedirs(f'{root}/etc/systemd/system/mnt.mount.d')
+        self.unit(root, 'mnt.mount.d/order.conf', Unit=['Before=gpunbd.service'])
         os.makedirs(f'{root}/etc/systemd/system/gpunbd.service.d')
         self.unit(root, 'gpunbd.service.d/log.conf', Service=['StandardError=append:/log/gpunbd.log'])
 
     def root(self, files):
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'systemd')
         initramfs.program(server.PROGRAM, 'gpunbd')
-        for program in ('nbdcopy', 'nbdinfo', 'systemctl', 'install'):
+        for program in ('nbdcopy', 'nbdinfo', 'systemctl', 'install', 'umount'):
             initramfs.program(shutil.which(program))
         for program in ('systemd', 'systemd-executor'):  # systemd-executor exists since version 254
             if os.path.exists(f'{SYSTEMD}/{program}'):
@@ -96,7 +105,8 @@ class Systemd(server.Test):
                            ('etc/gpunbd/gpunbd.yaml', CONFIGURATION), *USERS.items(), *recipes().items()):
             with open(os.path.join(initramfs.root, name), 'w', encoding='ascii') as file:
                 file.write(text)
-        initramfs.module('nbd')
+        for module in ('nbd', 'ublk_drv', 'crc32c_generic', 'ext4'):
+            initramfs.module(module)
         self.packaged(initramfs.root)
         self.units(initramfs.root)
         return initramfs

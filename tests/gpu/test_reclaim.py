@@ -1,0 +1,152 @@
+"""GPU memory is given back to other programs while clients use the export, and no client sees an error.
+
+GPUNBD_RECLAIM_GIB is how much of the GPU the export fills; the default is 6. The figures are printed.
+"""
+import json
+import os
+import re
+import subprocess
+import time
+import unittest
+
+import gpu
+from server import GiB, MiB, PROGRAM, wait_until
+
+import admin
+
+LOAD = os.environ.get('GPUNBD_GPU_LOAD', '')
+VULKAN_LOAD = os.environ.get('GPUNBD_VULKAN_LOAD', '')
+DEVICE = gpu.devices(1)[0]
+SIZE = int(os.environ.get('GPUNBD_RECLAIM_GIB', 6))  # GiB
+SPILL = f'[{{host: {SIZE}G}}]'
+
+
+class Base(gpu.Test):
+    def start(self, **device):
+        text = gpu.config({'a': {'devices': [DEVICE], 'size': f'{SIZE}G'}})
+        settings = ''.join(f', {key}: {value}' for key, value in device.items())
+        text += f"admin: {{socket: '{{directory}}/admin'}}\ndevices: [{{id: '{DEVICE}'{settings}}}]\n"
+        self.one = self.serve(config=text)
+        self.admin = f'{self.one.directory}/admin'
+        self.run_load('--op', 'write', '--size', '1M', '--qd', '8', '--connections', '4', '--pattern', 'sequential',
+                      '--prefill', '--warmup', '0', '--seconds', '0.1')
+
+    def run_load(self, *options):
+        return json.loads(self.command(gpu.NBDLOAD, '--uri', self.one.uri('a'), *options, seconds=300))
+
+    def reclaim(self, *words):
+        words = [PROGRAM, 'reclaim', DEVICE, *words, '--socket', self.admin, '--json']
+        result = json.loads(self.command(*words))['reclaimed'][0]
+        moved = sum(each['bytes'] for each in result['moved'])
+        print(f"{' '.join(words[2:-3])}: {result['released'] / GiB:.1f} GiB given back, {moved / GiB:.1f} GiB moved in "
+              f"{result['seconds']:.2f} s, {result['why_not']}", flush=True)
+        return result
+
+    def device(self):
+        return next(each for each in admin.request(self.admin, '/api/v1/devices')[1] if each['id'] == DEVICE)
+
+
+class Reclaim(Base):
+    def test_memory_is_reclaimed_under_verified_load(self):
+        self.start(spill=SPILL)
+        verified = self.begin_load(self.one, 'a', '--verify', '--connections', '4', '--seconds', '25')
+        # The first request of a worker waits until its channels are open.
+        reader = self.begin_load(self.one, 'a', '--op', 'read', '--qd', '1', '--warmup', '0.5', '--seconds', '20')
+        time.sleep(0.5)
+        for words in (f'{min(4, SIZE // 6)}G',), (f'{SIZE * 6 // 10}G',):
+            result = self.reclaim(*words)
+            self.assertIsNone(result['why_not'])
+            self.assertGreaterEqual(result['released'], result['wanted'])
+        self.reclaim('--end')
+        latency = json.loads(self.end_load(reader))
+        print('4 KiB reads meanwhile:', {key: latency[key] for key in latency if 'us' in key or 'iops' in key}, flush=True)
+        self.end_load(verified)
+        self.reclaim('--end')
+        self.assertEqual(self.device()['spilled'], 0)
+
+
+@unittest.skipUnless(DEVICE.startswith('cuda:') and os.path.exists(LOAD), 'needs a GPU, and gpu_load')
+class Neighbour(Base):
+    def take(self, mib, blocks, *pause, load=LOAD):
+        program = subprocess.Popen([load, 'take', DEVICE.split(':')[1], *map(str, (mib, blocks, *pause))],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (program.kill(), program.wait(), program.stdout.close(), program.stdin.close()))
+        lines = []
+        for line in program.stdout:
+            lines.append(line.rstrip())
+            if line.startswith('ready'):
+                break
+        times = [float(re.search(r' ms ([\d.]+)', line).group(1)) for line in lines if ' ms ' in line]
+        self.assertTrue(times, 'it could not begin')
+        print(f'{len(times)} blocks of {mib} MiB in {sum(times) / 1000:.2f} s, longest {max(times):.1f} ms: {lines[-2:]}', flush=True)
+        self.assertEqual(lines[-1:], ['ready'], lines[-3:])
+        return program
+
+    def free(self):
+        device = self.device()
+        return device['available'] + device['reserve']
+
+    def end(self, *programs):
+        for program in filter(None, programs):
+            program.stdin.close()
+            program.wait()
+
+    def test_another_program_finds_memory_that_the_export_used(self):
+        """It takes all memory that is free, and then half of what the export uses, 1 GiB every 150 ms."""
+        self.start(spill=SPILL, keep_free='3G')
+        verified = self.begin_load(self.one, 'a', '--verify', '--connections', '4', '--seconds', '20')
+        rest = max(0, self.free() - 4 * GiB)
+        first = self.take(rest // 64 // MiB, 64, 0) if rest else None
+        second = self.take(1024, SIZE // 2, 150)
+        print('moved out:', self.device()['moved_out'] / GiB, 'GiB', flush=True)
+        self.assertGreater(self.device()['moved_out'], 0)
+        self.end_load(verified)
+        self.end(second, first)
+        begin = time.monotonic()
+        wait_until(lambda: self.device()['spilled'] == 0, 60, 'pages to return')
+        print(f'pages were back after {time.monotonic() - begin:.1f} s', flush=True)
+
+    def test_another_program_takes_revocable_memory(self):
+        """It takes half of the revocable memory, in blocks of 1 GiB without a pause, in one block, and by Vulkan."""
+        self.start(revocable=f'{SIZE * 2 // 3}G')
+        computing = self.rate_of_another_program()
+        rate = self.rate_of_reads()
+        half = SIZE // 3
+        ways = {'blocks of 1 GiB': lambda: self.take(1024, self.free() // GiB + half, 0),
+                'one block': lambda: self.take((self.free() // GiB + half) * 1024, 1, 0),
+                'Vulkan': lambda: self.take(256, (self.free() // GiB + half) * 4, load=VULKAN_LOAD)}
+        for name, take in ways.items():
+            before = self.device()['evictions']
+            verified = self.begin_load(self.one, 'a', '--verify', '--connections', '2', '--seconds', '15')
+            measured = self.begin_load(self.one, 'a', '--op', 'read', '--qd', '4', '--connections', '2', '--warmup', '0.5', '--seconds', '14')
+            time.sleep(1)
+            program = take()
+            print(f'{name}: {self.device()["yielded"] / GiB:.1f} GiB stay', flush=True)
+            if name == 'one block':
+                during = self.rate_of_another_program()
+                print(f'a program that computes keeps {during / computing:.2f} of its speed', flush=True)
+            latency = json.loads(self.end_load(measured))
+            print(f'{name}:', {key: latency[key] for key in latency if 'us' in key or 'iops' in key}, flush=True)
+            self.end_load(verified)
+            self.assertEqual(self.device()['evictions'], before + 1)
+            self.end(program)
+            begin = time.monotonic()
+            wait_until(lambda: self.device()['yielded'] == 0, 120, 'pages to return')
+            print(f'{name}: pages were back after {time.monotonic() - begin:.1f} s', flush=True)
+        print(f'4 KiB reads afterwards: {self.rate_of_reads() / rate:.2f}x of before', flush=True)
+
+    def rate_of_reads(self):
+        return self.run_load('--op', 'read', '--qd', '32', '--connections', '4', '--seconds', '3')['iops']
+
+    def rate_of_another_program(self):
+        """In TFLOP/s."""
+        program = subprocess.Popen([LOAD, 'compute', DEVICE.split(':')[1]], stdout=subprocess.PIPE, text=True)
+        rates = [float(program.stdout.readline().split()[2]) for _ in range(30)]
+        program.kill()
+        program.wait()
+        program.stdout.close()
+        return sorted(rates)[len(rates) // 2]
+
+
+if __name__ == '__main__':
+    gpu.server.main()

@@ -1,0 +1,106 @@
+"""Exports that are clones of others (clone_of), and what has changed since (gpunbd:dirty)."""
+import json
+
+import server
+import wire
+from server import MiB, PAGE
+
+CONFIG = '''
+listeners: {unix: [{path: '{socket}'}]}
+admin: {socket: none}
+exports:
+  - {name: image, size: 16M, devices: [{device}]}
+  - {name: node1, clone_of: image}
+  - {name: before, clone_of: image, read_only: true}
+  - {name: hidden, clone_of: image, access: [{uid: 12345}]}
+  - {name: other, size: 16M, devices: [{device}]}
+'''
+
+
+class Clones(server.Test):
+    def write(self, one, name, *pieces):
+        with wire.connect(one.address, name) as client:
+            for offset, data in pieces:
+                client.write(offset, data)
+
+    def read(self, one, name, offset=0, length=16 * MiB):
+        with wire.connect(one.address, name) as client:
+            return client.read(offset, length)
+
+    def changed(self, one, name, snapshot):
+        parts = json.loads(self.command('nbdinfo', f'--map=gpunbd:dirty/{snapshot}', '--json', one.uri(name)))
+        return [(part['offset'], part['length']) for part in parts if part['type'] == 1]
+
+    def test_a_clone_has_the_contents_of_its_source_at_first(self):
+        one = self.serve(config=CONFIG)
+        data = server.random_bytes(3 * PAGE, 1)
+        self.write(one, 'image', (PAGE - 1000, data))
+        one.reload(CONFIG.replace('node1', 'node2'))
+        server.wait_for_text("export 'node2': a clone of 'image'", one.log)
+        image = self.read(one, 'image')
+        self.assertEqual(image[PAGE - 1000:4 * PAGE - 1000], data)
+        self.assertEqual(self.read(one, 'node2'), image)
+        self.assertEqual(self.read(one, 'before'), bytes(16 * MiB))
+        self.write(one, 'node2', (PAGE, b'a'))
+        self.write(one, 'image', (2 * PAGE, b'b'))
+        self.assertEqual(self.read(one, 'node2'), image[:PAGE] + b'a' + image[PAGE + 1:])
+        self.assertEqual(self.read(one, 'image'), image[:2 * PAGE] + b'b' + image[2 * PAGE + 1:])
+
+    def test_changed_pages(self):
+        server.need('nbdinfo')
+        one = self.serve(config=CONFIG)
+        self.assertEqual(self.changed(one, 'image', 'before'), [])
+        self.write(one, 'image', (PAGE, b'x'), (3 * PAGE - 1, b'yz'))
+        self.assertEqual(self.changed(one, 'image', 'before'), [(PAGE, 3 * PAGE)])
+        self.assertEqual(self.changed(one, 'node1', 'before'), [])
+        self.assertEqual(self.changed(one, 'node1', 'image'), [(PAGE, 3 * PAGE)])
+        listed = json.loads(self.command('nbdinfo', '--json', one.uri('image')))['exports'][0]['contexts']
+        self.assertEqual([each for each in listed if each.startswith('gpunbd:dirty')],
+                         ['gpunbd:dirty/node1', 'gpunbd:dirty/before'])
+        for other in ('hidden', 'other', 'image', 'missing'):
+            self.command('nbdinfo', f'--map=gpunbd:dirty/{other}', one.uri('image'), status=1)
+
+    def test_incremental_backup(self):
+        """A copy of the snapshot and the pages that differ from it make the export."""
+        nbd = server.need_libnbd()
+        one = self.serve(config=CONFIG)
+        self.write(one, 'image', (0, server.random_bytes(4 * PAGE, 2)))
+        one.reload(CONFIG.replace('name: before', 'name: base'))
+        server.wait_for_text("export 'base': a clone of 'image'", one.log)
+        copy = bytearray(self.read(one, 'base'))
+        self.write(one, 'image', (PAGE + 5, b'changed'), (6 * PAGE, b'new'))
+        handle = nbd.NBD()
+        handle.add_meta_context('gpunbd:dirty/base')
+        handle.connect_uri(one.uri('image'))
+        self.addCleanup(handle.shutdown)
+        changed = []
+
+        def extents(_context, offset, entries, _error):
+            for length, dirty in zip(entries[::2], entries[1::2]):
+                if dirty:
+                    changed.append((offset, length))
+                offset += length
+            return 0
+
+        handle.block_status(16 * MiB, 0, extents)
+        for offset, length in changed:
+            copy[offset:offset + length] = handle.pread(length, offset)
+        self.assertEqual(changed, [(PAGE, PAGE), (6 * PAGE, PAGE)])
+        self.assertEqual(bytes(copy), self.read(one, 'image'))
+
+    def test_configuration_errors(self):
+        for exports, problem in (
+                ('[{name: a, clone_of: b, read_only: true}, {name: b, size: 1M, devices: [host]}]',
+                 "exports[0].clone_of: 'b' is no export above this one"),
+                ('[{name: b, size: 1M, devices: [host]}, {name: a, clone_of: b, layout: stripe}]',
+                 'exports[1].layout: a clone has what its source has'),
+                ('[{name: b, size: 1M, devices: [host], keep: true}, {name: a, clone_of: b}]',
+                 "exports[1].clone_of: the export 'b' has keep, so its clone needs it too; add keep: true here"),
+                ('[{name: b, size: 1M, devices: [host]}, {name: a, clone_of: b, keep: true}]',
+                 "exports[1].clone_of: the export 'b' has no keep, so its clone cannot have it")):
+            with self.subTest(problem=problem):
+                self.check_finds(problem, f'exports: {exports}\n')
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,626 @@
+"""gpunbd export changes the exports of a running server, which clients then open or lose."""
+import json
+import os
+import subprocess
+
+import admin
+import kept
+import server
+import wire
+from server import KiB, MiB
+
+CONFIG = '''
+listeners: {unix: [{path: '{socket}'}]}
+admin: {socket: '{directory}/admin'}
+state: '{directory}/state'
+exports: [{name: configured, size: 64M, devices: [{device}]}]
+'''
+
+
+class Commands:
+    """The commands against self.one, a server with the socket `admin` in its folder."""
+
+    def export(self, *words, status=0):
+        return self.command(server.PROGRAM, 'export', *words, '--socket', f'{self.one.directory}/admin', status=status)
+
+    def create(self, name, *flags, **options):
+        return self.export('create', name, '--size', '32M', '--device', server.DEVICE, *flags, **options)
+
+    def exports(self):
+        return {each['name']: each for each in json.loads(self.export('list', '--json'))}
+
+    def allocated(self):
+        """The memory of all devices that exports have, in bytes."""
+        status = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))
+        return sum(device['allocated'] for device in status['devices'])
+
+    def refused(self, name):
+        with wire.Wire(self.one.path) as client:
+            client.greet()
+            with self.assertRaises((wire.Refused, wire.Closed)):
+                client.go(name)
+
+
+class Export(Commands, server.Test):
+    def start(self, text=CONFIG):
+        self.one = self.serve(config=text, name='configured')
+
+
+class Create(Export):
+    def test_clients_use_it_at_once_and_its_memory_is_freed_when_it_is_removed(self):
+        self.start()
+        self.assertEqual(self.create('new'), "Export 'new' is created.\n")
+        with wire.connect(self.one.path, name='new') as client:
+            client.write(MiB, b'data')
+            self.assertEqual(client.read(MiB, 4), b'data')
+            self.export('remove', 'new', status=1)
+            self.assertIn('1 client is connected; --force disconnects it', self.errors)
+        server.wait_until(lambda: self.exports()['new']['connections'] == 0, what='the client to leave')
+        table = self.export('list')
+        self.assertRegex(table, r"(?m)^'new' +32 MiB +2 MiB +0 bytes +2 MiB +" + server.DEVICE + " +0 +run-time$")
+        self.assertRegex(table, r"(?m)^'configured' +64 MiB +0 bytes +0 bytes +0 bytes +" + server.DEVICE + " +0 +-$")
+        self.assertEqual(json.loads(self.export('remove', 'new', '--json')), {'done': "Export 'new' is removed."})
+        self.logged("export 'new' is removed; its contents are lost now", self.one)
+        server.wait_until(lambda: self.allocated() == 0, what='the memory to be freed')
+        self.refused('new')
+        self.assertEqual(set(self.exports()), {'configured'})
+        self.create('new')  # with new, empty contents
+        with wire.connect(self.one.path, name='new') as client:
+            self.assertEqual(client.read(MiB, 4), bytes(4))
+
+    def test_every_key_of_the_configuration_is_a_flag(self):
+        self.start()
+        self.create('all', '--description', 'a text', '--page-size', '1M', '--read-only', '--provision', 'full',
+                    '--block-size-minimum', '512', '--max-connections', '1', '--rates-iops', '1000',
+                    '--access', f'uid={os.getuid()},mode=read-only', '--access', 'network=10.0.0.0/8')
+        found = self.exports()['all']
+        self.assertEqual([found[key] for key in ('size', 'page_size', 'read_only', 'provision', 'allocated')],
+                         [32 * MiB, MiB, True, 'full', 32 * MiB])
+        self.assertEqual(found['rates']['iops'], 1000)
+        info = json.loads(self.command('nbdinfo', '--json', self.one.uri('all')))['exports'][0]
+        self.assertTrue(info['description'].startswith('a text'))
+        self.assertEqual(info['block_size_minimum'], 512)
+        with wire.connect(self.one.path, name='all'):
+            self.refused('all')  # max_connections
+
+    def test_what_cannot_be_created(self):
+        self.start()
+        self.create('configured', status=1)
+        self.assertIn("there is an export 'configured' already; choose another name", self.errors)
+        self.export('create', 'huge', '--size', '4000T', '--device', server.DEVICE, '--provision', 'full', status=1)
+        self.assertIn("export 'huge'", self.errors)
+        self.assertEqual(self.errors.count('\n'), 1)
+        self.export('create', 'odd', '--size', '1000', '--device', server.DEVICE, status=2)
+        self.assertIn("--size: '1000'", self.errors)
+        self.create('uneven', '--stripe-size', '3M', '--layout', 'stripe', status=1)
+        self.assertIn('export.stripe_size:', self.errors)
+        self.create('rule', '--access', 'nobody=1', status=2)
+        self.assertIn('--access: ', self.errors)
+        self.export('create', 'sizeless', status=2)
+        self.assertIn('--size is missing', self.errors)
+        self.assertEqual(set(self.exports()), {'configured'})
+
+    def test_many_at_a_time(self):
+        self.start()
+        clients = [subprocess.Popen([server.PROGRAM, 'export', 'create', f'n{number}', '--size', '4M', '--device',
+                                     server.DEVICE, '--socket', f'{self.one.directory}/admin'], stdout=subprocess.DEVNULL)
+                   for number in range(20)]
+        self.assertEqual([each.wait(60) for each in clients], [0] * 20)
+        self.assertEqual(len(self.exports()), 21)
+
+    def test_the_api_checks_each_key(self):
+        self.start()
+        socket = f'{self.one.directory}/admin'
+        for body, why in (({'export': {'name': 'x', 'size': '1M', 'sise': 1}, 'persist': False}, 'did you mean size?'),
+                          ({'export': {'size': '1M'}, 'persist': False}, 'export.name: is missing'),
+                          ({'export': {'name': 'x'}, 'persist': False}, 'export.size: is missing'),
+                          ({'export': {'name': 'x', 'size': '1M', 'keep': 'yes'}, 'persist': False}, 'export.keep: '),
+                          ({'export': ['x'], 'persist': False}, 'export: is not a JSON object')):
+            status, answer = admin.request(socket, '/api/v1/exports/create', body)
+            self.assertEqual(status, 400, answer)
+            self.assertIn(why, answer['error'])
+
+
+class Remove(Export):
+    def test_force_disconnects_clients(self):
+        self.start()
+        self.create('new')
+        with wire.connect(self.one.path, name='new') as client, wire.connect(self.one.path, name='configured') as other:
+            client.write(0, b'x')
+            self.export('remove', 'new', '--force')
+            with self.assertRaises(wire.Closed):
+                client.read(0, 1)
+            self.assertEqual(other.read(0, 1), b'\0')
+        self.refused('new')
+
+    def test_what_cannot_be_removed(self):
+        self.start()
+        self.export('remove', 'configured', status=1)
+        self.assertIn("export 'configured' is in the configuration of the server; remove it there", self.errors)
+        self.export('remove', 'unknown', status=1)
+        self.assertIn("there is no export 'unknown'", self.errors)
+
+
+class Save(Export):
+    def fill(self, name='new', seed=1):
+        """Data with holes; returns the contents."""
+        data = bytearray(32 * MiB)
+        with wire.connect(self.one.path, name=name) as client:
+            for page in (0, 3, 4, 11, 15):
+                part = server.random_bytes(MiB, seed + page) + b'text' * (MiB // 8)
+                client.write(2 * MiB * page + 512, part)
+                data[2 * MiB * page + 512:2 * MiB * page + 512 + len(part)] = part
+        return bytes(data)
+
+    def contents(self, name, size=32 * MiB):
+        with wire.connect(self.one.path, name=name) as client:
+            return b''.join(client.read(at, 16 * MiB) for at in range(0, size, 16 * MiB))
+
+    def test_raw_files_are_sparse_and_other_programs_read_them(self):
+        self.start()
+        self.create('new')
+        data = self.fill()
+        path = f'{self.directory()}/new.img'
+        self.assertEqual(self.export('save', 'new', path), f"Export 'new' is saved to {path}.\n")
+        with open(path, 'rb') as file:
+            self.assertEqual(file.read(), data)
+        self.assertLess(os.stat(path).st_blocks * 512, 12 * MiB)
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        self.command('qemu-img', 'compare', '-f', 'raw', '-F', 'raw', path, self.one.uri('new'))
+        self.command('nbdcopy', path, self.one.uri('configured'))
+        self.assertEqual(self.contents('configured')[:32 * MiB], data)
+        self.export('restore', path, 'again', '--device', server.DEVICE)
+        self.assertEqual(self.contents('again'), data)
+        found = self.exports()
+        self.assertEqual([found['again'][key] for key in ('size', 'used')], [32 * MiB, 10 * MiB])
+        self.assertEqual(os.listdir(os.path.dirname(path)), ['new.img'])
+
+    def test_compressed_files_are_read_by_zstd_and_damage_is_found(self):
+        self.start()
+        self.create('new')
+        data = self.fill()
+        path = f'{self.directory()}/new.zst'
+        self.export('save', 'new', path, '--compress', 'zstd', '--threads', '2')
+        self.assertEqual(subprocess.run(['zstd', '-dc', path], check=True, capture_output=True).stdout, data)
+        self.assertLess(os.path.getsize(path), 6 * MiB)
+        self.create('empty')
+        self.export('restore', path, 'empty')
+        self.assertEqual(self.contents('empty'), data)
+        self.assertEqual(self.exports()['empty']['used'], 10 * MiB)
+        with open(path, 'rb') as file:
+            good = file.read()
+        for number, bad in enumerate((good[:-1], good[:len(good) // 2], good[:100] + b'\1' + good[101:],
+                                      good[:len(good) // 2] + b'x' + good[len(good) // 2 + 1:], good + good[:40])):
+            with open(path, 'wb') as file:
+                file.write(bad)
+            if number == 4:
+                continue  # what follows the end is ignored, as by zstd
+            self.export('restore', path, 'damaged', '--device', server.DEVICE, status=1)
+            self.assertIn(f"export 'damaged': restore: {path}: it is damaged", self.errors)
+            self.assertEqual(self.errors.count('\n'), 1)
+        self.assertNotIn('damaged', self.exports())
+
+    def test_what_cannot_be_saved_or_restored(self):
+        self.start()
+        self.create('new')
+        self.fill()
+        folder = self.directory()
+        self.export('save', 'new', f'{folder}/none/new.img', status=1)
+        self.assertIn(f'{folder}/none/new.img: No such file or directory', self.errors)
+        self.export('save', 'new', '/dev/null', status=1)
+        self.assertIn('/dev/null: it exists and is not a regular file', self.errors)
+        self.export('save', 'unknown', f'{folder}/x', status=1)
+        self.export('save', 'new', f'{folder}/new.img')
+        self.export('restore', f'{folder}/new.img', 'new', status=1)
+        self.assertIn("export 'new': it is not empty: 10 MiB are in use", self.errors)
+        with wire.connect(self.one.path, name='configured'):
+            self.export('restore', f'{folder}/new.img', 'configured', status=1)
+            self.assertIn('clients are connected', self.errors)
+        self.export('create', 'small', '--size', '1M', '--device', server.DEVICE)
+        self.export('restore', f'{folder}/new.img', 'small', status=1)
+        self.assertIn('it has 33554432 bytes, and the export only 1048576', self.errors)
+        self.export('restore', f'{folder}/new.img', 'small', '--keep', status=1)
+        self.assertIn("there is an export 'small' already, so its keys cannot be given", self.errors)
+        self.export('restore', f'{folder}/missing', 'other', status=1)
+        self.assertIn(f'{folder}/missing: No such file or directory', self.errors)
+        self.assertEqual(set(self.exports()), {'configured', 'new', 'small'})
+        self.assertEqual(self.exports()['configured']['used'], 0)
+
+    def test_files_need_the_admin_socket(self):
+        token = f'{self.directory()}/token'
+        with open(token, 'w', encoding='ascii') as file:
+            file.write('0123456789abcdef0123\n')
+        os.chmod(token, 0o600)
+        port = server.free_port()
+        self.start(CONFIG.replace("admin'}", f"admin', tcp: {{address: 127.0.0.1, port: {port}, token: '{token}'}}}}"))
+        url = ('--url', f'http://127.0.0.1:{port}', '--token', token)
+        create = (server.PROGRAM, 'export', 'create', 'new', '--size', '1M', '--device', server.DEVICE)
+        self.command(*create, *url)
+        for words in (('save', 'new', '/tmp/x'), ('restore', '/tmp/x', 'y'), ('create', 'y', '--restore', '/tmp/x'),
+                      ('create', 'y', '--size', '1M', '--save-path', '/tmp/x', '--save-at', 'stop')):
+            self.command(server.PROGRAM, 'export', *words, *url, status=1)
+            self.assertIn('use its admin socket instead of TCP', self.errors)
+
+    def test_it_is_saved_in_time_and_at_the_stop_and_restored_at_the_start(self):
+        path = f'{self.directory()}/image.zst'
+        text = CONFIG.replace('size: 64M', f"size: 32M, restore: '{path}', save: {{path: '{path}', every: 1, at: stop}}")
+        first = CONFIG.replace('size: 64M', f"size: 32M, save: {{path: '{path}', every: 1, at: stop}}")
+        self.start(first)
+        server.wait_until(lambda: os.path.exists(path), 30, 'a first save')
+        data = self.fill('configured')
+        self.one.stop()
+        self.start(text)
+        self.assertEqual(self.contents('configured'), data)
+
+    def test_the_contents_are_those_of_one_instant_while_clients_write(self):
+        self.start(CONFIG.replace('64M', '256M'))
+        with wire.connect(self.one.path, name='configured') as client:
+            for at in range(0, 256 * MiB, 16 * MiB):
+                client.write(at, bytes([1]) * (16 * MiB))
+            path = f'{self.directory()}/image'
+            saving = subprocess.Popen([server.PROGRAM, 'export', 'save', 'configured', path, '--socket',
+                                       f'{self.one.directory}/admin'], stdout=subprocess.DEVNULL)
+            writes = 0
+            while saving.poll() is None:
+                client.write(writes * 64 * KiB % (256 * MiB), b'\2' * (64 * KiB))
+                writes += 1
+        self.assertEqual(saving.returncode, 0)
+        self.assertGreater(writes, 0)
+        with open(path, 'rb') as file:
+            data = file.read()
+        # Blocks were written in order: those of one instant are a prefix.
+        changed = sum(data[at] == 2 for at in range(0, 256 * MiB, 64 * KiB))
+        self.assertEqual(data, b'\2' * (changed * 64 * KiB) + b'\1' * (256 * MiB - changed * 64 * KiB))
+
+
+class Resize(Export):
+    def test_it_grows_for_later_clients(self):
+        self.start()
+        self.create('new')
+        with wire.connect(self.one.path, name='new') as client:
+            client.write(31 * MiB, b'end')
+            self.assertEqual(self.export('resize', 'new', '96M'),
+                             "Export 'new' has 96 MiB now; clients see it when they connect again.\n")
+            with self.assertRaises(wire.Failed):
+                client.read(32 * MiB, 1)
+            self.assertEqual(client.read(31 * MiB, 3), b'end')
+            self.assertEqual(self.command('nbdinfo', '--size', self.one.uri('new')), f'{96 * MiB}\n')
+            with wire.connect(self.one.path, name='new') as later:
+                self.assertEqual(later.read(32 * MiB, 4), bytes(4))
+                for at in range(0, 96 * MiB, 16 * MiB):
+                    later.write(at, bytes([at // MiB]) * (16 * MiB))
+                self.assertEqual(later.read(80 * MiB, 16 * MiB), bytes([80]) * (16 * MiB))
+            self.assertEqual(client.read(16 * MiB, 4), bytes([16]) * 4)
+        self.assertEqual([self.exports()['new'][key] for key in ('size', 'used')], [96 * MiB, 96 * MiB])
+
+    def test_it_shrinks_if_its_end_is_a_hole(self):
+        self.start()
+        self.create('new')
+        with wire.connect(self.one.path, name='new') as client:
+            client.write(0, b'begin')
+            client.write(20 * MiB, b'data')
+            self.export('resize', 'new', '16M', status=1)
+            self.assertIn("export 'new' has data beyond that size; --discard drops it", self.errors)
+            self.export('resize', 'new', '17M', '--discard', status=1)
+            self.assertIn('a smaller size has to be a multiple of the page size of 2097152 bytes', self.errors)
+            self.export('resize', 'new', '16M', '--discard')
+            for request in (lambda: client.read(20 * MiB, 1), lambda: client.write(20 * MiB, b'x')):
+                with self.assertRaises(wire.Failed):
+                    request()
+            self.assertEqual(client.read(0, 5), b'begin')
+            self.assertEqual([self.exports()['new'][key] for key in ('size', 'used')], [16 * MiB, 2 * MiB])
+            self.export('resize', 'new', '64M')
+        with wire.connect(self.one.path, name='new') as client:
+            self.assertEqual(client.read(20 * MiB, 4), bytes(4))
+            self.assertEqual(client.read(0, 5), b'begin')
+
+    def test_clients_can_be_made_to_connect_again(self):
+        self.start()
+        with wire.connect(self.one.path, name='configured') as client:
+            self.export('resize', 'configured', '128M', '--reconnect')
+            with self.assertRaises(wire.Closed):
+                client.read(0, 1)
+        with wire.connect(self.one.path, name='configured') as client:
+            self.export('resize', 'configured', '160M')
+            self.assertEqual(client.read(0, 1), b'\0')
+
+    def test_a_reload_keeps_the_size_and_the_contents(self):
+        self.start()
+        with wire.connect(self.one.path, name='configured') as client:
+            client.write(0, b'data')
+        self.assertIn('Set this size in the configuration as well', self.export('resize', 'configured', '128M'))
+        self.one.reload()
+        self.one.reload(CONFIG.replace('64M', '128M'))
+        self.assertEqual(self.exports()['configured']['size'], 128 * MiB)
+        with wire.connect(self.one.path, name='configured') as client:
+            self.assertEqual(client.read(0, 4), b'data')
+        self.one.reload(CONFIG.replace('64M', '32M'))  # as before: a new, empty export
+        self.assertEqual([self.exports()['configured'][key] for key in ('size', 'used')], [32 * MiB, 0])
+
+    def test_all_memory_of_a_full_export_is_there(self):
+        self.start()
+        self.create('full', '--provision', 'full')
+        self.export('resize', 'full', '64M')
+        self.assertEqual(self.exports()['full']['allocated'], 64 * MiB)
+        self.export('resize', 'full', '4000T', status=1)
+        self.assertIn(f'more bytes do not fit on {server.DEVICE}', self.errors)
+        self.export('resize', 'full', '32M')
+        self.assertEqual([self.exports()['full'][key] for key in ('size', 'allocated')], [32 * MiB, 32 * MiB])
+
+    def test_under_load(self):
+        self.start()
+        load = subprocess.Popen([os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--uri', self.one.uri(),
+                                 '--verify', '--connections', '2', '--seconds', '4'], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, preexec_fn=server.die_with_parent)
+        self.addCleanup(load.kill)
+        # Otherwise it would use a size of which a part is removed later.
+        server.wait_until(lambda: self.exports()['configured']['connections'] == 2, 30, 'the connections of the load')
+        for size in (128, 256, 64, 512, 64):
+            self.export('resize', 'configured', f'{size}M')
+        output, _ = load.communicate(timeout=120)
+        self.assertEqual(load.returncode, 0, output)
+
+
+class Clone(Export):
+    def test_snapshots_and_clones_share_memory_until_they_are_written(self):
+        self.start()
+        with wire.connect(self.one.path, name='configured') as client:
+            client.write(0, b'first' * MiB)
+            self.assertEqual(self.export('snapshot', 'configured', 'before'), "Export 'before' is created.\n")
+            self.export('clone', 'configured', 'copy')
+            client.write(0, b'second')
+        with wire.connect(self.one.path, name='before') as client:
+            self.assertEqual(client.read(0, 10), b'firstfirst')
+            with self.assertRaises(wire.Failed):
+                client.write(0, b'x')
+            self.export('resize', 'before', '128M', status=1)
+            self.assertIn('it is a snapshot, and has a fixed size; resize a clone of it', self.errors)
+            self.export('resize', 'configured', '128M')
+            self.export('resize', 'copy', '2M', '--discard')
+            self.export('resize', 'copy', '64M')
+            self.assertEqual(client.read(4 * MiB, 5), b'first'[4 * MiB % 5:] + b'first'[:4 * MiB % 5])
+        with wire.connect(self.one.path, name='copy') as client:
+            client.write(0, b'third')
+            self.assertEqual(client.read(0, 10), b'thirdfirst')
+        found = self.exports()
+        self.assertEqual([found['before'][key] for key in ('used', 'shared', 'own', 'clone_of', 'read_only')],
+                         [6 * MiB, 4 * MiB, 2 * MiB, 'configured', True])
+        self.assertRegex(self.export('list'), r"(?m)^'before' .* read-only run-time snapshot of 'configured'$")
+        self.assertRegex(self.export('list'), r"(?m)^'copy' .* run-time clone of 'configured'$")
+        self.one.reload()
+
+    def test_what_cannot_be_cloned(self):
+        self.start()
+        self.export('snapshot', 'unknown', 'x', status=1)
+        self.assertIn("there is no export 'unknown'", self.errors)
+        self.export('snapshot', 'configured', 'configured', status=1)
+        self.assertIn("there is an export 'configured' already", self.errors)
+        self.export('create', 'x', '--clone-of', 'configured', '--persist', status=1)
+        self.assertIn('a snapshot or clone can only be persistent if its contents are kept', self.errors)
+        self.export('create', 'x', '--clone-of', 'configured', '--keep', status=1)
+        self.assertIn("export 'configured' has no keep, so its clone cannot have it", self.errors)
+        self.export('create', 'x', '--clone-of', 'configured', '--page-size', '1M', status=1)
+        self.assertIn('export.page_size: ', self.errors)
+
+
+class Reload(Export):
+    def test_it_stays_and_a_conflict_of_names_is_reported(self):
+        self.start()
+        self.create('new')
+        with wire.connect(self.one.path, name='new') as client:
+            client.write(0, b'data')
+            self.assertIn('2 exports are offered now', self.one.reload())
+            both = CONFIG.replace('exports: [', 'exports: [{name: new, size: 8M, devices: [{device}]}, ')
+            log = self.one.reload(both)
+            self.assertIn("export 'new' was created at run time, and the file has one of this name as well", log)
+            self.assertIn('the configuration is unchanged', log)
+            self.assertEqual(client.read(0, 4), b'data')
+        self.export('remove', 'new', '--force')
+        self.assertIn('2 exports are offered now', self.one.reload())
+        self.assertEqual(self.exports()['new']['size'], 8 * MiB)
+
+
+class Persist(Export):
+    def restart(self):
+        folder = self.directory()
+        text = CONFIG.replace('{directory}/state', f'{folder}/state')
+        self.start(text)
+        return folder, text
+
+    def test_it_is_created_at_each_start_until_it_is_removed(self):
+        folder, text = self.restart()
+        self.create('a/b', '--persist', '--page-size', '1M', '--access', f'uid={os.getuid()}')
+        self.create('gone')
+        self.assertEqual(os.listdir(f'{folder}/state'), ['a%2Fb.yaml'])
+        self.one.stop()
+        self.start(text)
+        self.assertEqual(set(self.exports()), {'configured', 'a/b'})
+        self.assertEqual([self.exports()['a/b'][key] for key in ('size', 'page_size', 'persistent')],
+                         [32 * MiB, MiB, True])
+        self.one.reload()
+        self.export('remove', 'a/b')
+        self.assertEqual(os.listdir(f'{folder}/state'), [])
+        self.one.stop()
+        self.start(text)
+        self.assertEqual(set(self.exports()), {'configured'})
+
+    def test_damaged_files_are_errors_with_their_position(self):
+        folder, text = self.restart()
+        self.create('new', '--persist')
+        self.one.stop()
+        path = f'{folder}/state/new.yaml'
+        with open(path, encoding='utf-8') as file:
+            good = file.read()
+        config = f'{folder}/config.yaml'
+        with open(config, 'w', encoding='utf-8') as file:
+            file.write(text.replace('{device}', server.DEVICE).replace('{socket}', f'{folder}/socket')
+                       .replace('{directory}', folder))
+        line = good[:good.index('page_size')].count('\n') + 1
+        for bad, why in ((good.replace('page_size: 2M', 'page_size: 3M'), f'{path}:{line}:12: page_size: '),
+                         (good.replace('new', 'other'), 'name: \'other\' belongs in the file other.yaml'),
+                         ('', f'{path}:1:1: name: is missing'), (good[:50] + '\0\1', f'{path}:')):
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write(bad)
+            self.command(server.PROGRAM, 'serve', '--config', config, status=2)
+            self.assertIn(why, self.errors)
+        os.rename(path, f'{folder}/state/configured.yaml')
+        with open(f'{folder}/state/configured.yaml', 'w', encoding='utf-8') as file:
+            file.write(good.replace('name: "new"', 'name: configured').replace("name: 'new'", 'name: configured'))
+        self.command(server.PROGRAM, 'serve', '--config', config, status=2)
+        self.assertIn("name: the configuration has an export 'configured' as well", self.errors)
+
+    def test_a_folder_that_cannot_be_written_leaves_nothing_behind(self):
+        folder, _ = self.restart()
+        os.rename(f'{folder}/state', f'{folder}/elsewhere')
+        self.create('new', '--persist', status=1)
+        self.assertIn(f'the state folder {folder}/state: No such file or directory', self.errors)
+        self.assertEqual(set(self.exports()), {'configured'})
+        self.one.stop()
+        self.start(CONFIG.replace("state: '{directory}/state'", ''))
+        self.create('new', '--persist', status=1)
+        self.assertIn('start it with --state DIR', self.errors)
+
+
+class Supervised(Commands, kept.Test):
+    def start(self):
+        self.one = self.keep(config=CONFIG.replace('size: 64M', 'size: 64M, keep: true'))
+
+    def check_data(self, expected):
+        for name, data in expected.items():
+            with wire.connect(self.one.path, name=name) as client:
+                self.assertEqual(client.read(0, 6 * MiB), data, name)
+
+    def test_snapshots_and_clones_of_kept_exports_survive_all_ends_of_the_server(self):
+        self.start()
+        first = server.random_bytes(6 * MiB, 1)
+        with wire.connect(self.one.path, name='configured') as client:
+            client.write(0, first)
+        self.export('snapshot', 'configured', 'before')
+        self.export('clone', 'configured', 'copy')
+        self.export('clone', 'copy', 'copy of a copy')
+        expected = {'configured': b'x' + first[1:], 'before': first, 'copy': first[:-1] + b'y', 'copy of a copy': first}
+        for name, offset, data in (('configured', 0, b'x'), ('copy', 6 * MiB - 1, b'y')):
+            with wire.connect(self.one.path, name=name) as client:
+                client.write(offset, data)
+        for end in (self.one.kill_and_wait, self.one.upgrade, self.one.kill_and_wait):
+            end()
+            self.check_data(expected)
+            found = self.exports()
+            self.assertEqual([found['before'][key] for key in ('used', 'shared', 'clone_of', 'read_only', 'keep')],
+                             [6 * MiB, 6 * MiB, 'configured', True, True])
+            self.assertEqual(found['copy']['own'], 2 * MiB)
+        # A clone outlives its source, and ends when its kept contents do.
+        self.export('remove', 'copy')
+        self.one.kill_and_wait()
+        self.command(server.PROGRAM, 'kept', '--socket', f'{self.one.directory}/admin', '--drop', 'copy')
+        del expected['copy']
+        for end in (self.one.kill_and_wait, self.one.upgrade):
+            self.check_data(expected)
+            self.assertEqual(set(self.exports()), set(expected))
+            end()
+        self.check_data(expected)
+
+    def test_resized_contents_survive_all_ends_of_the_server(self):
+        self.start()
+        self.export('create', 'persistent', '--size', '32M', '--device', server.DEVICE, '--keep', '--persist')
+        self.export('create', 'new', '--size', '32M', '--device', server.DEVICE, '--keep')
+        self.export('snapshot', 'configured', 'before')
+        self.export('clone', 'configured', 'copy')
+        names = ('configured', 'persistent', 'new', 'copy')
+        for number, size in enumerate((128, 256, 16, 512)):
+            data = server.random_bytes(64 * KiB, number)
+            for name in names:
+                self.export('resize', name, f'{size}M', '--discard')
+                with wire.connect(self.one.path, name=name) as client:
+                    client.write(size * MiB - len(data), data)
+            (self.one.upgrade if number == 1 else self.one.kill_and_wait)()
+            for name in names:
+                with wire.connect(self.one.path, name=name) as client:
+                    self.assertEqual(client.read(size * MiB - len(data), len(data)), data, name)
+            sizes = {name: each['size'] for name, each in self.exports().items()}
+            self.assertEqual(sizes, {**dict.fromkeys(names, size * MiB), 'before': 64 * MiB})
+        # The configuration may have the old size or the new one, but no other.
+        text = CONFIG.replace('size: 64M', 'size: SIZE, keep: true')
+        for size, found in (('512M', 512 * MiB), ('8M', 8 * MiB)):
+            self.one.reload(text.replace('SIZE', size))
+            self.assertEqual(self.exports()['configured']['size'], found)
+
+    def test_a_server_that_is_killed_while_clones_come_and_go_loses_nothing(self):
+        self.start()
+        clients = kept.loads(lambda: self.one.client('configured'), 2, 8 * MiB)
+        for count in range(8):
+            self.export('snapshot', 'configured', f'snapshot {count}')
+            with wire.connect(self.one.path, name=f'snapshot {count}') as client:
+                data = client.read(0, 16 * MiB)
+            self.one.kill_and_wait()
+            with wire.connect(self.one.path, name=f'snapshot {count}') as client:
+                self.assertEqual(client.read(0, 16 * MiB), data)
+            if count >= 2:
+                self.export('remove', f'snapshot {count - 2}')
+        kept.finish(clients, self.one.client('configured'))
+
+    def test_a_new_snapshot_replaces_a_removed_one_of_its_name(self):
+        self.start()
+        for data in (b'first', b'second'):
+            with wire.connect(self.one.path, name='configured') as client:
+                client.write(0, data)
+            self.export('snapshot', 'configured', 'snapshot')
+            with wire.connect(self.one.path, name='snapshot') as client:
+                self.assertEqual(client.read(0, len(data)), data)
+            self.export('remove', 'snapshot', '--force')
+        kept_ones = json.loads(self.command(server.PROGRAM, 'kept', '--json', '--socket', f'{self.one.directory}/admin'))
+        self.assertEqual(sorted(each['name'] for each in kept_ones['kept']), ['configured', 'snapshot'])
+
+    def test_configured_and_persistent_clones_take_over_their_contents(self):
+        config = CONFIG.replace('size: 64M, devices: [{device}]}',
+                                'size: 64M, devices: [{device}], keep: true}, {name: node, clone_of: configured, keep: true}')
+        self.one = self.keep(config=config)
+        self.export('create', 'a', '--clone-of', 'node', '--persist')
+        expected = {'configured': bytes(6 * MiB), 'node': b'node' + bytes(6 * MiB - 4), 'a': b'a' + bytes(6 * MiB - 1)}
+        for name in ('node', 'a'):
+            with wire.connect(self.one.path, name=name) as client:
+                client.write(0, name.encode())
+        for _ in range(2):
+            self.one.kill_and_wait()
+            self.check_data(expected)
+        self.assertTrue(self.exports()['a']['persistent'])
+        self.export('snapshot', 'a', 'run-time')
+        self.export('create', 'x', '--clone-of', 'run-time', '--persist', status=1)
+        self.assertIn("export 'run-time' is not persistent", self.errors)
+
+    def check(self, client=None):
+        found = self.exports()
+        self.assertEqual(set(found), {'configured', 'kept', 'plain'})
+        self.assertTrue(found['kept']['run_time'])
+        with client or wire.connect(self.one.path, name='kept') as each:
+            self.assertEqual(each.read(KiB, 4), b'data')
+
+    def create_both(self):
+        self.start()
+        self.create('kept', '--keep')
+        self.create('plain')
+        with wire.connect(self.one.path, name='kept') as client:
+            client.write(KiB, b'data')
+
+    def test_a_restarted_server_has_them(self):
+        self.create_both()
+        for _ in range(2):
+            self.one.kill_and_wait()
+            self.check()
+        self.assertIn('Its contents are kept for 300 s', self.export('remove', 'kept'))
+        self.export('remove', 'plain')
+        self.one.kill_and_wait()
+        self.assertEqual(set(self.exports()), {'configured'})
+
+    def test_an_upgraded_server_has_them_and_their_clients(self):
+        self.create_both()
+        client = wire.connect(self.one.path, name='kept')
+        for _ in range(2):
+            self.one.upgrade()
+        self.check(client)
+        self.one.kill_and_wait()
+        self.check()
+
+
+if __name__ == '__main__':
+    server.main()
