@@ -1,5 +1,5 @@
-// Opens the GPU channels of all workers before clients are affected: opening one takes 20 ms, in
-// which the driver blocks the other channels of the process.
+// Opens the GPU channels of all workers before clients are affected: opening one takes 30 ms, and
+// the driver blocks the other channels of the process for up to 10 ms of that.
 #pragma once
 
 #include <future>

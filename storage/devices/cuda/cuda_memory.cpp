@@ -31,6 +31,22 @@ class PreferNode {
     bool set_;
 };
 
+// Memory of this size and more is registered with the driver instead of allocated by it. The driver
+// blocks all its other calls while it allocates and clears memory: for 24 ms with 32 MiB, of which
+// 2 ms remain if the memory exists already.
+constexpr std::size_t registered_bytes = 1 << 20;
+
+// Whether devices address memory that is registered by the address that the CPU uses.
+bool can_register(int ordinal) {
+    for (const cudaDeviceAttr name :
+         {cudaDevAttrHostRegisterSupported, cudaDevAttrCanUseHostPointerForRegisteredMem}) {
+        int value = 0;
+        check(cudaDeviceGetAttribute(&value, name, ordinal), "a device attribute is unknown");
+        if (value == 0) return false;
+    }
+    return true;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> free_device_memory() noexcept {
@@ -63,6 +79,16 @@ Stream::~Stream() {
 PinnedMemory::PinnedMemory(int ordinal, std::size_t bytes, int numa_node) : ordinal_(ordinal) {
     check(use_device(ordinal), "the device cannot be used");
     const PreferNode prefer(numa_node);
+    if (bytes >= registered_bytes && can_register(ordinal)) {
+        auto pages = std::make_unique<PrivateMemory>(bytes);
+        std::memset(pages->data(), 0, bytes);
+        check(cudaHostRegister(pages->data(), bytes,
+                               cudaHostRegisterPortable | cudaHostRegisterMapped),
+              "memory cannot be pinned");
+        pages_ = std::move(pages);
+        memory_ = pages_->data();
+        return;
+    }
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
           "pinned memory cannot be allocated");
@@ -73,7 +99,11 @@ PinnedMemory::PinnedMemory(int ordinal, std::size_t bytes, int numa_node) : ordi
 PinnedMemory::~PinnedMemory() {
     if (memory_ == nullptr) return;
     use_device(ordinal_);
-    cudaFreeHost(memory_);
+    if (pages_ == nullptr) {
+        cudaFreeHost(memory_);
+    } else {
+        cudaHostUnregister(memory_);
+    }
     static_cast<void>(cudaGetLastError());
 }
 

@@ -6,8 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
+
+#include "storage/base/private_memory.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -40,12 +43,13 @@ class Stream {
     cudaStream_t stream_ = nullptr;
 };
 
-// Host memory at the same address for all devices of the process, on the given NUMA node (-1: any).
-// Freeing it does not wait for copies that use it.
+// Zeroed host memory at the same address for all devices of the process, on the given NUMA node
+// (-1: any). Freeing it does not wait for copies that use it.
 class PinnedMemory {
  public:
     PinnedMemory() = default;
-    PinnedMemory(int ordinal, std::size_t bytes, int numa_node);  // throws std::runtime_error
+    // Throws std::runtime_error, or std::bad_alloc.
+    PinnedMemory(int ordinal, std::size_t bytes, int numa_node);
     PinnedMemory(PinnedMemory&& other) noexcept { swap(other); }
     PinnedMemory& operator=(PinnedMemory&& other) noexcept {
         swap(other);
@@ -58,9 +62,11 @@ class PinnedMemory {
  private:
     void swap(PinnedMemory& other) {
         std::swap(ordinal_, other.ordinal_);
+        std::swap(pages_, other.pages_);
         std::swap(memory_, other.memory_);
     }
     int ordinal_ = 0;
+    std::unique_ptr<PrivateMemory> pages_;  // null: the driver allocated the memory
     std::byte* memory_ = nullptr;
 };
 

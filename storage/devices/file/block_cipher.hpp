@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "storage/devices/file/blocks.hpp"
-#include "storage/devices/file/private_memory.hpp"
+#include "storage/base/private_memory.hpp"
 
 namespace gpunbd::storage {
 

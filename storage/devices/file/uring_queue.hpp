@@ -6,7 +6,7 @@
 #include <string>
 
 #include "storage/devices/file/file_io.hpp"
-#include "storage/devices/file/private_memory.hpp"
+#include "storage/base/private_memory.hpp"
 
 namespace gpunbd::storage {
 

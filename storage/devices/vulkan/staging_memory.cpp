@@ -1,12 +1,11 @@
 #include "storage/devices/vulkan/staging_memory.hpp"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
-#include "storage/base/exclude_from_forks.hpp"
 #include "storage/devices/vulkan/logical_device.hpp"
 
 namespace gpunbd::storage::vulkan {
@@ -17,34 +16,22 @@ constexpr std::size_t memory_page = 64 << 10;  // bytes: a multiple of the pages
 
 }  // namespace
 
-StagingMemory::Pages::Pages(std::size_t size) : bytes(size) {
-    void* const mapped =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) return;
-    memory = static_cast<std::byte*>(mapped);
-    ::madvise(mapped, bytes, MADV_HUGEPAGE);
-    // The device has the pages of this process; after fork() it could have got copies instead.
-    exclude_from_forks(mapped, bytes);
-}
-
-void StagingMemory::Pages::unmap() noexcept {
-    if (memory != nullptr) ::munmap(memory, bytes);
-    memory = nullptr;
-}
-
 StagingMemory::StagingMemory(LogicalDevice& device, std::size_t bytes)
-    : pages_((bytes + memory_page - 1) / memory_page * memory_page) {
-    if (pages_.memory != nullptr && import_pages(device)) return;
-    pages_.unmap();
+    : pages_(
+          std::make_unique<PrivateMemory>((bytes + memory_page - 1) / memory_page * memory_page)) {
+    // The driver could block its other calls while it waits for new pages of memory.
+    std::memset(pages_->data(), 0, pages_->size());
+    if (import_pages(device)) return;
+    const std::size_t size = std::exchange(pages_, nullptr)->size();
     const auto type = device.memory().staging_type;
     if (!type) throw std::runtime_error("it has no host memory that the CPU caches");
     const VkResult result =
-        Buffer::make(device, {.bytes = pages_.bytes, .type = *type, .mapped = true}, buffer_);
+        Buffer::make(device, {.bytes = size, .type = *type, .mapped = true}, buffer_);
     if (result != VK_SUCCESS) {
         throw std::runtime_error(fmt::format("no staging memory: {}", to_text(result)));
     }
     cpu_ = buffer_.cpu();
-    std::memset(cpu_, 0, pages_.bytes);
+    std::memset(cpu_, 0, size);
 }
 
 bool StagingMemory::import_pages(LogicalDevice& device) {
@@ -52,13 +39,13 @@ bool StagingMemory::import_pages(LogicalDevice& device) {
         VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
     const auto properties_of = device.functions().GetMemoryHostPointerPropertiesEXT;
     const std::uint64_t alignment = device.physical().host_import_alignment;
-    if (properties_of == nullptr || alignment == 0 || pages_.bytes % alignment != 0 ||
-        reinterpret_cast<std::uintptr_t>(pages_.memory) % alignment != 0) {
+    if (properties_of == nullptr || alignment == 0 || pages_->size() % alignment != 0 ||
+        reinterpret_cast<std::uintptr_t>(pages_->data()) % alignment != 0) {
         return false;
     }
     VkMemoryHostPointerPropertiesEXT properties{};
     properties.sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT;
-    if (properties_of(device.get(), handle_type, pages_.memory, &properties) != VK_SUCCESS) {
+    if (properties_of(device.get(), handle_type, pages_->data(), &properties) != VK_SUCCESS) {
         return false;
     }
     const auto type = cached_host_type(device.physical().memory, properties.memoryTypeBits);
@@ -66,16 +53,16 @@ bool StagingMemory::import_pages(LogicalDevice& device) {
     VkImportMemoryHostPointerInfoEXT imported{};
     imported.sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT;
     imported.handleType = handle_type;
-    imported.pHostPointer = pages_.memory;
+    imported.pHostPointer = pages_->data();
     if (Buffer::make(device,
-                     {.bytes = pages_.bytes,
+                     {.bytes = pages_->size(),
                       .type = *type,
                       .handle_type = handle_type,
                       .imported = &imported},
                      buffer_) != VK_SUCCESS) {
         return false;
     }
-    cpu_ = pages_.memory;
+    cpu_ = pages_->data();
     return true;
 }
 

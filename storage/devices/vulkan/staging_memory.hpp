@@ -4,19 +4,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
+#include "storage/base/private_memory.hpp"
 #include "storage/devices/vulkan/buffer.hpp"
 
 namespace gpunbd::storage::vulkan {
 
 class StagingMemory {
  public:
-    // Throws std::runtime_error. Zeroed. `bytes` is rounded up to memory pages.
+    // Throws std::runtime_error, or std::bad_alloc. Zeroed. `bytes` is rounded up to memory pages.
     StagingMemory(LogicalDevice& device, std::size_t bytes);
 
     std::byte* get() const { return cpu_; }
     VkBuffer buffer() const { return buffer_.get(); }
-    bool imported() const { return pages_.memory != nullptr; }
+    bool imported() const { return pages_ != nullptr; }
     std::uint64_t offset_of(const std::byte* place) const {
         return static_cast<std::uint64_t>(place - cpu_);
     }
@@ -26,20 +28,9 @@ class StagingMemory {
     }
 
  private:
-    // Private anonymous memory.
-    struct Pages {
-        explicit Pages(std::size_t size);
-        Pages(const Pages&) = delete;
-        Pages& operator=(const Pages&) = delete;
-        ~Pages() { unmap(); }
-        void unmap() noexcept;
-        std::byte* memory = nullptr;  // null: there was no memory
-        std::size_t bytes = 0;
-    };
-
     bool import_pages(LogicalDevice& device);
 
-    Pages pages_;
+    std::unique_ptr<PrivateMemory> pages_;  // null: the driver allocated the memory
     std::byte* cpu_ = nullptr;
     Buffer buffer_;  // destroyed first
 };

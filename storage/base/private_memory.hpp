@@ -1,5 +1,6 @@
-// Memory of whole memory pages that children of fork() do not inherit. Otherwise a fork could
-// separate a page from the I/O that is in flight to it.
+// Memory for transfers by a device: of whole memory pages, huge ones where the system has them.
+// Children of fork() do not inherit it. Otherwise a fork could give this process a copy of a page
+// that a device still addresses.
 #pragma once
 
 #include <sys/mman.h>
@@ -18,6 +19,7 @@ class PrivateMemory {
         : data_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
           bytes_(bytes) {
         if (data_ == MAP_FAILED) throw std::bad_alloc();
+        ::madvise(data_, bytes_, MADV_HUGEPAGE);
         exclude_from_forks(data_, bytes_);
     }
     ~PrivateMemory() { ::munmap(data_, bytes_); }
