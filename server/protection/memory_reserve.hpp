@@ -7,10 +7,17 @@
 
 namespace gpunbd::server {
 
-// 1/12 of the memory and at most 64 MiB. This was enough in tests with swap; small machines fail
-// with 64 MiB. In KiB, as in /proc/meminfo and vm.min_free_kbytes.
-constexpr std::uint64_t fit_reserve(std::uint64_t memory) {
-    return std::min<std::uint64_t>(memory / 12, 65'536);
+// What a server with so many workers needs to start, in KiB: heaps, stacks and page tables, without
+// staging memory for GPUs.
+constexpr std::uint64_t start_memory(std::uint32_t workers) { return (10 + 5 * workers) * 1024; }
+
+// In KiB, as in /proc/meminfo and vm.min_free_kbytes. When all other memory is in use, a server
+// that restarts has a part of the reserve for itself, because it has real-time priority: a quarter
+// of it in older kernels, half of it in Debian's 6.1.192. At least 1/12 of the memory, up to 64
+// MiB, made swapping reliable in tests. Small machines fail with much more than 1/6 of the memory.
+constexpr std::uint64_t fit_reserve(std::uint64_t memory, std::uint32_t workers) {
+    const std::uint64_t to_swap = std::min<std::uint64_t>(memory / 12, 65'536);
+    return std::min(std::max(to_swap, 4 * start_memory(workers)), memory / 6);
 }
 
 // True if the reserve leaves too little memory for everything else.

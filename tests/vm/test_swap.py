@@ -91,7 +91,7 @@ class Swap(server.Test):
         initramfs.program(server.PROGRAM, 'gpunbd')
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
         initramfs.module('nbd')
-        self.assertEqual(guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250', memory=448,
+        self.assertEqual(guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250', memory=512,
                                    seconds=540), ['killed ok'])
 
     def test_rights(self):

@@ -1,7 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+#include <charconv>
 #include <cinttypes>
+#include <cstdint>
 #include <cstdio>
+#include <string>
+#include <string_view>
 
 #include "server/protection/memory_reserve.hpp"
 #include "server/protection/protection.hpp"
@@ -18,16 +24,32 @@ std::uint64_t memory_of(const Machine& machine) {
     return std::sscanf(text.c_str(), "MemTotal: %" SCNu64, &value) == 1 ? value : 0;
 }
 
+// The number of workers of a server without `threads`: that of the CPUs it may run on.
+std::uint32_t default_workers(const Machine& machine) {
+    const std::string text = machine.text("/proc/self/status").value_or("");
+    constexpr std::string_view key = "\nCpus_allowed:\t";  // proc(5): a mask in hexadecimal
+    const std::size_t begin = text.find(key);
+    if (begin == std::string::npos) return 1;
+    int cpus = 0;
+    for (const char* at = text.c_str() + begin + key.size(); *at != '\n' && *at != '\0'; ++at) {
+        unsigned digit = 0;
+        std::from_chars(at, at + 1, digit, 16);  // there are commas between digits
+        cpus += std::popcount(digit);
+    }
+    return static_cast<std::uint32_t>(std::max(cpus, 1));
+}
+
 Diagnosis check_reserve(const Machine& machine) {
     const auto reserve = machine.number("/proc/sys/vm/min_free_kbytes").value_or(0);
     const std::uint64_t memory = memory_of(machine);
     const std::string is = fmt::format("vm.min_free_kbytes is {}", reserve);
-    const std::string remedy = fmt::format("sysctl vm.min_free_kbytes={}", fit_reserve(memory));
+    const std::uint64_t fit = fit_reserve(memory, default_workers(machine));
+    const std::string remedy = fmt::format("sysctl vm.min_free_kbytes={}", fit);
     constexpr const char* what = "the kernel's reserve of memory";
     if (memory != 0 && is_reserve_too_large(reserve, memory)) {
         return warn(what, fmt::format("{}, more than a fifth of {} KiB", is, memory), remedy);
     }
-    return no_less(reserve, fit_reserve(memory), what, is, remedy);
+    return no_less(reserve, fit, what, is, remedy);
 }
 
 // Documentation/admin-guide/sysctl/vm.rst, compact_unevictable_allowed.

@@ -102,11 +102,14 @@ TEST_CASE("doctor: checks a machine that swaps to its own server") {
     const auto reserve = [&] { return of(check_swap(machine), "the kernel's reserve of memory"); };
     struct Row {
         const char* memory;
+        const char* cpus;
         const char* fit;
     };
-    for (const Row& row :
-         {Row{"222000", "18500"}, Row{"786432", "65536"}, Row{"64000000", "65536"}}) {
+    for (const Row& row : {Row{"222000", "1", "37000"}, Row{"786432", "1", "65536"},
+                           Row{"786432", "3", "81920"}, Row{"64000000", "f,0000000f", "204800"}}) {
         CAPTURE(row.memory);
+        machine.put("/proc/self/status", std::string("Name:\tgpunbd\nCpus_allowed:\t") + row.cpus +
+                                             "\nCpus_allowed_list:\t0-63\n");
         machine.put("/proc/meminfo",
                     std::string("MemTotal:  ") + row.memory + " kB\nMemFree: 1 kB");
         machine.put("/proc/sys/vm/min_free_kbytes", "8000");
@@ -119,7 +122,7 @@ TEST_CASE("doctor: checks a machine that swaps to its own server") {
     machine.put("/proc/sys/vm/min_free_kbytes", "65536");
     CHECK(reserve().verdict == Verdict::warn);
     CHECK(reserve().is.find("more than a fifth") != std::string::npos);
-    CHECK(reserve().remedy == "sysctl vm.min_free_kbytes=18500");
+    CHECK(reserve().remedy == "sysctl vm.min_free_kbytes=37000");
     machine.put("/proc/sys/vm/compact_unevictable_allowed", "1");
     CHECK(of(check_swap(machine), "locked memory").remedy ==
           "sysctl vm.compact_unevictable_allowed=0");
