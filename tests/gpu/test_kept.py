@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import time
+import unittest
 
 import gpu
 import kept
