@@ -325,7 +325,9 @@ std::vector<Migrator::Candidate> Migrator::find_slabs(const Volumes& volumes) {
 void Migrator::give_up_revocable(std::uint64_t bytes, Migration& out) {
     const Volumes volumes = volumes_();  // they outlive the slabs
     std::vector<Candidate> all = find_slabs(volumes);
-    std::erase_if(all, [](const Candidate& slab) { return !slab.owner->is_revocable(slab.slab); });
+    std::erase_if(all, [](const Candidate& slab) {
+        return slab.owner->kind_of(slab.slab) != SlabKind::revocable;
+    });
     std::ranges::sort(all, std::greater(), [](const Candidate& slab) {
         return std::tuple(slab.is_emptied(), slab.heat);
     });
@@ -568,6 +570,7 @@ void Migrator::visit_pools() {
                 .tick(*sharing.pool);
         }
     }
+    exchange_pages();
 }
 
 }  // namespace gpunbd::storage

@@ -189,6 +189,11 @@ class Migrator {
     void open_channels(const Volume& volume);
     void tick();
     void visit_pools();
+    // In migrator_exchange.cpp.
+    void exchange_pages();
+    void exchange_pages(const Volumes& volumes, const Sharing& sharing);
+    std::size_t move_to(SlabKind kind, std::span<const Located> pages, const Volumes& volumes,
+                        PagePool& pool, UseHistory& uses);
     UseHistory& history(const std::shared_ptr<PagePool>& pool);
     bool stopping() const;
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "storage/pages/volume.hpp"
@@ -22,7 +23,8 @@ struct PageToMove {
     PagePool* from = nullptr;
     // Null: the first pool in from->spills() that has memory.
     PagePool* to = nullptr;
-    std::uint64_t number = 0;  // in the volume
+    std::optional<SlabKind> kind = {};  // of the slab in `to`; empty: any
+    std::uint64_t number = 0;           // in the volume
     Outcome outcome = Outcome::stayed;
 };
 

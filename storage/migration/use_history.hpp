@@ -10,21 +10,31 @@
 namespace gpunbd::storage {
 
 class UseHistory {
+    static constexpr std::uint8_t longest = 8;  // ticks
+
  public:
+    static constexpr std::uint32_t hottest = std::uint32_t{1}
+                                             << longest;  // used since the last tick
+
     explicit UseHistory(const PagePool& pool)
         : uses_(pool.page_numbers()), idle_ticks_(pool.page_numbers(), longest) {}
 
     void tick(const PagePool& pool);
+    // `page` has the contents that `from` had, which are as hot as before. Does nothing for pages
+    // that are newer than the last tick.
+    void moved(const PagePool& pool, PageIndex from, PageIndex page) {
+        if (from >= uses_.size() || page >= uses_.size()) return;
+        idle_ticks_[page] = idle_ticks_[from];
+        uses_[page] = pool.uses(page);
+    }
     // 0: the page has not been used for a long time. Each tick without use halves it.
     std::uint32_t heat(const PagePool& pool, PageIndex page) const {
-        if (page >= uses_.size()) return std::uint32_t{1} << longest;  // the pool has grown
+        if (page >= uses_.size()) return hottest;  // the pool has grown
         const bool used_since = pool.uses(page) != uses_[page];
-        return std::uint32_t{1} << longest >> (used_since ? 0 : idle_ticks_[page] + 1);
+        return hottest >> (used_since ? 0 : idle_ticks_[page] + 1);
     }
 
  private:
-    static constexpr std::uint8_t longest = 8;  // ticks
-
     std::vector<std::uint32_t> uses_;  // at the last tick
     std::vector<std::uint8_t> idle_ticks_;
 };

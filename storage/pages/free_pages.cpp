@@ -112,8 +112,13 @@ void FreePages::set_draining(std::uint32_t slab, bool draining) {
 
 bool FreePages::find(Page& page) const {
     if (free_pages_ == 0) return false;
-    page.is_clear = clear_pages_ != 0;
-    const std::uint32_t slab = (page.is_clear ? has_clear_ : has_free_).first_set(0, slab_count_);
+    const Bitmap& slabs = clear_pages_ != 0 ? has_clear_ : has_free_;
+    return find_in(slabs.first_set(0, slab_count_), page);
+}
+
+bool FreePages::find_in(std::uint32_t slab, Page& page) const {
+    if (!has_free_.is_set(slab)) return false;
+    page.is_clear = has_clear_.is_set(slab);
     const PageIndex begin = slab << slab_shift_;
     const PageIndex end = begin + (PageIndex{1} << slab_shift_);
     page.index = (page.is_clear ? clear_ : free_).first_set(begin, end);

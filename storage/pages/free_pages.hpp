@@ -42,6 +42,8 @@ class FreePages {
     };
     // A free page, preferably one that reads as zeroes. False: no page is free.
     bool find(Page& page) const;
+    // The same, of one slab that is not draining.
+    bool find_in(std::uint32_t slab, Page& page) const;
     // A free page that has to be cleared; there must be one.
     Page find_unclear() const;
     // The page is not free any more. True: its slab was empty until now.

@@ -378,9 +378,9 @@ bool PagePool::is_allocated(std::uint32_t slab) const {
     return slabs_.is_allocated(slab) || free_.pages_in_slab(slab) != 0;
 }
 
-bool PagePool::is_revocable(std::uint32_t slab) const {
+SlabKind PagePool::kind_of(std::uint32_t slab) const {
     const std::lock_guard lock(mutex_);
-    return slabs_.is_revocable(slab);
+    return slabs_.kind_of(slab);
 }
 
 // --- pages -----------------------------------------------------------------------------------
@@ -388,6 +388,18 @@ bool PagePool::is_revocable(std::uint32_t slab) const {
 Status PagePool::take(PageIndex& page) { return take(page, true); }
 
 Status PagePool::take_unclear(PageIndex& page) { return take(page, false); }
+
+Status PagePool::take_unclear(PageIndex& page, SlabKind kind) {
+    Lock lock(mutex_);
+    FreePages::Page found;
+    while (!take_free_page(found, kind)) {
+        if (kind == SlabKind::revocable) return Status::no_space;
+        if (const Status status = add_slab(lock, true); status != Status::ok) return status;
+    }
+    page = found.index;
+    unlock_and_wake(lock);
+    return Status::ok;
+}
 
 void PagePool::put_back(PageIndex page) {
     bool discards = false;
@@ -445,6 +457,15 @@ bool PagePool::take_free_page(FreePages::Page& page) {
     return true;
 }
 
+bool PagePool::take_free_page(FreePages::Page& page, SlabKind kind) {
+    for (std::uint32_t slab = 0; slab != slabs_.count(); ++slab) {
+        if (slabs_.kind_of(slab) != kind || !free_.find_in(slab, page)) continue;
+        take_out(page);
+        return true;
+    }
+    return false;
+}
+
 void PagePool::take_out(FreePages::Page page) {
     const bool was_empty = free_.take(page);
     // A slab that was to be released is used again.
@@ -497,25 +518,29 @@ void PagePool::end_pending() {
 // --- slabs -----------------------------------------------------------------------------------
 
 // The memory that a device has left may fit a smaller slab. Retained slabs have one size.
-Status PagePool::add_slab(Lock& lock) {
-    std::uint32_t pages = pages_of_next_slab();
+Status PagePool::add_slab(Lock& lock, bool fixed) {
+    std::uint32_t pages = pages_of_next_slab(fixed);
     const std::uint32_t fewest =
         slabs_.is_retained() ? pages : (pages + smallest_slab_part - 1) / smallest_slab_part;
     Status status = Status::no_space;
     for (; status == Status::no_space && pages != 0 && pages >= fewest; pages /= 2) {
-        status = add_slab_of(pages, lock);
+        status = add_slab_of(pages, fixed, lock);
     }
     return status;
 }
 
-Status PagePool::add_slab_of(std::uint32_t pages, Lock& lock) {
+Status PagePool::add_slab_of(std::uint32_t pages, bool fixed, Lock& lock) {
     const std::uint32_t number = number_of_next_slab();
     if (number == slabs_.count()) return Status::no_space;
     free_.reserve_slab(number, pages);
     ++pending_;
     lock.unlock();
     Slab slab;
-    const Status status = allocate(number, pages * page_size_, slab);
+    const SlabRequest request{.bytes = pages * page_size_,
+                              .provision = provision_,
+                              .kept = slabs_.is_retained(),
+                              .fixed = fixed};
+    const Status status = allocate(number, request, slab);
     lock.lock();
     end_pending();
     if (status != Status::ok) {
@@ -530,11 +555,11 @@ Status PagePool::add_slab_of(std::uint32_t pages, Lock& lock) {
 
 // No more than the export needs: that may be all that the device has. Pages that other exports
 // have had return in any order, so slabs of one size fit together.
-std::uint32_t PagePool::pages_of_next_slab() const {
+std::uint32_t PagePool::pages_of_next_slab(bool fixed) const {
     const std::uint64_t reserved = free_.reserved_pages();
     // The free pages of a draining slab cannot be used, nor can the old pages of moved contents
     // while slow clients still read them, nor pages that are being filled to replace others.
-    const std::uint64_t unusable = retired_.unnumbered() +
+    const std::uint64_t unusable = (fixed ? slabs_.slab_pages() : 0) + retired_.unnumbered() +
                                    replacements_.load(std::memory_order_relaxed) +
                                    std::uint64_t{free_.draining_slabs()} * slabs_.slab_pages();
     if (was_shared_) return reserved < pages_ + unusable ? slabs_.slab_pages() : 0;
@@ -567,9 +592,8 @@ std::uint32_t PagePool::number_of_next_slab() {
     return number;
 }
 
-Status PagePool::allocate(std::uint32_t number, std::uint64_t bytes, Slab& slab) {
-    const SlabRequest request{
-        .bytes = bytes, .provision = provision_, .kept = slabs_.is_retained()};
+Status PagePool::allocate(std::uint32_t number, const SlabRequest& request, Slab& slab) {
+    const std::uint64_t bytes = request.bytes;
     SlabBudget& budget = slabs_.budget();
     PendingReleases& releases = device_.releases();
     Status status = Status::no_space;

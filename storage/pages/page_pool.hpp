@@ -107,6 +107,9 @@ class PagePool {
     Status take(PageIndex& page);
     // The same, but the page may contain anything.
     Status take_unclear(PageIndex& page);
+    // The same, in a slab of this kind. Fixed slabs are made if necessary, also one more than the
+    // exports need; revocable ones are not.
+    Status take_unclear(PageIndex& page, SlabKind kind);
     // Returns a page that was taken and never mapped.
     void put_back(PageIndex page);
 
@@ -183,7 +186,7 @@ class PagePool {
     bool drain(std::uint32_t slab);
     void stop_draining(std::uint32_t slab);
     bool is_allocated(std::uint32_t slab) const;
-    bool is_revocable(std::uint32_t slab) const;  // see Slab::revocable
+    SlabKind kind_of(std::uint32_t slab) const;
 
     // The pools to which pages are mapped if this one has no memory, in order. They outlive this
     // pool. Call it before the first request for a page.
@@ -243,7 +246,7 @@ class PagePool {
     Status make_copy(PageIndex page, PageCopy& out);
     Status copy_contents(PageIndex page, const PageCopy& to) noexcept;
     bool discard(PageIndex page) noexcept;
-    Status allocate(std::uint32_t number, std::uint64_t bytes, Slab& slab);
+    Status allocate(std::uint32_t number, const SlabRequest& request, Slab& slab);
     bool may_wait_for_others() const;
     std::string adopt_slab(std::uint32_t number, SlabEntry entry, Descriptors& descriptors,
                            ImportedSlabs* imported);
@@ -266,18 +269,20 @@ class PagePool {
     bool is_retired_from(PageEntry entry, std::uint64_t number) const;
     bool has_page(EntrySlot slot, std::uint64_t number) const;
     bool take_free_page(FreePages::Page& page);
+    bool take_free_page(FreePages::Page& page, SlabKind kind);
     void take_out(FreePages::Page page);
     void end_pending();
     bool releases_later() const;
     bool has_slab_to_release() const;
     std::uint32_t slab_to_release() const;
     bool can_prepare() const;
-    std::uint32_t pages_of_next_slab() const;
+    std::uint32_t pages_of_next_slab(bool fixed) const;
 
     // With the lock held. They release it while they call the device.
     void put_back(FreePages::Page page, Lock& lock);  // after ++pending_
-    Status add_slab(Lock& lock);
-    Status add_slab_of(std::uint32_t pages, Lock& lock);
+    // `fixed`: the slab must not be revocable, and may be one more than the exports need.
+    Status add_slab(Lock& lock, bool fixed = false);
+    Status add_slab_of(std::uint32_t pages, bool fixed, Lock& lock);
     Status clear_a_page(Lock& lock);
     void release_slab(std::uint32_t number, Lock& lock);
     void release_empty_slab(Lock& lock);

@@ -19,6 +19,9 @@
 
 namespace gpunbd::storage {
 
+// See Slab::revocable.
+enum class SlabKind : std::uint8_t { fixed, revocable };
+
 class PoolSlabs {
  public:
     // By slab number.
@@ -61,7 +64,9 @@ class PoolSlabs {
         return config_.budget != nullptr ? *config_.budget : device_.budget();
     }
     bool is_allocated(std::uint32_t number) const { return slabs_[number].bytes != 0; }
-    bool is_revocable(std::uint32_t number) const { return slabs_[number].revocable; }
+    SlabKind kind_of(std::uint32_t number) const {
+        return slabs_[number].revocable ? SlabKind::revocable : SlabKind::fixed;
+    }
 
     // These two may block. The caller does not hold the lock of the pool.
     //

@@ -139,6 +139,20 @@ class Neighbour(Base):
             print(f'{name}: pages were back after', self.wait_for_return('yielded', 120), flush=True)
         print(f'4 KiB reads afterwards: {self.rate_of_reads() / rate:.2f}x of before', flush=True)
 
+    def test_pages_in_use_move_out_of_revocable_memory(self):
+        """A client that uses a part of the export keeps the GPU's speed while another program has the revocable memory."""
+        self.start(revocable=f'{SIZE // 2}G')
+        used = max(1, SIZE // 20)  # GiB
+        load = '--op', 'read', '--qd', '32', '--connections', '4', '--span', f'{used}G', '--seconds'
+        self.run_load(*load, str(60 + 10 * used))  # the rest is unused after 40 s; then 1 GiB moves every 10 s
+        before = self.run_load(*load, '3')
+        program = self.take(1024, self.free() // GiB + SIZE // 4, 0)
+        self.assertGreater(self.device()['yielded'], 0)
+        during = self.run_load(*load, '3')
+        self.end(program)
+        print(f'reads of pages in use: {during["iops"] / before["iops"]:.2f}x of before, p99', before['p99_us'], during['p99_us'], flush=True)
+        self.wait_for_return('yielded', 120)
+
     def rate_of_reads(self):
         return self.run_load('--op', 'read', '--qd', '32', '--connections', '4', '--seconds', '3')['iops']
 

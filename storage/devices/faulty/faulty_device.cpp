@@ -44,7 +44,7 @@ class FaultyDevice final : public Device {
         const Status status = inner_->allocate(request, out);
         if (status == Status::ok) {
             hide(out);
-            out.revocable = script_.revocable;
+            out.revocable = script_.revocable && !request.fixed;
         }
         return status;
     }

@@ -205,11 +205,48 @@ TEST_CASE("migrator: pages leave revocable memory for slabs of the device, or fo
         CHECK(out.moved.contains(target.info().id) == leaves);
         std::uint32_t revocable = 0;
         for (std::uint32_t slab = 0; slab != rig.volume->pool(0).slabs().count(); ++slab) {
-            if (rig.volume->pool(0).is_revocable(slab)) ++revocable;
+            if (rig.volume->pool(0).kind_of(slab) == SlabKind::revocable) ++revocable;
         }
         CHECK(revocable == (is_full ? 4U : 3U) - (leaves ? 1U : 0U));
         CHECK(rig.home().budget().limit() == SlabBudget::unlimited);
         check_contents(rig);
+    }
+}
+
+TEST_CASE(
+    "migrator: pages that are used leave revocable slabs, and unused ones take their places") {
+    for (const std::uint32_t written : {8U, 16U}) {  // of 16; then a slab has to be allocated
+        CAPTURE(written);
+        RigOptions options = options_of("s", "h");
+        options.page_size = 16 * mib;  // four in a slab
+        options.size = 16 * options.page_size;
+        options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+        MovingRig rig(options);
+        PagePool& pool = rig.volume->pool(0);
+        const auto kind_of = [&](std::uint64_t page) {
+            return pool.kind_of(pool.slabs().number_of(rig.volume->slot(page).load().page()));
+        };
+        for (std::uint32_t page = 0; page != written; ++page) {
+            rig.script.revocable = page < 4;
+            write(rig, page * options.page_size, 5000, page + 1);
+        }
+        rig.script.revocable = true;  // if the device has the choice
+        for (int tick = 0; tick != 8; ++tick) {
+            for (const std::uint64_t used : {1, 2, 5}) {
+                write(rig, used * options.page_size + 5000, 100, 9);
+            }
+            rig.tick();
+        }
+        std::uint32_t revocable = 0;
+        for (std::uint64_t page = 0; page != written; ++page) {
+            revocable += kind_of(page) == SlabKind::revocable ? 1 : 0;
+        }
+        CHECK(revocable == 4);
+        for (const std::uint64_t used : {1, 2, 5}) CHECK(kind_of(used) == SlabKind::fixed);
+        check_contents(rig);
+        const auto moved = rig.script.copies_seen.load();
+        rig.tick();
+        CHECK(rig.script.copies_seen == moved);
     }
 }
 

@@ -34,6 +34,12 @@ class MovingRig : public Rig {
     Migration give_up_revocable(std::uint64_t bytes) {
         return wait_for(&Migrator::give_up_revocable, bytes);
     }
+    // What the migrator does by itself every 10 s.
+    void tick() {
+        std::promise<void> done;
+        migrator.prepare([&](const Migration&) { done.set_value(); });
+        done.get_future().wait();
+    }
     Device& home() { return *devices[0]; }
     std::uint64_t bytes_on(std::uint32_t device) { return volume->memory()[device].mapped; }
 
