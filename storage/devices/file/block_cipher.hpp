@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "storage/devices/file/blocks.hpp"
 #include "storage/base/private_memory.hpp"
+#include "storage/devices/file/blocks.hpp"
 
 namespace gpunbd::storage {
 

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "storage/devices/file/file_io.hpp"
 #include "storage/base/private_memory.hpp"
+#include "storage/devices/file/file_io.hpp"
 
 namespace gpunbd::storage {
 
