@@ -12,8 +12,8 @@ namespace gpunbd::server {
 
 namespace {
 
-// Offers the exports that were created at run time again, except those whose name the configuration
-// has by now.
+// Offers the exports that were created at run time again. An export of the configuration with the
+// same name takes precedence.
 void add_run_time_exports(RetainedExports& retained, config::Options& options) {
     for (config::ExportOptions& each : retained.take_inherited()) {
         if (std::ranges::find(options.exports, each.name, &config::ExportOptions::name) ==

@@ -63,7 +63,7 @@ class Device {
     struct Slot;  // of one queue
 
     // Chooses the id. Finds the device that an earlier server has left for these contents, and
-    // removes those whose contents are gone.
+    // removes devices of contents that do not exist any more.
     void find_left(Mark mark);
     void replace(std::uint32_t id);
     void add(Mark mark);

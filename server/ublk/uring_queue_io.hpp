@@ -39,8 +39,8 @@ class UringQueueIo final : public QueueIo, private Scheduler::Source {
     ssize_t send(std::uint16_t tag, std::span<const std::byte> from, std::uint64_t offset) override;
 
  private:
-    // The eventfd that wakes the worker, shared with the wait in progress, whose handler may run
-    // after the destruction of this object.
+    // The eventfd that wakes the worker. The wait in progress shares it, because the handler of the
+    // wait may run after this object has been destroyed.
     struct Event {
         explicit Event(boost::asio::io_context& io) : descriptor(io) {}
         boost::asio::posix::stream_descriptor descriptor;

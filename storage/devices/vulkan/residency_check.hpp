@@ -15,7 +15,7 @@ struct FillRates {
     double local = 0;
     double host = 0;
 
-    // Whether the two kinds of memory can be told apart.
+    // Whether the speeds differ enough to distinguish the two kinds of memory.
     bool differ() const;
     bool is_host(double rate) const;
 };

@@ -27,7 +27,7 @@ class SubmissionRing {
     std::uint32_t slot() const { return static_cast<std::uint32_t>(next_ % groups_.size()); }
 
     CopyQueue& open() { return open_; }
-    // Closes the open group, whose commands are complete. submit() has to follow.
+    // Closes the open group after its last command has been recorded. Call submit() next.
     void close(VkCommandBuffer commands);
     void submit();
     // The commands of the open group could not be recorded: its copies end with this error.

@@ -55,7 +55,7 @@ std::string describe_queues(const std::vector<VkQueueFamilyProperties>& families
     return text;
 }
 
-// Whether another program computes cannot be told on the CPU, where all programs compute.
+// On the CPU all programs compute, so a competing one cannot be detected.
 GpuUse use_of(const PhysicalDevice& physical, GpuUse wanted) {
     return physical.on_cpu() && wanted == GpuUse::automatic ? GpuUse::all : wanted;
 }
