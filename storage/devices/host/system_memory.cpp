@@ -1,5 +1,7 @@
 #include "storage/devices/host/system_memory.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -85,7 +87,8 @@ Headroom headroom_in_groups(const fs::path& root) {
         const std::size_t controllers = line.find(':') + 1;
         const std::size_t path = line.find(':', controllers) + 1;
         if (controllers == 0 || path == 0) continue;
-        const std::string names = "," + line.substr(controllers, path - 1 - controllers) + ",";
+        const std::string names =
+            fmt::format(",{},", line.substr(controllers, path - 1 - controllers));
         const fs::path group = line.substr(path);
         if (names == ",,") {
             headroom.take_smaller(headroom_up_from(group, mounts, version_2));

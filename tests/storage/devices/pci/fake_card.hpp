@@ -2,6 +2,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <stdlib.h>
 
 #include <cstdint>
@@ -33,9 +34,7 @@ class FakeCard {
     std::string sysfs() const { return path_; }
     std::string folder() const { return sysfs() + "/bus/pci/devices/" + address; }
     std::string file(const std::string& name) const { return folder() + "/" + name; }
-    std::string id(std::uint32_t bar) const {
-        return std::string("pci:") + address + "/" + std::to_string(bar);
-    }
+    std::string id(std::uint32_t bar) const { return fmt::format("pci:{}/{}", address, bar); }
 
     void set(const std::string& name, const std::string& value) const {
         std::ofstream(file(name)) << value << '\n';
