@@ -14,7 +14,9 @@ import time
 import admin
 import server
 import stopped_thread
+import test_shutdown
 import wire
+from server import MiB
 
 try:
     import jsonschema
@@ -31,7 +33,7 @@ exports:
   - {name: '<script>', size: 64M, devices: [host]}
   - {name: other, size: 16M, devices: [host], rates: {iops: 100000}}
 '''
-QUESTIONS = {'export': '%3Cscript%3E', 'offset': '0', 'length': str(4 * server.MiB), 'cells': '2', 'after': '0', 'seconds': '3600'}
+QUESTIONS = {'export': '%3Cscript%3E', 'offset': '0', 'length': str(4 * MiB), 'cells': '2', 'after': '0', 'seconds': '3600'}
 RATES = {'bytes_per_second': 1 << 30, 'iops': None, 'burst': 1}
 
 
@@ -90,7 +92,7 @@ class Admin(server.Test):
     def test_every_get(self):
         one, address = self.configured()
         with wire.connect(one.path, name='<script>') as client:
-            client.write(server.MiB, b'x' * 4096)
+            client.write(MiB, b'x' * 4096)
             client.read(0, 4096)
             operations = self.description.operations('get')
             self.assertGreater(len(operations), 8)
@@ -387,14 +389,10 @@ class Admin(server.Test):
     def test_draining(self):
         one, address = self.configured()
         with wire.connect(one.path, name='other') as client:
-            # The server waits for the rest of this WRITE.
-            client.request(wire.WRITE, 0, 4096)
-            client.send(b'x' * 100)
-            server.wait_until(lambda: admin.request(address, API + '/status')[0] == 200)
-            one.process.send_signal(signal.SIGTERM)
-            server.wait_for_text('stopping: ', one.log)
+            test_shutdown.begin_write(client)
+            test_shutdown.stop(one)  # waits for the rest of the WRITE
             self.assertEqual(admin.request(address, API + '/status')[0], 200)
-            client.send(b'x' * 3996)
+            client.send(b'h' * (MiB - 1000))
         self.assertEqual(one.process.wait(30), 0)
         one.stop()
         self.assertFalse(os.path.exists(address))
