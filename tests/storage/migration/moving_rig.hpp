@@ -43,10 +43,14 @@ class MovingRig : public Rig {
     Device& home() { return *devices[0]; }
     std::uint64_t bytes_on(std::uint32_t device) { return volume->memory()[device].mapped; }
 
-    // The volumes of the migrator from now on.
+    // The volumes of the migrator from now on. When this returns, it does not use others any more,
+    // so they may end.
     void migrate(Migrator::Volumes all_of_them) {
-        const std::lock_guard lock(mutex);
-        volumes = std::move(all_of_them);
+        {
+            const std::lock_guard lock(mutex);
+            volumes = std::move(all_of_them);
+        }
+        tick();
     }
 
     std::mutex mutex;
