@@ -1,19 +1,11 @@
 #include "storage/diagnosis/machine.hpp"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 
-#include "storage/base/owned_fd.hpp"
+#include "storage/base/program_output.hpp"
 
 namespace gpunbd::storage::diagnosis {
 
@@ -76,37 +68,9 @@ rlim_t Machine::limit(int resource) const {
 }
 
 std::optional<std::string> Machine::first_line_of(const std::vector<std::string>& command) const {
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::nullopt;
-    const OwnedFd from(ends[0]);
-    OwnedFd to(ends[1]);
-    posix_spawn_file_actions_t actions{};
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, to.get(), STDOUT_FILENO);
-    std::vector<std::string> words = command;
-    std::vector<char*> arguments;
-    arguments.reserve(words.size() + 1);
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    pid_t child = -1;
-    const int error =
-        ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::close(to.release());
-    if (error != 0) return std::nullopt;
-    std::string out;
-    std::array<char, 512> piece{};
-    for (ssize_t got = 0;;) {
-        got = ::read(from.get(), piece.data(), piece.size());
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) break;
-        if (out.size() < longest_text) out.append(piece.data(), static_cast<std::size_t>(got));
-    }
-    int status = 0;
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (status != 0 || out.empty()) return std::nullopt;
-    return out.substr(0, out.find('\n'));
+    const auto out = output_of(command);
+    if (!out || out->empty()) return std::nullopt;
+    return out->substr(0, out->find('\n'));
 }
 
 }  // namespace gpunbd::storage::diagnosis
