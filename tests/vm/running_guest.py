@@ -17,18 +17,28 @@ class RunningGuest:
     def __init__(self, test, initramfs, **options):
         control = os.path.join(test.directory(), 'qmp')
         command = guest.machine(test, initramfs, **options) + ['-qmp', f'unix:{control},server=on,wait=off']
-        self.console = ''
         self.test = test
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        preexec_fn=server.die_with_parent)
+        self.start(command)
+        if guest.must_start_again(self.console):
+            self.start(command)
         test.addCleanup(self.end)
-        threading.Thread(target=self.listen, daemon=True).start()
         self.qmp = socket.socket(socket.AF_UNIX)
         server.wait_until(lambda: self.ended() or self.connected(control), 60, 'QEMU')
         self.answers = self.qmp.makefile('r', encoding='utf-8')
         self.events = []
         self.message()  # the greeting
         self.execute('qmp_capabilities')
+
+    def start(self, command):
+        """Returns when the guest's init runs, or when the guest has ended."""
+        self.console = ''
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        preexec_fn=server.die_with_parent)
+        listener = threading.Thread(target=self.listen, daemon=True)
+        listener.start()
+        server.wait_until(lambda: 'init has started' in self.console or self.ended(), 300, 'the init of the guest')
+        if self.ended():
+            listener.join()
 
     def connected(self, control):
         return self.qmp.connect_ex(control) == 0

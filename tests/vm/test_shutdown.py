@@ -14,9 +14,10 @@ import debian_guest
 import recipe
 import server
 
-# The documented limits, not an estimate: nothing else in the guest takes time.
-WITHIN = 30
-CUT_AFTER = 120  # if the device makes no progress
+CUT_AFTER = 120  # seconds without progress, after which a device is disconnected by force: the documented limit
+# A machine powers off well within 30 s, which the printed figures show. The emulated one gets more time, because other tests
+# may slow it down, but less than CUT_AFTER: a device that hangs is noticed.
+WITHIN = 90
 LEFT = ('hand', 'fstab', 'lvm', 'md', 'crypt')  # on a server that continues, so another boot can check them
 # The cases of each boot. Debian's blk-availability.service deactivates LVM, md and dm-crypt devices one after the other, which
 # takes too long for all in one boot. In `own` and `swap` the server is in the machine that powers off; that of `swap` waits for

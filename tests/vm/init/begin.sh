@@ -1,6 +1,7 @@
 # shellcheck shell=dash
 # The start of a guest's only process. It prints a line "RESULT ..." for each part, which ends with "ok" on success. The
 # time limit of the test ends a guest that hangs.
+/bin/busybox echo 'init has started'
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /mnt
 /bin/busybox --install -s /bin
 export PATH=/bin
