@@ -158,6 +158,44 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
     return volume;
 }
 
+// A volume that was made before, and the spill memory that its devices have in the configuration
+// now.
+struct SpillPlan {
+    std::string name;  // of the export
+    std::shared_ptr<storage::Volume> volume;
+    std::vector<storage::Spill> spills;
+};
+
+SpillPlan plan_spills(const std::string& name, const std::shared_ptr<storage::Volume>& volume,
+                      DeviceRegistry& devices) {
+    std::vector<storage::Device*> layout = volume->devices();
+    layout.resize(volume->layout_devices());
+    return {.name = name, .volume = volume, .spills = devices.spills_of(layout)};
+}
+
+void set_spills(const SpillPlan& plan) {
+    const auto warn = [&](const std::string& why) {
+        storage::LogLine(spdlog::level::warn)
+            .with("export", plan.name)
+            .say("export {}: its pages cannot move to spill memory that was added: {}",
+                 config::in_quotes(plan.name), why);
+    };
+    std::vector<storage::Spill> spills = plan.spills;
+    std::erase_if(spills, [&](const storage::Spill& spill) {
+        if (!plan.volume->table_descriptor()) return false;
+        const std::string why = spill.device->reason_not_kept();
+        if (why.empty()) return false;
+        warn(fmt::format("{} cannot keep contents: {}", spill.device->info().id, why));
+        return true;
+    });
+    try {
+        const std::string why = plan.volume->set_spills(spills);
+        if (!why.empty()) warn(why);
+    } catch (const std::exception& error) {  // no memory
+        warn(error.what());
+    }
+}
+
 void restore_contents(const config::ExportOptions& options, storage::Volume& volume,
                       const VolumeLife& life) {
     if (options.restore.empty()) return;
@@ -214,13 +252,19 @@ bool lacks_source(const config::ExportOptions& clone, const MadeExports& made) {
 MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
                          const ExportRegistry::Exports& current, const VolumeLife& life) {
     MadeExports made;
+    std::vector<SpillPlan> planned;
     for (const config::ExportOptions& wanted : options) {
         if (wanted.is_template()) continue;
         const auto kept = std::find_if(current.begin(), current.end(), [&](const auto& old) {
             return old->info.name == wanted.name && same_volume(*old, wanted);
         });
         if (kept != current.end() && (*kept)->options == wanted) {
-            made.exports.push_back(*kept);
+            try {
+                planned.push_back(plan_spills(wanted.name, (*kept)->volume, devices));
+                made.exports.push_back(*kept);
+            } catch (const std::exception& error) {
+                made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
+            }
             continue;
         }
         auto next = std::make_shared<Export>();
@@ -251,7 +295,9 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             }
         }
         try {
-            if (!next->volume) {
+            if (next->volume) {
+                planned.push_back(plan_spills(wanted.name, next->volume, devices));
+            } else {
                 next->volume = wanted.clone_of.empty() ? make_volume(wanted, devices, life)
                                                        : clone_volume(wanted, made.exports, life);
                 restore_contents(wanted, *next->volume, life);
@@ -290,6 +336,8 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         next->info.size = next->volume->size();
         made.exports.push_back(std::move(next));
     }
+    // Not if the new configuration is refused.
+    if (made.problems.empty()) std::ranges::for_each(planned, set_spills);
     return made;
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "config/quote.hpp"
-#include "storage/base/log_line.hpp"
 
 namespace gpunbd::server {
 
@@ -49,30 +48,6 @@ storage::MigratorOptions options_of(const config::PipelineOptions& pipeline) {
     return options;
 }
 
-// An export keeps the spill memory that it was created with.
-void log_unused_spills(const Export& offered, const std::vector<config::DeviceOptions>& devices) {
-    for (std::uint32_t i = 0; i != offered.volume->layout_devices(); ++i) {
-        const storage::PagePool& pool = offered.volume->pool(i);
-        const std::string& home = pool.device().info().id;
-        const auto options = std::ranges::find(devices, home, &config::DeviceOptions::id);
-        if (options == devices.end()) continue;
-        for (const config::SpillOptions& spill : options->spill) {
-            const auto takes_pages = [&](const storage::PagePool* each) {
-                return each->device().info().id == spill.device;
-            };
-            if (std::ranges::any_of(pool.spills(), takes_pages)) continue;
-            storage::LogLine(spdlog::level::warn)
-                .with("export", offered.info.name)
-                .with("device", home)
-                .say(
-                    "export {}: its pages on {} cannot move to {}, because the export was created "
-                    "before that was added; remove the export and add it again, or restart the "
-                    "server",
-                    config::in_quotes(offered.info.name), home, spill.device);
-        }
-    }
-}
-
 // Collects the results of several devices.
 class Results {
  public:
@@ -111,11 +86,7 @@ Service::Commit ReclaimService::reload(const config::Options& next, Problems& pr
         problems.push_back(std::move(each));
     }
     return [this] {
-        const std::vector<config::DeviceOptions>& devices = context_.options.devices;
-        reclaimer_->update(devices);
-        for (const auto& offered : *context_.exports.snapshot()) {
-            log_unused_spills(*offered, devices);
-        }
+        reclaimer_->update(context_.options.devices);
         if (context_.protects_swap) reclaimer_->prepare();
     };
 }

@@ -71,7 +71,7 @@ RateStatus describe(const config::Rates& rates) {
 // The device that the pages in this spill memory have left; null: it is no spill memory.
 const storage::Device* home_of(const storage::Volume& volume, std::uint32_t device) {
     if (device < volume.layout_devices()) return nullptr;
-    return &volume.pool(volume.shape().devices[device].home).device();
+    return &volume.pool(volume.pool(device).home()).device();
 }
 
 ExportStatus describe(const Export& served) {

@@ -41,14 +41,34 @@ std::string identities(const storage::TableShape& shape) {
     return text;
 }
 
-std::vector<storage::Device*> devices_of(const storage::TableShape& shape,
-                                         const config::ExportOptions& options,
-                                         DeviceRegistry& devices) {
-    std::vector<storage::Device*> found;
-    for (std::size_t i = 0; i != shape.devices.size(); ++i) {
-        const bool is_named = i < shape.layout_devices() && i < options.devices.size();
-        const std::string preferred = is_named ? options.devices[i] : "";
-        found.push_back(&devices.open_hardware(shape.devices[i].identity, preferred));
+// The devices of kept contents: of the layout, and then of the spill memory, also of that in the
+// directory, which may be null.
+struct ContentsDevices {
+    std::vector<storage::Device*> layout;
+    std::vector<storage::Spill> spills;
+};
+
+ContentsDevices devices_of(const storage::TableShape& shape,
+                           const storage::SharedDirectory* directory,
+                           const config::ExportOptions& options, DeviceRegistry& devices) {
+    ContentsDevices found;
+    for (std::size_t i = 0; i != shape.layout_devices(); ++i) {
+        const std::string preferred = i < options.devices.size() ? options.devices[i] : "";
+        found.layout.push_back(&devices.open_hardware(shape.devices[i].identity, preferred));
+    }
+    std::vector<storage::TableShape::DeviceShare> spills(
+        shape.devices.begin() + shape.layout_devices(), shape.devices.end());
+    if (directory != nullptr) {
+        for (auto& each : directory->added()) spills.push_back(std::move(each));
+    }
+    for (const storage::TableShape::DeviceShare& each : spills) {
+        if (each.home >= found.layout.size()) {
+            throw std::runtime_error("their slab directory is for another layout");
+        }
+        storage::Device& device = devices.open_hardware(each.identity, "");
+        found.spills.push_back({.home = each.home,
+                                .device = &device,
+                                .budget = &devices.spill_budget(*found.layout[each.home], device)});
     }
     return found;
 }
@@ -232,7 +252,8 @@ void RetainedContents::open_devices(const std::vector<config::ExportOptions>& ex
         const auto found = find_inherited(each);
         if (found == inherited_.end()) continue;
         try {
-            devices_of(found->second.table->shape(), each, devices);
+            const InheritedContents& contents = found->second;
+            devices_of(contents.table->shape(), contents.parts->directory.get(), each, devices);
         } catch (const std::runtime_error&) {
             // take_over() reports it.
         }
@@ -291,15 +312,7 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
     const std::shared_ptr<SharedParts> parts = found->second.parts;
     if (!parts->unusable.empty()) throw std::runtime_error(parts->unusable);
     const storage::TableShape& shape = found->second.table->shape();
-    std::vector<storage::Device*> opened = devices_of(shape, options, devices);
-    std::vector<storage::Spill> spills;
-    for (std::size_t i = shape.layout_devices(); i != opened.size(); ++i) {
-        const std::uint32_t home = shape.devices[i].home;
-        spills.push_back({.home = home,
-                          .device = opened[i],
-                          .budget = &devices.spill_budget(*opened[home], *opened[i])});
-    }
-    opened.resize(shape.layout_devices());
+    const ContentsDevices opened = devices_of(shape, parts->directory.get(), options, devices);
     // Copies, so that a later attempt is possible after a failure.
     storage::KeptContents contents{.directory = parts->directory};
     for (const auto& [device, its] : parts->slabs) {
@@ -328,8 +341,8 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
     }
     const auto imported = imported_.find(found->second.retainer->stored()->id());
     auto taken = storage::Volume::take_over(
-        std::move(contents), opened, quiesced_,
-        imported == imported_.end() ? nullptr : imported->second.get(), spills);
+        std::move(contents), opened.layout, quiesced_,
+        imported == imported_.end() ? nullptr : imported->second.get(), opened.spills);
     if (const auto* const why = std::get_if<std::string>(&taken)) throw std::runtime_error(*why);
     std::shared_ptr<storage::Volume> volume;
     for (std::size_t i = 0; i != members.size(); ++i) {

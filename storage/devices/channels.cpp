@@ -1,5 +1,9 @@
 #include "storage/devices/channels.hpp"
 
+#include <exception>
+
+#include "storage/base/log_line.hpp"
+
 namespace gpunbd::storage {
 
 void Channels::open(Device& device) {
@@ -14,6 +18,22 @@ void Channels::open(Device& device) {
     snapshot_.swap(next);
     channel = std::move(opened);
     open_.push_back(channel.get());
+}
+
+Channel* Channels::open_late(Device& device) noexcept {
+    try {
+        open(device);
+        return &to(device);
+    } catch (const std::exception& error) {
+        if (std::exchange(has_failed_, true)) return nullptr;
+        log_if_possible([&] {
+            LogLine(spdlog::level::err)
+                .with("device", device.info().id)
+                .say("{}: requests fail, since no channel can be opened: {}", device.info().id,
+                     error.what());
+        });
+        return nullptr;
+    }
 }
 
 Channels::Snapshot Channels::snapshot() const {

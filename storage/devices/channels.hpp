@@ -53,16 +53,28 @@ class Channels {
     explicit Channels(const ChannelOptions& options, std::function<void()> wake = {})
         : options_(options), page_completions_(std::move(wake)) {}
 
-    // Opens the channel to the device if necessary. Called once for each device before a transfer
-    // uses it. Throws what Device::open_channel() throws.
+    // Opens the channel to the device if necessary: ahead of need, since it takes long on a GPU.
+    // Throws what Device::open_channel() throws.
     void open(Device& device);
+    // The channel to a device whose page a transfer has found. It is opened now if the device was
+    // added to the volume since open(). Null: that failed, and the log says why.
+    Channel* find(Device& device) noexcept {
+        if (device.number() < by_number_.size()) [[likely]] {
+            Channel* const channel = by_number_[device.number()].get();
+            if (channel != nullptr) [[likely]]
+                return channel;
+        }
+        return open_late(device);
+    }
+    // The channel, which is open.
     Channel& to(const Device& device) { return *by_number_[device.number()]; }
 
     PageCompletions& page_completions() { return page_completions_; }
 
     void poll() {
         if (page_completions_.any()) page_completions_.deliver();
-        for (Channel* channel : open_) channel->poll();
+        // A completion may open a channel.
+        for (std::size_t i = 0; i != open_.size(); ++i) open_[i]->poll();
         if (!deferred_.empty()) resume_one();
     }
     // A later poll resumes the work, unless it has been destroyed. Neither argument is owned.
@@ -98,11 +110,13 @@ class Channels {
 
  private:
     void resume_one();
+    Channel* open_late(Device& device) noexcept;
 
     ChannelOptions options_;
     PageCompletions page_completions_;
     std::vector<std::unique_ptr<Channel>> by_number_;
     std::vector<Channel*> open_;
+    bool has_failed_ = false;  // open_late(): logged once
     mutable std::mutex mutex_;
     Snapshot snapshot_;  // what snapshot() copies
     boost::intrusive::list<

@@ -403,7 +403,7 @@ bool Migrator::move_back(const Spilled& spilled, Pools& full, Migration& out) {
             if (volume == nullptr) continue;
             PagePool& spill = volume->pool(page.pool);
             if (contains(full, &spill)) continue;
-            PagePool& home = volume->pool(volume->shape().devices[page.pool].home);
+            PagePool& home = volume->pool(spill.home());
             batch.push_back({.volume = volume, .from = &spill, .to = &home, .number = page.number});
             bytes += volume->page_size();
         } while (bytes < most && next != spilled.pages.end());
@@ -515,7 +515,8 @@ std::vector<Migrator::Sharing> Migrator::pools_of(const Volumes& volumes, bool s
     std::map<const PagePool*, std::size_t> known;
     for (std::uint32_t number = 0; number != volumes.size(); ++number) {
         const Volume& volume = *volumes[number];
-        for (std::uint32_t index = 0; has_pool(volume, index); ++index) {
+        const std::uint32_t pools = volume.pools();
+        for (std::uint32_t index = 0; index != pools; ++index) {
             if (!is_ours(volume, index) || spills != (index >= volume.layout_devices())) continue;
             PagePool& pool = volume.pool(index);
             const auto [found, is_new] = known.try_emplace(&pool, out.size());
@@ -526,20 +527,17 @@ std::vector<Migrator::Sharing> Migrator::pools_of(const Volumes& volumes, bool s
     return out;
 }
 
-bool Migrator::has_pool(const Volume& volume, std::uint32_t index) {
-    return index != volume.shape().devices.size();
-}
-
 // Whether the pool is on the device, or has spill memory for its pages.
 bool Migrator::is_ours(const Volume& volume, std::uint32_t pool) const {
-    return &volume.pool(volume.shape().devices[pool].home).device() == &device_;
+    return &volume.pool(volume.pool(pool).home()).device() == &device_;
 }
 
 void Migrator::open_channels(const Volume& volume) {
     // Otherwise no page of it moves.
-    if (volume.shape().spills == 0 && device_.info().revocable == 0) return;
+    if (!volume.has_spills() && device_.info().revocable == 0) return;
     std::vector<Device*> devices;
-    for (std::uint32_t index = 0; has_pool(volume, index); ++index) {
+    const std::uint32_t pools = volume.pools();
+    for (std::uint32_t index = 0; index != pools; ++index) {
         if (is_ours(volume, index)) devices.push_back(&volume.pool(index).device());
     }
     movers_->open(devices);

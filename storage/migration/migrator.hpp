@@ -184,7 +184,6 @@ class Migrator {
     std::uint64_t move(std::span<PageToMove> pages, Pools& full, Migration& out);
     static std::vector<Located> pages_in(const Volumes& volumes, const Sharing& sharing);
     std::vector<Sharing> pools_of(const Volumes& volumes, bool spills) const;
-    static bool has_pool(const Volume& volume, std::uint32_t index);
     bool is_ours(const Volume& volume, std::uint32_t pool) const;
     void open_channels(const Volume& volume);
     void tick();

@@ -95,10 +95,16 @@ bool PageMover::Move::advance(Channels& channels) {
 }
 
 bool PageMover::Move::start_read(Channels& channels) {
-    Channel& from = channels.to(source_.device());
+    Channel* const source = channels.find(source_.device());
+    const Channel* const target = channels.find(to_->device());
+    if (source == nullptr || target == nullptr) {
+        state_ = State::failed;
+        return true;
+    }
+    Channel& from = *source;
     length_ = static_cast<std::uint32_t>(
         std::min<std::uint64_t>({page_->volume->page_size() - at_, from.options().chunk_size,
-                                 channels.to(to_->device()).options().chunk_size}));
+                                 target->options().chunk_size}));
     if (from.sends_from(source_.slab(), length_)) {
         data_ = source_.cpu() + at_;
         state_ = State::read;

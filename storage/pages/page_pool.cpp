@@ -38,6 +38,7 @@ std::uint32_t PagePool::slab_pages_for(std::uint64_t pages, std::uint64_t page_s
 PagePool::PagePool(Device& device, const Config& config)
     : device_(device),
       device_index_(config.device),
+      home_(config.home),
       page_size_(config.page_size),
       made_pages_(config.pages),
       max_reserved_(config.pages + (config.has_spare_slab ? config.slab_pages : 0)),
@@ -73,6 +74,15 @@ Status PagePool::fill(const std::stop_token& stop) {
         if (const Status status = add_slab(lock); status != Status::ok) return status;
     }
     return Status::ok;
+}
+
+void PagePool::set_spills(Spills spills) {
+    const Lock lock(mutex_);
+    spill_lists_.push_back(std::make_unique<const Spills>(std::move(spills)));
+    const Spills* const current = spill_lists_.back().get();
+    // Pages that move need a spare slab.
+    if (!current->empty() && max_reserved_ == made_pages_) was_shared_ = true;
+    spills_.store(current, std::memory_order_release);
 }
 
 bool PagePool::lacks_slab() const {
@@ -190,7 +200,7 @@ bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, PagePool& owner, 
 }
 
 bool PagePool::map_to_spill(std::uint64_t number, EntrySlot slot, PageRef& out) {
-    for (PagePool* const spill : spills_) {
+    for (PagePool* const spill : spills()) {
         PageIndex page = 0;
         if (spill->take(page) == Status::ok) return map_taken(number, slot, *spill, page, out);
     }

@@ -133,6 +133,8 @@ class PagePool {
     // The pool has `pages` more pages for this table, which outlives the pool or is removed. Throws
     // std::bad_alloc.
     void add_table(const PageTable& table, std::uint64_t pages);
+    // The same for all tables of the pool whose pages can be moved here.
+    void add_tables_of(const PagePool& home);
     // The table is not used here any more. `empty`: no entry refers to the pool, which may release
     // slabs; waits for that. Otherwise another process uses the table.
     void remove_table(const PageTable& table, bool empty) noexcept;
@@ -189,9 +191,16 @@ class PagePool {
     SlabKind kind_of(std::uint32_t slab) const;
 
     // The pools to which pages are mapped if this one has no memory, in order. They outlive this
-    // pool. Call it before the first request for a page.
-    void set_spills(std::vector<PagePool*> spills) { spills_ = std::move(spills); }
-    std::span<PagePool* const> spills() const { return spills_; }
+    // pool. One thread at a time may call it, while other threads use the pool and earlier results
+    // of spills(). Throws std::bad_alloc.
+    using Spills = std::vector<PagePool*>;
+    void set_spills(Spills spills);
+    std::span<PagePool* const> spills() const {
+        const Spills* const current = spills_.load(std::memory_order_acquire);
+        return current == nullptr ? std::span<PagePool* const>() : *current;
+    }
+    // The index of the device of the layout whose pages are here.
+    std::uint32_t home() const { return home_; }
 
     // A pin holds a page if the caller still sees it mapped after pin() has returned, and writable
     // if it is a pin for writing. Otherwise the page may be in use elsewhere, and the caller
@@ -293,6 +302,7 @@ class PagePool {
 
     Device& device_;
     const std::uint32_t device_index_;  // in the volume
+    const std::uint32_t home_;
     const std::uint64_t page_size_;
     const std::uint64_t made_pages_;    // of the volume when it was made
     const std::uint64_t max_reserved_;  // pages in slabs, without other tables
@@ -307,8 +317,9 @@ class PagePool {
     PinCounts pins_;
     RetiredPages retired_;
     std::atomic<std::uint64_t> mapped_pages_{0};
-    std::atomic<std::uint32_t> replacements_{0};  // taken and not mapped yet
-    std::vector<PagePool*> spills_;
+    std::atomic<std::uint32_t> replacements_{0};              // taken and not mapped yet
+    std::vector<std::unique_ptr<const Spills>> spill_lists_;  // all that other threads may use
+    std::atomic<const Spills*> spills_{nullptr};              // the last one
     std::mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
     std::mutex cloning_;
     // How many tables have the page, besides one. Changed with the lock held.
@@ -331,8 +342,9 @@ class PagePool {
         }
     };
     std::vector<Table> tables_;  // those that may refer to pages of the pool
-    bool was_shared_ = false;    // there have been several, or one was resized
-    std::uint64_t claims_ = 0;   // how often a page that was shared became writable
+    // There have been several, one was resized, or spill memory was added.
+    bool was_shared_ = false;
+    std::uint64_t claims_ = 0;  // how often a page that was shared became writable
     std::uint32_t frozen_ = 0;
     PageRequests thaw_waiters_;
     bool quiesced_ = false;

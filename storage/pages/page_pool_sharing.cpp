@@ -25,6 +25,19 @@ void PagePool::add_table(const PageTable& table, std::uint64_t pages) {
     was_shared_ = true;
 }
 
+void PagePool::add_tables_of(const PagePool& home) {
+    std::vector<Table> tables;
+    {
+        const std::lock_guard lock(home.mutex_);
+        tables = home.tables_;
+    }
+    const std::lock_guard lock(mutex_);
+    tables_ = std::move(tables);
+    pages_ = 0;
+    for (const Table& each : tables_) pages_ += each.pages;
+    was_shared_ = was_shared_ || tables_.size() != 1 || pages_ != made_pages_;
+}
+
 void PagePool::remove_table(const PageTable& table, bool empty) noexcept {
     Lock lock(mutex_);
     const auto removed = std::ranges::find(tables_, &table, &Table::table);
@@ -263,9 +276,9 @@ void PagePool::give_up(PageRef page) {
 Status PagePool::make_copy(PageIndex page, PageCopy& out) {
     out.owner = this;
     Status status = take_unclear(out.page);
-    for (auto spill = spills_.begin(); status == Status::no_space && spill != spills_.end();
-         ++spill) {
-        out.owner = *spill;
+    for (PagePool* const spill : spills()) {
+        if (status != Status::no_space) break;
+        out.owner = spill;
         status = out.owner->take_unclear(out.page);
     }
     if (status != Status::ok) return status;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "storage/base/memory_file.hpp"
+#include "storage/pages/device_record.hpp"
 
 namespace gpunbd::storage {
 
@@ -28,7 +29,6 @@ constexpr std::size_t memory_page = 4096;       // bytes
 constexpr std::uint32_t max_text = 64 << 10;    // bytes
 constexpr std::uint32_t max_devices = 1 << 16;  // limited by the 16 bits in PageEntry
 constexpr std::uint64_t max_pages = std::uint64_t{1} << 40;
-constexpr std::uint64_t max_page_numbers = std::numeric_limits<PageIndex>::max();  // per device
 constexpr const char* contradiction = "its header is inconsistent";
 
 struct Header {
@@ -49,15 +49,6 @@ struct Header {
     std::uint32_t wanted;  // bytes; follows the name
 };
 static_assert(sizeof(Header) == 96);
-
-struct DeviceRecord {
-    std::uint64_t pages;
-    std::uint32_t slab_pages;
-    std::uint32_t slabs;
-    char identity[60];  // zero-terminated
-    std::uint32_t home;
-};
-static_assert(sizeof(DeviceRecord) == 80);
 
 std::uint64_t in_memory_pages(std::uint64_t bytes) {
     return (bytes + memory_page - 1) / memory_page * memory_page;
@@ -105,12 +96,7 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
     std::memcpy(base, &header, sizeof header);
     std::byte* at = base + sizeof header;
     for (const TableShape::DeviceShare& device : shape.devices) {
-        DeviceRecord record{.pages = device.pages,
-                            .slab_pages = device.slab_pages,
-                            .slabs = device.slabs,
-                            .identity = {},
-                            .home = device.home};
-        device.identity.copy(record.identity, sizeof record.identity - 1);
+        const DeviceRecord record = DeviceRecord::of(device);
         std::memcpy(at, &record, sizeof record);
         at += sizeof record;
     }
@@ -166,10 +152,10 @@ std::string header_error(const Header& header, std::uint64_t bytes) {
 bool is_valid(const DeviceRecord& record, bool pages_move) {
     const std::uint64_t numbers = std::uint64_t{record.slab_pages} * record.slabs;
     if (record.slabs == 0) {  // the directory is elsewhere
-        return std::has_single_bit(record.slab_pages) && record.pages <= max_page_numbers;
+        return std::has_single_bit(record.slab_pages) && record.pages <= DeviceRecord::max_pages;
     }
     return std::has_single_bit(record.slab_pages) && record.pages <= numbers &&
-           numbers <= max_page_numbers &&
+           numbers <= DeviceRecord::max_pages &&
            numbers < (pages_move ? 4 : 2) * std::max<std::uint64_t>(record.pages, 1);
 }
 
@@ -193,18 +179,13 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
     for (std::uint32_t i = 0; i != header.devices; ++i, at += sizeof(DeviceRecord)) {
         DeviceRecord record{};
         std::memcpy(&record, at, sizeof record);
-        record.identity[sizeof record.identity - 1] = '\0';
         if (!is_valid(record, header.spills != 0)) return contradiction;
         const std::uint32_t layout_devices = header.devices - header.spills;
         if (record.home >= layout_devices) return contradiction;
         // All directories are here, or none.
         if (i != 0 && (record.slabs == 0) != (shape.devices[0].slabs == 0)) return contradiction;
         if (i < layout_devices) pages += record.pages;
-        shape.devices.push_back({.identity = record.identity,
-                                 .pages = record.pages,
-                                 .slab_pages = record.slab_pages,
-                                 .slabs = record.slabs,
-                                 .home = record.home});
+        shape.devices.push_back(record.share());
     }
     const auto* const texts = reinterpret_cast<const char*>(at);
     shape.name.assign(texts, header.name);

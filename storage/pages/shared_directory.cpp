@@ -5,40 +5,45 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "storage/base/memory_file.hpp"
+#include "storage/pages/device_record.hpp"
 
 namespace gpunbd::storage {
 
 namespace {
 
 constexpr std::uint64_t directory_magic = 0x31736261'6c536e67;  // "gnSlabs1"
-constexpr std::uint32_t directory_version = 1;
+constexpr std::uint32_t directory_version = 2;
+constexpr std::uint32_t version_without_room = 1;
 constexpr std::size_t header_bytes = 4096;  // a memory page
 constexpr std::size_t words_of_device = std::size_t{SharedDirectory::max_slabs} + 1;
+constexpr std::uint32_t most_devices = 1 << 16;  // limited by the 16 bits in PageEntry
 
 struct DirectoryHeader {
     std::uint64_t magic;
     std::uint32_t version;
     std::uint32_t devices;
     std::uint64_t slabs;  // of each device
+    std::uint64_t added;  // of the records
+    DeviceRecord records[SharedDirectory::max_added];
 };
-static_assert(sizeof(DirectoryHeader) == 24);
+constexpr std::size_t fixed_bytes = offsetof(DirectoryHeader, added);
+static_assert(fixed_bytes == 24 && sizeof(DirectoryHeader) <= header_bytes);
 
 std::uint64_t bytes_for(std::uint32_t devices) {
     const std::uint64_t words = devices * words_of_device * sizeof(std::uint64_t);
     return header_bytes + (words + header_bytes - 1) / header_bytes * header_bytes;
 }
 
-std::byte* map_directory(const OwnedFd& descriptor, std::uint32_t devices) {
-    void* const mapped = ::mmap(nullptr, bytes_for(devices), PROT_READ | PROT_WRITE, MAP_SHARED,
-                                descriptor.get(), 0);
-    return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
-}
+DirectoryHeader& header_at(std::byte* base) { return *reinterpret_cast<DirectoryHeader*>(base); }
 
 [[noreturn]] void fail_without_memory() {
     throw std::system_error(errno, std::generic_category(), "no memory for a slab directory");
@@ -47,48 +52,107 @@ std::byte* map_directory(const OwnedFd& descriptor, std::uint32_t devices) {
 }  // namespace
 
 SharedDirectory::SharedDirectory(std::uint32_t devices)
-    : descriptor_(make_memory_file(bytes_for(devices))), devices_(devices) {
+    : SharedDirectory(make_memory_file(bytes_for(devices + max_added)), devices, max_added) {
     const DirectoryHeader header{.magic = directory_magic,
                                  .version = directory_version,
                                  .devices = devices,
-                                 .slabs = max_slabs};
-    if (!descriptor_ || ::pwrite(descriptor_.get(), &header, sizeof header, 0) != sizeof header) {
+                                 .slabs = max_slabs,
+                                 .added = 0,
+                                 .records = {}};
+    if (!descriptor_ || ::pwrite(descriptor_.get(), &header, fixed_bytes, 0) != fixed_bytes ||
+        !map()) {
         fail_without_memory();
     }
-    base_ = map_directory(descriptor_, devices);
-    if (base_ == nullptr) fail_without_memory();
 }
 
 std::variant<SharedDirectory, std::string> SharedDirectory::open(OwnedFd descriptor) {
     DirectoryHeader header{};
-    if (::pread(descriptor.get(), &header, sizeof header, 0) != sizeof header ||
+    if (::pread(descriptor.get(), &header, fixed_bytes, 0) != fixed_bytes ||
         header.magic != directory_magic) {
         return std::string("it is not a slab directory of gpunbd");
     }
-    if (header.version != directory_version || header.slabs != max_slabs) {
+    const bool is_known =
+        header.version == directory_version || header.version == version_without_room;
+    if (!is_known || header.slabs != max_slabs) {
         return fmt::format("its format is {} for {} slabs, and this gpunbd supports {} for {}",
                            header.version, header.slabs, directory_version, max_slabs);
     }
-    std::string reason = memory_file_error(descriptor, bytes_for(header.devices));
+    const std::uint32_t room = header.version == version_without_room ? 0 : max_added;
+    if (header.devices > most_devices - room) {
+        return fmt::format("it has {} devices, and at most {} are possible", header.devices,
+                           most_devices - room);
+    }
+    std::string reason = memory_file_error(descriptor, bytes_for(header.devices + room));
     if (!reason.empty()) return reason;
-    std::byte* const base = map_directory(descriptor, header.devices);
-    if (base == nullptr) {
+    SharedDirectory directory(std::move(descriptor), header.devices, room);
+    if (!directory.map()) {
         return fmt::format("it cannot be mapped: {}", std::generic_category().message(errno));
     }
-    return SharedDirectory(std::move(descriptor), header.devices, base);
+    if (room == 0) return directory;
+    const DirectoryHeader& mapped = header_at(directory.base_);
+    const std::uint64_t added = std::atomic_ref(header_at(directory.base_).added).load();
+    const auto is_valid = [&](const DeviceRecord& record) {
+        return record.home < header.devices && record.pages <= DeviceRecord::max_pages &&
+               std::has_single_bit(record.slab_pages) && record.slabs != 0 &&
+               record.slabs <= max_slabs;
+    };
+    if (added > room || !std::all_of(mapped.records, mapped.records + added, is_valid)) {
+        return std::string("the records of its devices are inconsistent");
+    }
+    if (!directory.allow(header.devices, header.devices + static_cast<std::uint32_t>(added))) {
+        return fmt::format("it cannot be mapped: {}", std::generic_category().message(errno));
+    }
+    return directory;
 }
 
 SharedDirectory::SharedDirectory(OwnedFd descriptor, std::uint32_t devices,
-                                 std::byte* base) noexcept
-    : descriptor_(std::move(descriptor)), devices_(devices), base_(base) {}
+                                 std::uint32_t room) noexcept
+    : descriptor_(std::move(descriptor)), devices_(devices), room_(room) {}
 
 SharedDirectory::SharedDirectory(SharedDirectory&& other) noexcept
     : descriptor_(std::move(other.descriptor_)),
       devices_(other.devices_),
+      room_(other.room_),
       base_(std::exchange(other.base_, nullptr)) {}
 
 SharedDirectory::~SharedDirectory() {
-    if (base_ != nullptr) ::munmap(base_, bytes_for(devices_));
+    if (base_ != nullptr) ::munmap(base_, bytes_for(devices_ + room_));
+}
+
+bool SharedDirectory::map() {
+    void* const mapped =
+        ::mmap(nullptr, bytes_for(devices_ + room_), PROT_NONE, MAP_SHARED, descriptor_.get(), 0);
+    if (mapped == MAP_FAILED) return false;
+    base_ = static_cast<std::byte*>(mapped);
+    return ::mprotect(base_, header_bytes, PROT_READ | PROT_WRITE) == 0 && allow(0, devices_);
+}
+
+bool SharedDirectory::allow(std::uint32_t first, std::uint32_t end) const noexcept {
+    const std::uint64_t from = bytes_for(first);
+    return ::mprotect(base_ + from, bytes_for(end) - from, PROT_READ | PROT_WRITE) == 0;
+}
+
+std::vector<TableShape::DeviceShare> SharedDirectory::added() const {
+    std::vector<TableShape::DeviceShare> shares;
+    if (room_ == 0) return shares;
+    DirectoryHeader& header = header_at(base_);
+    const std::uint64_t count = std::atomic_ref(header.added).load();
+    for (std::uint64_t i = 0; i != count; ++i) shares.push_back(header.records[i].share());
+    return shares;
+}
+
+bool SharedDirectory::make_room() const noexcept {
+    if (room_ == 0) return false;
+    const std::uint64_t count = std::atomic_ref(header_at(base_).added).load();
+    const std::uint32_t next = devices_ + static_cast<std::uint32_t>(count);
+    return count != room_ && allow(next, next + 1);
+}
+
+void SharedDirectory::add(const TableShape::DeviceShare& share) const noexcept {
+    DirectoryHeader& header = header_at(base_);
+    const std::uint64_t count = std::atomic_ref(header.added).load();
+    header.records[count] = DeviceRecord::of(share);
+    std::atomic_ref(header.added).store(count + 1);
 }
 
 std::uint64_t* SharedDirectory::words_of(std::uint32_t device) const {

@@ -13,36 +13,17 @@ namespace gpunbd::storage {
 
 namespace {
 
-TableShape shape_of(const VolumeOptions& options, const Layout& layout,
-                    const std::vector<Device*>& devices, const std::vector<Spill>& spills,
-                    const Retention& retention) {
-    TableShape shape{
-        .name = retention.name,
-        .wanted = retention.wanted,
-        .instance = retention.retainer != nullptr ? retention.instance : new_instance(),
-        .made = std::time(nullptr),
-        .size = options.size,
-        .page_size = options.page_size,
-        .stripe_size = options.stripe_size,
-        .provision = options.provision,
-        .devices = {},
-        .spills = static_cast<std::uint32_t>(spills.size())};
-    const auto add = [&](const Device& device, std::uint32_t home) {
-        // See PagePool::pages_of_next_slab().
-        const bool moves_pages = !spills.empty() || device.info().revocable != 0;
-        const std::uint32_t spare = moves_pages ? 1 : 0;
-        const std::uint64_t pages = layout.pages_on(home);
-        const std::uint32_t slab_pages =
-            PagePool::slab_pages_for(pages, options.page_size, retention.retainer != nullptr);
-        shape.devices.push_back({.identity = device.info().identity,
-                                 .pages = pages,
-                                 .slab_pages = slab_pages,
-                                 .slabs = PagePool::slabs_for(pages, slab_pages) + spare,
-                                 .home = home});
-    };
-    for (std::uint32_t i = 0; i != devices.size(); ++i) add(*devices[i], i);
-    for (const Spill& spill : spills) add(*spill.device, spill.home);
-    return shape;
+// Without its devices.
+TableShape shape_of(const VolumeOptions& options, const Retention& retention) {
+    return {.name = retention.name,
+            .wanted = retention.wanted,
+            .instance = retention.retainer != nullptr ? retention.instance : new_instance(),
+            .made = std::time(nullptr),
+            .size = options.size,
+            .page_size = options.page_size,
+            .stripe_size = options.stripe_size,
+            .provision = options.provision,
+            .devices = {}};
 }
 
 // The layout with which the volume was made, whatever the devices have available now. Empty if the
@@ -59,13 +40,6 @@ std::optional<Layout> layout_of(const TableShape& shape) {
         if (layout.pages_on(i) != shares[i]) return std::nullopt;
     }
     return layout;
-}
-
-// One more than the number of the last slab.
-std::uint32_t end_of(const SlabDirectory& slabs) {
-    std::uint32_t end = slabs.slabs();
-    while (end != 0 && slabs.load(end - 1).pages == 0) --end;
-    return end;
 }
 
 bool has_directory(const TableShape& shape) { return shape.devices.front().slabs != 0; }
@@ -119,14 +93,24 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
     auto fitted = lay_out(options, available);
     if (const auto* misfit = std::get_if<Misfit>(&fitted)) return *misfit;
     auto& layout = std::get<Layout>(fitted);
-    PageTable table(shape_of(options, layout, devices, spills, retention),
-                    retention.retainer != nullptr);
-    if (retention.retainer != nullptr && !retention.retainer->keep_table(table.descriptor())) {
+    const bool is_kept = retention.retainer != nullptr;
+    TableShape shape = shape_of(options, retention);
+    shape.spills = static_cast<std::uint32_t>(spills.size());
+    const auto add = [&](const Device& device, std::uint32_t home) {
+        // See PagePool::pages_of_next_slab().
+        const std::uint32_t spare = !spills.empty() || device.info().revocable != 0 ? 1 : 0;
+        shape.devices.push_back(
+            share_on(device, home, layout.pages_on(home), options.page_size, is_kept, spare));
+    };
+    for (std::uint32_t i = 0; i != devices.size(); ++i) add(*devices[i], i);
+    for (const Spill& spill : spills) add(*spill.device, spill.home);
+    PageTable table(std::move(shape), is_kept);
+    if (is_kept && !retention.retainer->keep_table(table.descriptor())) {
         throw std::runtime_error("the supervisor does not keep its page table");
     }
     std::unique_ptr<Volume> volume(
         new Volume(std::move(table), std::move(layout), devices, spills, retention.retainer));
-    volume->is_kept_ = retention.retainer != nullptr;
+    volume->is_kept_ = is_kept;
     if (const auto full = volume->fill(stop)) {
         volume->abandon();
         return Misfit{.device = *full,
@@ -166,8 +150,8 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents conten
         volumes[i].reset(new Volume(*owner, std::move(member.table), std::move(member.retainer)));
         volumes[i]->is_kept_ = true;
         const auto shares = volumes[i]->pages_by_device(volumes[i]->pages());
-        for (std::uint32_t j = 0; j != owner->pools_.size(); ++j) {
-            owner->pools_[j]->add_table(volumes[i]->table_, shares[j]);
+        for (std::uint32_t j = 0; j != owner->pools_->size(); ++j) {
+            owner->pools_->at(j).add_table(volumes[i]->table_, shares[j]);
         }
     }
     if (quiesced) owner->quiesce();
@@ -186,16 +170,17 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents conten
     }
     // The slabs change from here on, so nothing may fail.
     for (const auto& volume : volumes) volume->settle_entries(entries);
-    for (std::uint32_t i = 0; i != owner->pools_.size(); ++i) {
-        owner->pools_[i]->commit_adoption(entries[i]);
+    for (std::uint32_t i = 0; i != owner->pools_->size(); ++i) {
+        owner->pools_->at(i).commit_adoption(entries[i]);
     }
     return volumes;
 }
 
 std::string Volume::adopt(const EntryCounts& entries, Descriptors& slabs, ImportedSlabs* imported) {
-    for (std::uint32_t i = 0; i != pools_.size(); ++i) {
-        const std::string reason = pools_[i]->adopt(slabs[i], entries[i], imported);
-        if (!reason.empty()) return fmt::format("on {}: {}", pools_[i]->device().info().id, reason);
+    for (std::uint32_t i = 0; i != pools_->size(); ++i) {
+        const std::string reason = pools_->at(i).adopt(slabs[i], entries[i], imported);
+        if (!reason.empty())
+            return fmt::format("on {}: {}", pools_->at(i).device().info().id, reason);
     }
     for (const auto& [device, left] : slabs) {
         for (const auto& [number, descriptor] : left) retainer_->forget(device, number);
@@ -204,19 +189,19 @@ std::string Volume::adopt(const EntryCounts& entries, Descriptors& slabs, Import
     const auto full = fill({});
     if (!full) return {};
     return fmt::format("on {}: not enough memory for the rest of it",
-                       pools_[*full]->device().info().id);
+                       pools_->at(*full).device().info().id);
 }
 
 std::optional<std::uint32_t> Volume::fill(const std::stop_token& stop) {
     if (shape().provision != Provision::full) return std::nullopt;
     for (std::uint32_t i = 0; i != layout_.devices(); ++i) {
-        if (pools_[i]->fill(stop) != Status::ok) return i;
+        if (pools_->at(i).fill(stop) != Status::ok) return i;
     }
     return std::nullopt;
 }
 
 void Volume::abandon() noexcept {
-    for (const auto& pool : pools_) pool->abandon();
+    for (const auto& pool : *pools_) pool->abandon();
 }
 
 Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
@@ -227,36 +212,24 @@ Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devic
       layout_(std::move(layout)),
       page_size_(table_.shape().page_size),
       page_shift_(static_cast<std::uint32_t>(std::countr_zero(page_size_))) {
-    const auto add = [&](Device& device, SlabBudget* budget, bool is_spill) {
-        const auto index = static_cast<std::uint32_t>(pools_.size());
-        const TableShape::DeviceShare& share = shape().devices[index];
-        const std::uint32_t needed = PagePool::slabs_for(share.pages, share.slab_pages);
-        const bool is_shared = directory != nullptr && directory->in_use(index);
-        const SlabDirectory slabs = is_shared ? directory->slabs(index) : table_.slabs(index);
-        const std::uint32_t used = is_shared ? end_of(slabs) : 0;
-        const PagePool::Config config{.device = index,
-                                      .page_size = page_size_,
-                                      .pages = share.pages,
-                                      .provision = is_spill ? Provision::thin : shape().provision,
-                                      .slab_pages = share.slab_pages,
-                                      .slabs = std::max({share.slabs, needed, used}),
-                                      .directory = slabs,
-                                      .shared = directory,
-                                      .retainer = retainer_,
-                                      .budget = budget,
-                                      .is_spill = is_spill,
-                                      .has_spare_slab = share.slabs > needed};
-        pools_.push_back(std::make_shared<PagePool>(device, config));
-        pools_.back()->add_table(table_, share.pages);
+    std::vector<TableShape::DeviceShare> shares = shape().devices;
+    if (directory != nullptr) {
+        for (const TableShape::DeviceShare& each : directory->added()) shares.push_back(each);
+    }
+    pools_ = std::make_shared<PoolList>(static_cast<std::uint32_t>(shares.size()) + room_for_pools);
+    const auto add = [&](Device& device, SlabBudget* budget) {
+        const std::uint32_t index = pools_->size();
+        pools_->add(make_pool(device, index, shares[index], budget, directory));
+        pools_->at(index).add_table(table_, shares[index].pages);
     };
-    for (Device* const device : devices) add(*device, nullptr, false);
-    std::vector<std::vector<PagePool*>> spills_of(devices.size());
+    for (Device* const device : devices) add(*device, nullptr);
+    std::vector<PagePool::Spills> spills_of(devices.size());
     for (const Spill& spill : spills) {
-        add(*spill.device, spill.budget, true);
-        spills_of[spill.home].push_back(pools_.back().get());
+        add(*spill.device, spill.budget);
+        spills_of[spill.home].push_back(&pools_->at(pools_->size() - 1));
     }
     for (std::uint32_t i = 0; i != devices.size(); ++i) {
-        pools_[i]->set_spills(std::move(spills_of[i]));
+        pools_->at(i).set_spills(std::move(spills_of[i]));
     }
     if (size() != shape().size) set_shares(pages_by_device(pages()));
 }
@@ -265,7 +238,7 @@ std::variant<Volume::EntryCounts, std::string> Volume::check_entries(const Volum
     const Volume& any = *volumes.front();
     EntryCounts counts;
     std::vector<std::vector<std::uint64_t>> numbers;  // of the pages that are counted
-    for (const auto& pool : any.pools_) {
+    for (const auto& pool : *any.pools_) {
         counts.emplace_back(pool->page_numbers());
         numbers.emplace_back(volumes.size() == 1 ? 0 : pool->page_numbers());
     }
@@ -277,8 +250,8 @@ std::variant<Volume::EntryCounts, std::string> Volume::check_entries(const Volum
             if (!entry.is_known()) return fmt::format("page {} is in an unknown state", page);
             if (!entry.is_mapped()) continue;
             const std::uint32_t device = entry.device();
-            if (device >= any.pools_.size() ||
-                any.shape().devices[device].home != any.layout_.device_of(page) ||
+            if (device >= any.pools_->size() ||
+                any.pools_->at(device).home() != any.layout_.device_of(page) ||
                 entry.page() >= counts[device].size()) {
                 return fmt::format("page {} has an invalid location", page);
             }
@@ -311,30 +284,30 @@ void Volume::settle_entries(const EntryCounts& entries) {
 }
 
 void Volume::quiesce() {
-    for (const auto& pool : pools_) pool->quiesce();
+    for (const auto& pool : *pools_) pool->quiesce();
 }
 
 void Volume::resume() {
-    for (const auto& pool : pools_) pool->resume();
+    for (const auto& pool : *pools_) pool->resume();
 }
 
 bool Volume::takeover_finished() const {
-    return std::all_of(pools_.begin(), pools_.end(),
+    return std::all_of(pools_->begin(), pools_->end(),
                        [](const auto& pool) { return pool->adoption_finished(); });
 }
 
 void Volume::finish_takeover() noexcept {
-    for (const auto& pool : pools_) pool->finish_adoption();
+    for (const auto& pool : *pools_) pool->finish_adoption();
 }
 
 void Volume::start_provisioners() noexcept {
-    for (const auto& pool : pools_) pool->start_provisioner();
+    for (const auto& pool : *pools_) pool->start_provisioner();
 }
 
 std::vector<Volume::SlabCopy> Volume::copy_slabs() const {
     std::vector<SlabCopy> copies;
-    for (std::uint32_t device = 0; device != pools_.size(); ++device) {
-        for (PagePool::SlabCopy& copy : pools_[device]->copy_slabs()) {
+    for (std::uint32_t device = 0; device != pools_->size(); ++device) {
+        for (PagePool::SlabCopy& copy : pools_->at(device).copy_slabs()) {
             copies.push_back({.device = device, .copy = std::move(copy)});
         }
     }
@@ -343,8 +316,8 @@ std::vector<Volume::SlabCopy> Volume::copy_slabs() const {
 
 std::vector<Device*> Volume::devices() const {
     std::vector<Device*> devices;
-    devices.reserve(pools_.size());
-    for (const auto& pool : pools_) devices.push_back(&pool->device());
+    devices.reserve(pools_->size());
+    for (const auto& pool : *pools_) devices.push_back(&pool->device());
     return devices;
 }
 
@@ -353,7 +326,7 @@ PageRef Volume::find(std::uint64_t page) const {
     const EntrySlot slot = table_.slot(page);
     PageEntry entry = slot.load(std::memory_order_acquire);
     while (access == Access::read ? entry.is_mapped() : entry.is_writable()) {
-        PagePool& pool = *pools_[entry.device()];
+        PagePool& pool = pools_->at(entry.device());
         pool.pin(entry.page(), access);
         PageRef ref(pool, entry.page(), access);
         // The page may have been unmapped and reused before it was pinned.
@@ -385,7 +358,7 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
             }
             if (!out.hole()) return Status::ok;
         } else if (entry.is_shared()) {
-            PagePool& pool = *pools_[entry.device()];
+            PagePool& pool = pools_->at(entry.device());
             if (!pool.claim(slot, out)) {
                 request.copies = true;
                 request.slot = slot;
@@ -396,7 +369,7 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
             if (!out.hole()) return Status::ok;
         } else if (entry.is_moving()) {
             completions.begin(request);
-            if (pools_[entry.device()]->wait_for_move(slot, request)) return std::nullopt;
+            if (pools_->at(entry.device()).wait_for_move(slot, request)) return std::nullopt;
             completions.cancel(request);
         }
     }
@@ -410,7 +383,7 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
         if (!out.hole()) break;
         const PageEntry entry = slot.load();
         if (entry.is_shared()) {
-            PagePool& pool = *pools_[entry.device()];
+            PagePool& pool = pools_->at(entry.device());
             if (!pool.claim(slot, out)) status = pool.copy_shared(slot);
         } else {
             status = pool_for(page).map(page, slot, out);
@@ -422,7 +395,7 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
 void Volume::unmap(std::uint64_t page) {
     const EntrySlot slot = table_.slot(page);
     for (PageEntry entry = slot.load(); entry.is_mapped(); entry = slot.load()) {
-        if (pools_[entry.device()]->unmap(page, slot) == PagePool::Replaced::done) return;
+        if (pools_->at(entry.device()).unmap(page, slot) == PagePool::Replaced::done) return;
     }
 }
 
@@ -430,7 +403,7 @@ bool Volume::unmap(std::uint64_t page, PageRequest& request, PageCompletions& co
     const EntrySlot slot = table_.slot(page);
     completions.begin(request);
     for (PageEntry entry = slot.load(); entry.is_mapped(); entry = slot.load()) {
-        const PagePool::Replaced end = pools_[entry.device()]->unmap(page, slot, &request);
+        const PagePool::Replaced end = pools_->at(entry.device()).unmap(page, slot, &request);
         if (end == PagePool::Replaced::later) return false;
         if (end == PagePool::Replaced::done) break;
     }
@@ -475,15 +448,15 @@ std::uint64_t Volume::mapped_bytes() const {
         return all.own + all.shared;
     }
     std::uint64_t bytes = 0;
-    for (const auto& pool : pools_) bytes += pool->mapped_bytes();
+    for (const auto& pool : *pools_) bytes += pool->mapped_bytes();
     return bytes;
 }
 
 std::vector<Volume::Memory> Volume::memory() const {
     std::vector<Memory> out;
-    out.reserve(pools_.size());
+    out.reserve(pools_->size());
     const bool shared = shares_pages();
-    for (const auto& pool : pools_) {
+    for (const auto& pool : *pools_) {
         Memory memory{.device = &pool->device(),
                       .mapped = pool->mapped_bytes(),
                       .allocated = pool->allocated_bytes(),
@@ -499,13 +472,13 @@ std::vector<Volume::Memory> Volume::memory() const {
 
 std::uint64_t Volume::retired_bytes() const {
     std::uint64_t bytes = 0;
-    for (const auto& pool : pools_) bytes += pool->retired_bytes();
+    for (const auto& pool : *pools_) bytes += pool->retired_bytes();
     return bytes;
 }
 
 std::uint64_t Volume::allocated_bytes() const {
     std::uint64_t bytes = 0;
-    for (const auto& pool : pools_) {
+    for (const auto& pool : *pools_) {
         if (pool->is_first(table_)) bytes += pool->allocated_bytes();
     }
     return bytes;

@@ -17,6 +17,7 @@
 #include "storage/pages/layout.hpp"
 #include "storage/pages/page_pool.hpp"
 #include "storage/pages/page_table.hpp"
+#include "storage/pages/pool_list.hpp"
 
 namespace gpunbd::storage {
 
@@ -65,11 +66,11 @@ class Volume {
         const std::stop_token& stop = {}, const Retention& retention = {},
         const std::vector<Spill>& spills = {});
     // Takes over the contents of another process, and forgets slabs that are not in their
-    // directory. `devices` are those of the layout in table.shape(), and `spills` the others, in
-    // their order. `quiesced`: as after quiesce(). `imported` may have some of the slabs already,
-    // or be null. The volumes are in the order of `members`. A text is the reason for a failure.
-    // After a failure or an exception, the tables and all slabs in them are unchanged, so that the
-    // caller can try again.
+    // directory. `devices` are those of the layout in table.shape(), and `spills` the others and
+    // those that were added to the directory, in their order. `quiesced`: as after quiesce().
+    // `imported` may have some of the slabs already, or be null. The volumes are in the order of
+    // `members`. A text is the reason for a failure. After a failure or an exception, the tables
+    // and all slabs in them are unchanged, so that the caller can try again.
     using Descriptors = KeptContents::Descriptors;
     using Volumes = std::vector<std::unique_ptr<Volume>>;
     static std::variant<Volumes, std::string> take_over(KeptContents contents,
@@ -109,11 +110,9 @@ class Volume {
     Contents contents() const;
 
     // Whether one is a clone of the other, or both are clones of a third volume.
-    bool shares_pools_of(const Volume& other) const {
-        return pools_.front() == other.pools_.front();
-    }
+    bool shares_pools_of(const Volume& other) const { return pools_ == other.pools_; }
     // Whether there is such a volume.
-    bool shares_pages() const { return pools_.front()->has_other_tables(table_); }
+    bool shares_pages() const { return pools_->front().has_other_tables(table_); }
 
     std::uint64_t size() const { return table_.size(); }
     std::uint64_t pages() const { return table_.pages(); }
@@ -135,10 +134,17 @@ class Volume {
     std::uint64_t configured_size() const { return table_.configured_size(); }
     // Of kept volumes that share pages, or have shared them; null otherwise.
     std::shared_ptr<const SharedDirectory> shared_directory() const {
-        return pools_.front()->shared_directory();
+        return pools_->front().shared_directory();
     }
-    // The devices of the layout and of the spill memory, in the order of shape().devices.
+    // The devices of the layout and of the spill memory, by the index that page table entries have.
     std::vector<Device*> devices() const;
+    // Pages can be moved to this memory from now on, which is used in this order: that of the
+    // volume, and of all volumes that share pages with it. Other spill memory takes no more pages.
+    // A text is the reason why some of it cannot be added. Throws std::bad_alloc or
+    // std::system_error. Nothing has changed then. One thread at a time may call it for these
+    // volumes. Blocks.
+    std::string set_spills(const std::vector<Spill>& spills);
+    bool has_spills() const { return pools_->size() != layout_.devices(); }
     // Until resume(), slabs are neither allocated nor released ahead of need. Waits for work in
     // progress. So no slab changes while no request needs a page.
     void quiesce();
@@ -204,9 +210,10 @@ class Volume {
     // The pools by the index in devices(), shared with clones. Those of the layout know their
     // spills.
     std::uint32_t layout_devices() const { return layout_.devices(); }
-    PagePool& pool(std::uint32_t device) const { return *pools_[device]; }
+    std::uint32_t pools() const { return pools_->size(); }
+    PagePool& pool(std::uint32_t device) const { return pools_->at(device); }
     const std::shared_ptr<PagePool>& shared_pool(std::uint32_t device) const {
-        return pools_[device];
+        return pools_->shared(device);
     }
     // For moving pages: the entry of page number `page`.
     EntrySlot slot(std::uint64_t page) const { return table_.slot(page); }
@@ -231,7 +238,7 @@ class Volume {
         const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
         return entry.is_mapped() ? entry.device() + 1 : 0;
     }
-    PagePool& pool_for(std::uint64_t page) { return *pools_[layout_.device_of(page)]; }
+    PagePool& pool_for(std::uint64_t page) { return pools_->at(layout_.device_of(page)); }
     // Pins for this access. A page that is moving or shared is not found for writing.
     template <Access access>
     PageRef find(std::uint64_t page) const;
@@ -245,6 +252,17 @@ class Volume {
     // The most pages on each device for so many pages. A linear volume grows and shrinks on its
     // last device only.
     std::vector<std::uint64_t> pages_by_device(std::uint64_t pages) const;
+    static TableShape::DeviceShare share_on(const Device& device, std::uint32_t home,
+                                            std::uint64_t pages, std::uint64_t page_size,
+                                            bool is_kept, std::uint32_t spare_slabs);
+    // Of a device of the layout or of spill memory. `directory`: null: in the table.
+    std::shared_ptr<PagePool> make_pool(Device& device, std::uint32_t index,
+                                        const TableShape::DeviceShare& share, SlabBudget* budget,
+                                        const std::shared_ptr<const SharedDirectory>& directory);
+    // The pool for this spill memory; null: there is none yet.
+    PagePool* find_spill(const Spill& spill) const;
+    // The new pool, or the reason why there can be none.
+    std::variant<PagePool*, std::string> add_spill(const Spill& spill);
     // The pages on one device.
     std::uint64_t mapped_pages(std::uint32_t device) const;
     // Whether the table is another process's when this object ends.
@@ -275,13 +293,16 @@ class Volume {
     // pages are where they were.
     void settle_entries(const EntryCounts& entries);
 
+    // For spill memory that is added later.
+    static constexpr std::uint32_t room_for_pools = 64;
+
     const std::shared_ptr<SlabRetainer> retainer_;
     bool is_kept_ = false;  // by retainer_
     PageTable table_;
     const Layout layout_;
     const std::uint64_t page_size_;  // bytes
     const std::uint32_t page_shift_;
-    std::vector<std::shared_ptr<PagePool>> pools_;  // of the layout, then of the spill memory
+    std::shared_ptr<PoolList> pools_;  // never null; of all volumes that share pages
 };
 
 }  // namespace gpunbd::storage

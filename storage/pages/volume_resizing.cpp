@@ -35,7 +35,7 @@ std::vector<std::uint64_t> Volume::pages_by_device(std::uint64_t pages) const {
     const std::vector<std::uint64_t> shares = shares_for(shape(), pages);
     std::vector<std::uint64_t> out;
     // Spill memory takes all pages of its device.
-    for (const TableShape::DeviceShare& each : shape().devices) out.push_back(shares[each.home]);
+    for (const auto& pool : *pools_) out.push_back(shares[pool->home()]);
     return out;
 }
 
@@ -47,12 +47,12 @@ bool Volume::is_hole_from(std::uint64_t offset) const {
 }
 
 void Volume::set_shares(const std::vector<std::uint64_t>& pages_on) {
-    for (std::uint32_t i = 0; i != pools_.size(); ++i) pools_[i]->resize(table_, pages_on[i]);
+    for (std::uint32_t i = 0; i != pools_->size(); ++i) pools_->at(i).resize(table_, pages_on[i]);
 }
 
 std::string Volume::resize(std::uint64_t size, const std::stop_token& stop,
                            std::uint64_t configured) {
-    const std::lock_guard serialized(pools_.front()->cloning());
+    const std::lock_guard serialized(pools_->front().cloning());
     if (!table_.can_resize()) {
         return "its contents were made by an earlier gpunbd, and their size is fixed; save them, "
                "and restore them into a new export";
@@ -68,7 +68,7 @@ std::string Volume::resize(std::uint64_t size, const std::stop_token& stop,
     const std::vector<std::uint64_t> old_shares = pages_by_device(old_pages);
     for (std::uint32_t i = 0; i != layout_.devices() && !shrinks; ++i) {
         const std::uint64_t more = (shares[i] - old_shares[i]) * page_size_;
-        const Device& device = pools_[i]->device();
+        const Device& device = pools_->at(i).device();
         if (more > device.available()) {
             return fmt::format("{} more bytes do not fit on {}, which has {} available", more,
                                device.info().id, device.available());
@@ -92,7 +92,7 @@ std::string Volume::resize(std::uint64_t size, const std::stop_token& stop,
     if (const auto full = fill(stop)) {
         set_shares(old_shares);
         return fmt::format("{} has no memory for it, which provision: full needs",
-                           pools_[*full]->device().info().id);
+                           pools_->at(*full).device().info().id);
     }
     table_.set_configured_size(configured);
     table_.set_size(size);

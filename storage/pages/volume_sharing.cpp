@@ -37,7 +37,9 @@ Volume::~Volume() {
     if (ends && shares_pages()) {
         for (std::uint64_t page = 0; page != table_.slots(); ++page) unmap(page);
     }
-    for (const auto& pool : pools_) pool->remove_table(table_, ends);
+    // Not while spill memory is added, which would not see that the table is gone.
+    const std::lock_guard serialized(pools_->front().cloning());
+    for (const auto& pool : *pools_) pool->remove_table(table_, ends);
 }
 
 std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
@@ -47,7 +49,8 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
         return std::string(keeps ? "its contents are not kept, so those of a clone cannot be kept"
                                  : "its contents are kept, so those of a clone have to be kept");
     }
-    const std::lock_guard serialized(pools_.front()->cloning());
+    std::unique_ptr<Volume> out;  // its destructor locks the mutex
+    const std::lock_guard serialized(pools_->front().cloning());
     if (wanted && *wanted < size()) {
         return fmt::format("its size of {} bytes is less than the {} bytes of its source", *wanted,
                            size());
@@ -63,19 +66,18 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
         of_clone.wanted = retention.wanted;
         of_clone.instance = keeps ? retention.instance : new_instance();
         of_clone.made = std::time(nullptr);
-        std::unique_ptr<Volume> out(
-            new Volume(*this, PageTable(std::move(of_clone), keeps, wanted.value_or(size())),
-                       retention.retainer));
+        out.reset(new Volume(*this, PageTable(std::move(of_clone), keeps, wanted.value_or(size())),
+                             retention.retainer));
         const std::vector<std::uint64_t> shares = pages_by_device(out->pages());
         std::vector<std::uint64_t> written;
         written.reserve(pages());  // nothing may fail while clients wait
-        for (std::uint32_t i = 0; i != pools_.size(); ++i) {
-            pools_[i]->add_table(out->table_, shares[i]);
+        for (std::uint32_t i = 0; i != pools_->size(); ++i) {
+            pools_->at(i).add_table(out->table_, shares[i]);
         }
         if (const auto full = out->fill({})) {
             return fmt::format(
                 "{} has no memory for as many pages again, which provision: full needs",
-                pools_[*full]->device().info().id);
+                pools_->at(*full).device().info().id);
         }
         freeze();
         share_pages(*out, written);
@@ -105,7 +107,7 @@ std::string Volume::share_directory() {
         return fmt::format("it has up to {} slabs on {}, and kept pages are shared in at most {}",
                            each.slabs, each.identity, SharedDirectory::max_slabs);
     }
-    std::shared_ptr<const SharedDirectory> directory = pools_.front()->shared_directory();
+    std::shared_ptr<const SharedDirectory> directory = pools_->front().shared_directory();
     if (directory == nullptr) {
         directory =
             std::make_shared<SharedDirectory>(static_cast<std::uint32_t>(shape().devices.size()));
@@ -113,16 +115,16 @@ std::string Volume::share_directory() {
             return "the supervisor does not keep its slab directory";
         }
     }
-    for (const auto& pool : pools_) pool->move_directory(directory);
+    for (const auto& pool : *pools_) pool->move_directory(directory);
     return {};
 }
 
 void Volume::freeze() {
-    for (const auto& pool : pools_) pool->freeze();
+    for (const auto& pool : *pools_) pool->freeze();
 }
 
 void Volume::thaw() {
-    for (const auto& pool : pools_) pool->thaw();
+    for (const auto& pool : *pools_) pool->thaw();
 }
 
 void Volume::share_pages(const Volume& target, std::vector<std::uint64_t>& written) {
@@ -130,7 +132,7 @@ void Volume::share_pages(const Volume& target, std::vector<std::uint64_t>& writt
     for (std::uint64_t page = 0; page != end;) {
         const PageEntry entry = table_.slot(page).load();
         if (entry.is_mapped()) {
-            page = pools_[entry.device()]->share(table_, target.table_, page, end, written);
+            page = pools_->at(entry.device()).share(table_, target.table_, page, end, written);
         } else {
             ++page;
         }
@@ -139,7 +141,7 @@ void Volume::share_pages(const Volume& target, std::vector<std::uint64_t>& writt
 
 Status Volume::settle(const Volume& target, std::vector<std::uint64_t>& written) {
     const auto pool_of = [&](std::uint64_t page) -> PagePool& {
-        return *pools_[target.table_.slot(page).load().device()];
+        return pools_->at(target.table_.slot(page).load().device());
     };
     const auto is_settled = [&](std::uint64_t page) {
         return pool_of(page).settle(table_, target.table_, page);
@@ -159,7 +161,7 @@ Status Volume::settle(const Volume& target, std::vector<std::uint64_t>& written)
 
 PageRef Volume::take_replacement(std::uint64_t page) {
     const PageEntry entry = table_.slot(page).load();
-    if (!entry.is_shared() || !pools_[entry.device()]->is_shared(entry.page())) return {};
+    if (!entry.is_shared() || !pools_->at(entry.device()).is_shared(entry.page())) return {};
     return pool_for(page).take_replacement();
 }
 
@@ -167,7 +169,7 @@ bool Volume::replace(std::uint64_t page, const PageRef& by) {
     const EntrySlot slot = table_.slot(page);
     while (true) {
         const PageEntry entry = slot.load();
-        PagePool& pool = entry.is_mapped() ? *pools_[entry.device()] : pool_for(page);
+        PagePool& pool = entry.is_mapped() ? pools_->at(entry.device()) : pool_for(page);
         const PagePool::Replaced end = pool.replace(slot, by);
         if (end != PagePool::Replaced::moved_to_other_pool) return end == PagePool::Replaced::done;
     }
@@ -178,7 +180,7 @@ Volume::Contents Volume::contents() const {
     for (std::uint64_t page = 0; page != pages(); ++page) {
         const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
         if (!entry.is_mapped()) continue;
-        const bool is_shared = pools_[entry.device()]->is_shared(entry.page());
+        const bool is_shared = pools_->at(entry.device()).is_shared(entry.page());
         (is_shared ? out.shared : out.own) += page_size_;
     }
     return out;

@@ -18,20 +18,20 @@ void ReadTransfer::advance() {
         next.staged = false;
         next.state = Chunk::State::ready;
         if (!next.page.hole()) {
-            Channel& channel = channels_->to(next.page.device());
-            if (!next.page.device().readable()) {
+            Channel* const channel = channels_->find(next.page.device());
+            if (channel == nullptr || !next.page.device().readable()) {
                 next.page.reset();
                 status_ = Status::io_error;
                 failed_at_ = position_;
                 return;
             }
-            if (channel.sends_from(next.page.slab(), next.length)) {
+            if (channel->sends_from(next.page.slab(), next.length)) {
                 next.memory = next.page.cpu() + volume_->offset_in_page(position_);
-                channel.count_in_place(Copy::Kind::read, next.length);
-            } else if (stage(next, Copy::Kind::read, channel, channel.read_staging(),
+                channel->count_in_place(Copy::Kind::read, next.length);
+            } else if (stage(next, Copy::Kind::read, *channel, channel->read_staging(),
                              account_->reads)) {
                 next.state = Chunk::State::moving;
-                channel.enqueue(next.copy);
+                channel->enqueue(next.copy);
             } else {
                 next.page.reset();
                 return;

@@ -28,16 +28,17 @@ void WriteTransfer::advance() {
         next.state = Chunk::State::moving;  // until its bytes are in device memory
         const std::optional<Status> mapped = find_page(next.page);
         if (!mapped) return;
-        if (*mapped != Status::ok || next.page.device().failed()) {
+        Channel* const channel =
+            *mapped == Status::ok ? channels_->find(next.page.device()) : nullptr;
+        if (channel == nullptr || next.page.device().failed()) {
             next.page.reset();
             status_ = *mapped != Status::ok ? *mapped : Status::io_error;
             return;
         }
-        Channel& channel = channels_->to(next.page.device());
-        if (channel.receives_into(next.page.slab(), length_in_page())) {
+        if (channel->receives_into(next.page.slab(), length_in_page())) {
             next.memory = next.page.cpu() + volume_->offset_in_page(position_);
-            channel.count_in_place(Copy::Kind::write, next.length);
-        } else if (!stage(next, Copy::Kind::write, channel, channel.write_staging(),
+            channel->count_in_place(Copy::Kind::write, next.length);
+        } else if (!stage(next, Copy::Kind::write, *channel, channel->write_staging(),
                           account_->writes)) {
             next.page.reset();
             return;

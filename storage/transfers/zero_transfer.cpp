@@ -38,12 +38,17 @@ void ZeroTransfer::advance() {
             status_ = *mapped;
             if (!was_mapped) next.page.reset();  // a newly mapped page reads as zeroes
         }
-        if (!next.page.hole()) {
+        Channel* const channel = next.page.hole() ? nullptr : channels_->find(next.page.device());
+        if (channel == nullptr && !next.page.hole()) {
+            next.page.reset();
+            status_ = Status::io_error;
+        }
+        if (channel != nullptr) {
             next.offset = position_;
             next.length = length;
             next.state = Chunk::State::moving;
             prepare_copy(next, Copy::Kind::zero, nullptr);
-            channels_->to(next.page.device()).enqueue(next.copy);
+            channel->enqueue(next.copy);
             ++issued_;
         }
         position_ += length;

@@ -1,4 +1,5 @@
 """Contents on GPUs outlive the server: after kills during large writes it has all acknowledged data."""
+import json
 import os
 import random
 import re
@@ -123,6 +124,38 @@ class Killed(kept.Test):
         server.wait_until(lambda: free_memory(DEVICES[0]) > before - 3 * GiB, 60, 'the release of memory')
         keeper.stop()
         server.wait_until(lambda: free_memory(DEVICES[0]) >= before - 64 * MiB, 60, 'the release of all memory')
+
+
+@unittest.skipUnless(DEVICES[0].startswith('cuda:'), 'the spill memory of a GPU')
+class SpillIsAdded(kept.Test):
+    def test_pages_outlive_the_server_there(self):
+        plain = gpu.config({'': {'devices': DEVICES[:1], 'size': '1G', 'keep': 'true'}}) + "admin: {socket: '{directory}/admin'}\n"
+        keeper = self.keep(config=plain)
+        noise = random.Random(5).randbytes(PIECE)
+        pieces = range(0, 512 * MiB, PIECE)
+        with keeper.client() as client:
+            for at in pieces:
+                client.write(at, contents(noise, at))
+            keeper.reload(f"{plain}devices: [{{id: '{DEVICES[0]}', spill: [{{host: 1G}}]}}]\n")
+            self.reclaim(keeper, '--all')
+            for at in pieces:
+                self.assertEqual(client.read(at, PIECE), contents(noise, at))
+        keeper.kill_and_wait()
+        self.check(keeper, noise, pieces)
+        keeper.upgrade()
+        self.check(keeper, noise, pieces)
+        self.reclaim(keeper, '--end')
+        keeper.kill_and_wait()
+        self.check(keeper, noise, pieces)
+
+    def reclaim(self, keeper, *words):
+        done = json.loads(self.command(server.PROGRAM, 'reclaim', *words, '--json', '--socket', f'{keeper.directory}/admin'))
+        self.assertEqual([each['bytes'] for each in done['reclaimed'][0]['moved']], [512 * MiB])
+
+    def check(self, keeper, noise, pieces):
+        with keeper.client() as client:
+            for at in pieces:
+                self.assertEqual(client.read(at, PIECE), contents(noise, at))
 
 
 class Upgraded(kept.Test):

@@ -148,13 +148,31 @@ class Limits(Reclaim):
         self.reclaim('--end')
         self.one.reload(none)
         self.reclaim('--all', status=1)
-        self.assertIn('there is no memory left for its pages', self.errors)
+        self.assertIn('the exports use no more memory there that can be moved', self.errors)
 
-    def test_a_reload_says_that_an_export_does_not_use_new_spill_memory(self):
-        self.start(FULL)
-        more = FULL.replace('size: 640M}]', "size: 640M}, {file: '{directory}/second', size: 64M}]")
-        log = self.one.reload(more)
-        self.assertIn(f"export 'a': its pages on {server.DEVICE} cannot move to file:", log)
+    def test_a_reload_adds_spill_memory_below_a_client(self):
+        spill = "spill: [{file: '{directory}/spill', size: 640M}]"
+        self.start(FULL.replace(spill, 'reserve: 64M'))
+        data = {at: os.urandom(MiB) for at in range(0, 32 * MiB, MiB)}
+        with wire.connect(self.one.path, name='a') as client:
+            for at, its in data.items():
+                client.write(at, its)
+            self.reclaim('--all', status=1)
+            self.assertIn('no device of an export has spill memory', self.errors)
+            missing = self.one.reload(FULL.replace('/spill', '/no/such/folder'))
+            self.assertIn('/no/such/folder', missing)
+            self.assertIn('the configuration is unchanged', missing)
+            self.one.reload(FULL.replace(spill, f'reserve: 64M, {spill}').replace(', spill:', '\n    spill:'))
+            done = json.loads(self.reclaim('--all', '--json'))['reclaimed'][0]
+            self.assertEqual([each['bytes'] for each in done['moved']], [32 * MiB])
+            self.assertEqual(self.device()['used'], 0)
+            for at, its in data.items():
+                self.assertEqual(client.read(at, MiB), its)
+            client.write(MiB, data[0])
+            self.assertEqual(client.read(MiB, MiB), data[0])
+            self.reclaim('--end')
+            self.assertEqual(self.device()['used'], 32 * MiB)
+            self.assertEqual(client.read(0, MiB), data[0])
 
 
 class Refusals(Reclaim):

@@ -39,7 +39,7 @@ Rig::Rig(const RigOptions& with) : options(with) {
                                 .page_size = options.page_size,
                                 .stripe_size = options.stripe_size,
                                 .provision = options.provision},
-                               all, {}, {}, spills);
+                               all, {}, {}, options.spills_later ? std::vector<Spill>() : spills);
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
     volume = std::get<std::unique_ptr<Volume>>(std::move(made));
     channels = open_channels();
@@ -125,6 +125,14 @@ void Rig::map_all() {
         PageRef ref;
         REQUIRE(volume->map(page, ref) == Status::ok);
     }
+}
+
+std::string Rig::set_spills(std::initializer_list<std::size_t> indices) {
+    std::vector<Spill> spills;
+    for (const std::size_t index : indices) {
+        spills.push_back({.device = devices[index].get(), .budget = &spill_budget});
+    }
+    return volume->set_spills(spills);
 }
 
 void Rig::check_pages() {

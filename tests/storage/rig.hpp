@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -29,6 +31,7 @@ struct RigOptions {
     // Vulkan's driver on the CPU, in place, 'w' the same through staging memory.
     std::string_view devices = "h";
     std::string_view spills = "";  // the same, for the pages of the first device
+    bool spills_later = false;     // the volume has none before set_spills()
     std::uint64_t size = 3 * 128 * kib + 5000;
     std::uint64_t page_size = 128 * kib;
     std::uint64_t stripe_size = 0;
@@ -55,6 +58,8 @@ class Rig {
     void check_idle(Channels& of);
     // Maps every page.
     void map_all();
+    // The spill memory on devices[index] for each of these indices, in this order.
+    std::string set_spills(std::initializer_list<std::size_t> indices);
     // Every page can be allocated again, so none is lost. Needs working devices.
     void check_pages();
 

@@ -97,7 +97,9 @@ storage::Migration move_pages(Life& server, bool away) {
     return done.get_future().get();
 }
 
-TEST_CASE("kept contents: pages in spill memory are taken over, and can return") {
+// `added`: the first server gets the spill memory by a reload, when the contents exist.
+void take_over_spilled_pages(bool added) {
+    CAPTURE(added);
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     config::ExportOptions one = kept_export("one");
@@ -109,9 +111,15 @@ TEST_CASE("kept contents: pages in spill memory are taken over, and can return")
     home.spill = {{"memory:1", 1 << 30}};
     spilling.device_options = {home};
     {
-        Life first(supervisor, way, spilling);
+        Life first(supervisor, way, added ? ServerOptions{} : spilling);
         REQUIRE(first.make({one}).problems.empty());
         first.fill(5);
+        if (added) {
+            CHECK(move_pages(first, true).moved.empty());
+            move_pages(first, false);
+            first.set_options(spilling.device_options);
+            REQUIRE(first.make({one}).problems.empty());
+        }
         CHECK(move_pages(first, true).error.empty());
         CHECK(first.volume().memory().at(1).mapped == 5 * kept_page);
         first.settle(Clock::now());
@@ -128,8 +136,13 @@ TEST_CASE("kept contents: pages in spill memory are taken over, and can return")
         CHECK(next.volume().memory().at(0).mapped == 5 * kept_page);
         // An empty slab may be used until it is released.
         while (next.volume().memory().at(1).allocated != 0) std::this_thread::yield();
-        CHECK(move_pages(next, true).no_room);
+        CHECK(move_pages(next, true).moved.empty());
     }
+}
+
+TEST_CASE("kept contents: pages in spill memory are taken over, and can return") {
+    take_over_spilled_pages(false);
+    take_over_spilled_pages(true);
 }
 
 struct Refusal {

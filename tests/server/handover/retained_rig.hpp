@@ -99,6 +99,10 @@ class Life {
         refused = made.refused;
         return made;
     }
+    // Those of a reloaded configuration, for the next make().
+    void set_options(const std::vector<config::DeviceOptions>& options) {
+        devices_.set_options(options);
+    }
     std::optional<RetainedContents::Clock::time_point> settle(
         RetainedContents::Clock::time_point now) {
         std::vector<RetainedContents::Offered> offered;

@@ -469,11 +469,12 @@ TEST_CASE("migrator: a page that volumes share moves once and stays shared") {
 }
 
 // Each page has one thread that writes it; all threads read it.
-void move_below_clients(unsigned movers) {
+void move_below_clients(unsigned movers, bool spills_later = false) {
     constexpr std::uint32_t threads = 4;
     RigOptions options = options_of("h", "h");
     options.page_size = 64 * kib;
     options.size = 64 * options.page_size;
+    options.spills_later = spills_later;
     MovingRig rig(options, movers);
     std::atomic<std::uint32_t> wrong{0};
     std::atomic<std::uint32_t> refused{0};
@@ -529,6 +530,7 @@ void move_below_clients(unsigned movers) {
         });
     }
     std::uint64_t moved = 0;
+    if (spills_later) REQUIRE(rig.set_spills({1}) == "");
     while (moved < 2000 * options.page_size) {
         const Migration out = rig.reclaim(all);
         for (const auto& [place, bytes] : out.moved) moved += bytes;
@@ -546,6 +548,7 @@ void move_below_clients(unsigned movers) {
 TEST_CASE("migrator: no write is lost and no page is reused too early, with many threads") {
     move_below_clients(1);
     move_below_clients(4);
+    move_below_clients(4, true);
 }
 
 TEST_CASE("migrator: pages return up to a raised limit, those that were used last first") {

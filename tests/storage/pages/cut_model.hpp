@@ -126,12 +126,11 @@ inline PageModel look_at_page(const Volume& volume, std::uint64_t page) {
     return found;
 }
 
-// Returns the address and size at which this process has mapped the entries of the table.
-inline StoreWatch::Range entries_of(const OwnedFd& table) {
+// Returns the address and size at which this process has mapped the first part of a memory file,
+// without the bytes before `from`.
+inline StoreWatch::Range mapping_of(const OwnedFd& file, std::uint64_t from = 0) {
     struct stat facts {};
-    REQUIRE(::fstat(table.get(), &facts) == 0);
-    std::uint64_t entries = 0;  // the header contains their offset
-    REQUIRE(::pread(table.get(), &entries, sizeof entries, 24) == sizeof entries);
+    REQUIRE(::fstat(file.get(), &facts) == 0);
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
         std::uintptr_t begin = 0;
@@ -144,10 +143,16 @@ inline StoreWatch::Range entries_of(const OwnedFd& table) {
         std::istringstream(line) >> std::hex >> begin >> dash >> end >> access >> offset >>
             device >> std::dec >> inode;
         if (inode != facts.st_ino || line.find("memfd:") == std::string::npos) continue;
-        return {reinterpret_cast<void*>(begin + entries), end - begin - entries};
+        return {reinterpret_cast<void*>(begin + from), end - begin - from};
     }
-    FAIL("the table is not mapped");
+    FAIL("the file is not mapped");
     return {};
+}
+
+inline StoreWatch::Range entries_of(const OwnedFd& table) {
+    std::uint64_t entries = 0;  // the header contains their offset
+    REQUIRE(::pread(table.get(), &entries, sizeof entries, 24) == sizeof entries);
+    return mapping_of(table, entries);
 }
 
 }  // namespace gpunbd::storage::test

@@ -91,8 +91,8 @@ SharedImage read_shared_image(const SharedStore& store, std::uint64_t page_size)
     image.slabs.table.clear();
     for (const auto& [number, table] : store.tables) image.tables[number] = table_in(table);
     if (!store.directory) return image;
-    const std::vector<std::byte> bytes = bytes_in(store.directory);
-    image.directory_bytes = bytes.size();
+    const std::vector<std::byte> bytes = table_in(store.directory);
+    image.directory_bytes = static_cast<std::size_t>(::lseek(store.directory.get(), 0, SEEK_END));
     for (std::size_t at = 0; at != bytes.size(); at += sizeof(std::uint64_t)) {
         std::uint64_t word = 0;
         std::memcpy(&word, &bytes[at], sizeof word);
@@ -110,6 +110,7 @@ struct SharedCase {
     bool spills = false;  // to another device
     Provision provision = Provision::thin;
     bool discards = true;
+    bool spills_later = false;  // the volumes are made without spill memory
 
     std::uint32_t pages() const {
         std::uint64_t all = 0;
@@ -160,7 +161,7 @@ class SharingProcess {
                             .stripe_size = row.stripe * row.page_size,
                             .provision = row.provision},
                            devices_.layout, {}, {.name = "cut", .retainer = retainer_for(number)},
-                           devices_.spills);
+                           row.spills_later ? std::vector<Spill>() : devices_.spills);
         REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
         volumes_[number] = std::get<std::unique_ptr<Volume>>(std::move(made));
         for (const auto& device : devices_.cuts) mover_.open(*device);
@@ -263,7 +264,7 @@ class SharingProcess {
         std::vector<StoreWatch::Range> ranges;
         ranges.reserve(store_.tables.size() + 1);
         for (const auto& [unused, table] : store_.tables) ranges.push_back(entries_of(table));
-        if (store_.directory) ranges.push_back(entries_of(store_.directory));
+        if (store_.directory) ranges.push_back(mapping_of(store_.directory));
         watch_.emplace(std::move(ranges), instant_, [this] { take_cut(); });
     }
 
@@ -354,6 +355,10 @@ class SharingProcess {
     void move(VolumeNumber number, std::uint64_t page, std::size_t from, std::size_t to) {
         watch();
         Volume& volume = *volumes_.at(number);
+        if (!volume.has_spills()) {
+            REQUIRE(volume.set_spills(devices_.spills) == "");
+            return cut_here();
+        }
         PageToMove moving{.volume = &volume,
                           .from = &volume.pool(static_cast<std::uint32_t>(from)),
                           .to = &volume.pool(static_cast<std::uint32_t>(to)),
@@ -417,8 +422,10 @@ class NextSharing {
             contents.directory =
                 std::make_shared<SharedDirectory>(std::get<SharedDirectory>(std::move(directory)));
         }
+        const bool has_spills = !row.spills_later || (contents.directory != nullptr &&
+                                                      !contents.directory->added().empty());
         auto taken = Volume::take_over(std::move(contents), devices_.layout, false, nullptr,
-                                       devices_.spills);
+                                       has_spills ? devices_.spills : std::vector<Spill>());
         if (const auto* const why = std::get_if<std::string>(&taken)) FAIL(*why);
         for (std::size_t i = 0; i != numbers.size(); ++i) {
             volumes_[numbers[i]] = std::move(std::get<Volume::Volumes>(taken)[i]);
@@ -486,12 +493,16 @@ class NextSharing {
         std::vector<FakeRetainer::Number> in_directory;
         auto table = PageTable::open(OwnedFd::copy_of(kept_table.get()));
         for (std::uint32_t device = 0; device != row_.devices(); ++device) {
-            SlabDirectory slabs = std::get<PageTable>(table).slabs(device);
+            const PageTable& kept = std::get<PageTable>(table);
+            SlabDirectory slabs;
+            if (device < kept.shape().devices.size()) slabs = kept.slabs(device);
             std::optional<SharedDirectory> shared;
             if (store_.directory) {
                 auto opened = SharedDirectory::open(OwnedFd::copy_of(store_.directory.get()));
                 shared.emplace(std::get<SharedDirectory>(std::move(opened)));
-                if (shared->in_use(device)) slabs = shared->slabs(device);
+                const bool is_there =
+                    device < shared->devices() + static_cast<std::uint32_t>(shared->added().size());
+                if (is_there && shared->in_use(device)) slabs = shared->slabs(device);
             }
             for (std::uint32_t i = 0; i != slabs.slabs(); ++i) {
                 if (slabs.load(i).pages != 0) in_directory.emplace_back(device, i);
@@ -554,6 +565,9 @@ TEST_CASE("kept clones: killed at any step, all volumes have their acknowledged 
 TEST_CASE("kept clones: killed at any step while pages move, all volumes have their contents") {
     kill_at_each_step({"small pages", 4 * kib, {5}, 0, 30, true});
     kill_at_each_step({"a page is a slab", 64 * mib, {3}, 0, 15, true, Provision::thin, false});
+    kill_at_each_step({"added later", 4 * kib, {5}, 0, 30, true, Provision::thin, true, true});
+    kill_at_each_step(
+        {"added later, full", 4 * kib, {5}, 0, 30, true, Provision::full, true, true});
 }
 
 TEST_CASE("kept clones: a supervisor that does not keep them leaves the source as it was") {

@@ -40,6 +40,38 @@ TEST_CASE("shared directory: another process finds its slabs") {
     CHECK(opened->slabs(0).load(SharedDirectory::max_slabs - 1) == SlabEntry{});
 }
 
+const TableShape::DeviceShare added_share{
+    .identity = "memory:7", .pages = 40, .slab_pages = 16, .slabs = 4, .home = 1};
+
+TEST_CASE("shared directory: another process finds the devices that were added") {
+    const SharedDirectory made(2);
+    CHECK(made.added().empty());
+    for (std::uint32_t device = 2; device != 2 + SharedDirectory::max_added; ++device) {
+        REQUIRE(made.make_room());
+        made.set_in_use(device);
+        made.slabs(device).store(SharedDirectory::max_slabs - 1, {.pages = device});
+        made.add(added_share);
+    }
+    CHECK_FALSE(made.make_room());
+    const auto opened = open_directory(made.descriptor());
+    CHECK(opened->devices() == 2);
+    CHECK(opened->added() ==
+          std::vector<TableShape::DeviceShare>(SharedDirectory::max_added, added_share));
+    CHECK(opened->in_use(17));
+    CHECK(opened->slabs(17).load(SharedDirectory::max_slabs - 1).pages == 17);
+}
+
+TEST_CASE("shared directory: one without room is used, and no device is added to it") {
+    std::vector<std::byte> bytes = bytes_in(SharedDirectory(2).descriptor());
+    bytes[8] = std::byte{1};
+    bytes.resize(532480);
+    const OwnedFd file = file_with(bytes);
+    const auto opened = open_directory(file);
+    opened->slabs(1).store(SharedDirectory::max_slabs - 1, {.pages = 3});
+    CHECK(opened->added().empty());
+    CHECK_FALSE(opened->make_room());
+}
+
 TEST_CASE("shared directory: files of another kind are refused") {
     const SharedDirectory made(2);
     std::vector<std::byte> bytes = bytes_in(made.descriptor());
@@ -50,11 +82,15 @@ TEST_CASE("shared directory: files of another kind are refused") {
         std::string why;
     } rows[] = {
         {"another magic", 0, std::byte{0}, "it is not a slab directory of gpunbd"},
-        {"another version", 8, std::byte{2},
-         "its format is 2 for 32768 slabs, and this gpunbd supports 1 for 32768"},
+        {"another version", 8, std::byte{3},
+         "its format is 3 for 32768 slabs, and this gpunbd supports 2 for 32768"},
         {"other slabs", 16, std::byte{1},
-         "its format is 1 for 32769 slabs, and this gpunbd supports 1 for 32768"},
-        {"other devices", 12, std::byte{3}, "it has 532480 bytes, not 794624"},
+         "its format is 2 for 32769 slabs, and this gpunbd supports 2 for 32768"},
+        {"other devices", 12, std::byte{3}, "it has 4726784 bytes, not 4988928"},
+        {"too many devices", 14, std::byte{1},
+         "it has 65538 devices, and at most 65520 are possible"},
+        {"too many records", 24, std::byte{17}, "the records of its devices are inconsistent"},
+        {"a record that is empty", 24, std::byte{1}, "the records of its devices are inconsistent"},
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);

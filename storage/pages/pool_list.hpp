@@ -1,0 +1,48 @@
+// The page pools of volumes that share pages, by the index of their device: those of the layout,
+// then those of the spill memory. A pool of spill memory can be added while other threads use the
+// other pools.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "storage/pages/page_pool.hpp"
+
+namespace gpunbd::storage {
+
+class PoolList {
+ public:
+    explicit PoolList(std::uint32_t room)
+        : room_(room), pools_(std::make_unique<std::shared_ptr<PagePool>[]>(room)) {}
+    // A pool uses those of its spill memory until it ends, so they end after it.
+    ~PoolList() {
+        for (std::uint32_t index = 0; index != size(); ++index) pools_[index].reset();
+    }
+    PoolList(const PoolList&) = delete;
+    PoolList& operator=(const PoolList&) = delete;
+
+    std::uint32_t size() const { return size_.load(std::memory_order_acquire); }
+    bool is_full() const { return size() == room_; }
+    // One thread at a time, if the list is not full. The pool is used by threads that know of it
+    // through size() or through a later store of the thread that adds it.
+    void add(std::shared_ptr<PagePool> pool) noexcept {
+        const std::uint32_t index = size();
+        pools_[index] = std::move(pool);
+        size_.store(index + 1, std::memory_order_release);
+    }
+
+    PagePool& at(std::uint32_t index) const { return *pools_[index]; }
+    const std::shared_ptr<PagePool>& shared(std::uint32_t index) const { return pools_[index]; }
+    PagePool& front() const { return *pools_[0]; }
+    const std::shared_ptr<PagePool>* begin() const { return pools_.get(); }
+    const std::shared_ptr<PagePool>* end() const { return pools_.get() + size(); }
+
+ private:
+    const std::uint32_t room_;
+    std::unique_ptr<std::shared_ptr<PagePool>[]> pools_;
+    std::atomic<std::uint32_t> size_{0};
+};
+
+}  // namespace gpunbd::storage

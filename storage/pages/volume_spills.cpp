@@ -1,0 +1,122 @@
+// How a volume gets its page pools, also those of spill memory that is added later.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <ranges>
+#include <utility>
+#include <vector>
+
+#include "storage/pages/volume.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+// One more than the number of the last slab.
+std::uint32_t end_of(const SlabDirectory& slabs) {
+    std::uint32_t end = slabs.slabs();
+    while (end != 0 && slabs.load(end - 1).pages == 0) --end;
+    return end;
+}
+
+}  // namespace
+
+TableShape::DeviceShare Volume::share_on(const Device& device, std::uint32_t home,
+                                         std::uint64_t pages, std::uint64_t page_size, bool is_kept,
+                                         std::uint32_t spare_slabs) {
+    const std::uint32_t slab_pages = PagePool::slab_pages_for(pages, page_size, is_kept);
+    return {.identity = device.info().identity,
+            .pages = pages,
+            .slab_pages = slab_pages,
+            .slabs = PagePool::slabs_for(pages, slab_pages) + spare_slabs,
+            .home = home};
+}
+
+std::shared_ptr<PagePool> Volume::make_pool(
+    Device& device, std::uint32_t index, const TableShape::DeviceShare& share, SlabBudget* budget,
+    const std::shared_ptr<const SharedDirectory>& directory) {
+    const bool is_spill = index >= layout_.devices();
+    const bool is_in_table = index < shape().devices.size();
+    const std::uint32_t needed = PagePool::slabs_for(share.pages, share.slab_pages);
+    SlabDirectory slabs = is_in_table ? table_.slabs(index) : SlabDirectory{};
+    std::uint32_t used = 0;
+    if (directory != nullptr && directory->in_use(index)) {
+        slabs = directory->slabs(index);
+        used = end_of(slabs);
+    }
+    const PagePool::Config config{.device = index,
+                                  .home = share.home,
+                                  .page_size = page_size_,
+                                  .pages = share.pages,
+                                  .provision = is_spill ? Provision::thin : shape().provision,
+                                  .slab_pages = share.slab_pages,
+                                  .slabs = std::max({share.slabs, needed, used}),
+                                  .directory = slabs,
+                                  .shared = directory,
+                                  .retainer = retainer_,
+                                  .budget = budget,
+                                  .is_spill = is_spill,
+                                  .has_spare_slab = share.slabs > needed};
+    return std::make_shared<PagePool>(device, config);
+}
+
+std::string Volume::set_spills(const std::vector<Spill>& spills) {
+    const std::lock_guard serialized(pools_->front().cloning());
+    std::vector<PagePool::Spills> of_home(layout_.devices());
+    for (const Spill& spill : spills) {
+        PagePool* pool = find_spill(spill);
+        if (pool == nullptr) {
+            auto added = add_spill(spill);
+            if (auto* const why = std::get_if<std::string>(&added)) return std::move(*why);
+            pool = std::get<PagePool*>(added);
+        }
+        of_home[spill.home].push_back(pool);
+    }
+    for (std::uint32_t home = 0; home != layout_.devices(); ++home) {
+        PagePool& pool = pools_->at(home);
+        if (!std::ranges::equal(pool.spills(), of_home[home])) {
+            pool.set_spills(std::move(of_home[home]));
+        }
+    }
+    return {};
+}
+
+PagePool* Volume::find_spill(const Spill& spill) const {
+    for (std::uint32_t index = layout_.devices(); index != pools_->size(); ++index) {
+        PagePool& pool = pools_->at(index);
+        if (pool.home() == spill.home && &pool.device() == spill.device) return &pool;
+    }
+    return nullptr;
+}
+
+std::variant<PagePool*, std::string> Volume::add_spill(const Spill& spill) {
+    const std::uint32_t index = pools_->size();
+    const std::string& id = spill.device->info().id;
+    if (pools_->is_full()) {
+        return fmt::format("{} is one device too many; it has had {} since it was made", id, index);
+    }
+    std::shared_ptr<const SharedDirectory> directory;
+    const bool is_kept = retainer_ != nullptr;
+    if (is_kept) {
+        if (std::string why = share_directory(); !why.empty()) return why;
+        directory = pools_->front().shared_directory();
+        if (!directory->make_room()) {
+            return fmt::format("the slab directory of its kept contents has no room for {}", id);
+        }
+        directory->set_in_use(index);
+    }
+    const std::uint64_t pages = shape().devices[spill.home].pages;
+    const TableShape::DeviceShare share =
+        share_on(*spill.device, spill.home, pages, page_size_, is_kept, 1);
+    std::shared_ptr<PagePool> pool =
+        make_pool(*spill.device, index, share, spill.budget, directory);
+    pool->add_tables_of(pools_->at(spill.home));
+    // From here on nothing fails: a process that takes the contents over has the same pools.
+    if (is_kept) directory->add(share);
+    pools_->add(pool);
+    pool->start_provisioner();
+    return pool.get();
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,182 @@
+// Spill memory that a volume gets while clients use it.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/storage/family.hpp"
+#include "tests/storage/migration/moving_rig.hpp"
+#include "tests/storage/pages/latch_device.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+RigOptions bare_rig(std::string_view home, std::string_view spills) {
+    RigOptions options;
+    options.devices = home;
+    options.spills = spills;
+    options.spills_later = true;
+    options.size = 40 * options.page_size;
+    return options;
+}
+
+Status write_to(Rig& rig, Channels& channels, std::uint64_t page, std::uint32_t seed) {
+    ClientAccount account;
+    Random random(seed);
+    WriteJob job(rig, channels, account, page * rig.options.page_size, 5000, seed);
+    REQUIRE(run(channels, {&job}, random));
+    settle(channels);
+    return job.status();
+}
+
+Status read_from(Rig& rig, Channels& channels, std::uint64_t page) {
+    ClientAccount account;
+    Random random(1);
+    ReadJob job(rig, channels, account, page * rig.options.page_size, 8000);
+    REQUIRE(run(channels, {&job}, random));
+    settle(channels);
+    return job.status();
+}
+
+Status zero_on(Rig& rig, Channels& channels, std::uint64_t page) {
+    ClientAccount account;
+    Random random(1);
+    ZeroJob job(rig, channels, account, page * rig.options.page_size, 3000, true);
+    REQUIRE(run(channels, {&job}, random));
+    settle(channels);
+    return job.status();
+}
+
+TEST_CASE("added spill memory: pages leave a device that had none, and return") {
+    for (const auto& [home, spill] : {std::pair{"h", "h"}, {"s", "h"}, {"h", "s"}, {"s", "f"}}) {
+        CAPTURE(home);
+        CAPTURE(spill);
+        MovingRig rig(bare_rig(home, spill));
+        for (std::uint32_t page = 0; page != rig.pages(); ++page) {
+            REQUIRE(write_to(rig, *rig.channels, page, page + 1) == Status::ok);
+        }
+        const std::uint64_t mapped = rig.volume->mapped_bytes();
+        CHECK(rig.reclaim(MovingRig::all).moved.empty());
+        rig.release();
+        REQUIRE(rig.set_spills({1}) == "");
+        CHECK(rig.reclaim(MovingRig::all).moved.at(rig.devices[1]->info().id) == mapped);
+        CHECK(rig.home().budget().used() == 0);
+        for (std::uint64_t page = 0; page != rig.pages(); ++page) {
+            CHECK(read_from(rig, *rig.channels, page) == Status::ok);
+        }
+        CHECK(rig.release().moved.at(rig.home().info().id) == mapped);
+        CHECK(rig.bytes_on(1) == 0);
+        for (std::uint64_t page = 0; page != rig.pages(); ++page) {
+            CHECK(read_from(rig, *rig.channels, page) == Status::ok);
+        }
+    }
+}
+
+TEST_CASE("added spill memory: it is used in the order of the last call") {
+    MovingRig rig(bare_rig("h", "hh"));
+    rig.map_all();
+    const auto place = [&] {
+        const Migration out = rig.reclaim(MovingRig::all);
+        REQUIRE(out.moved.size() <= 1);
+        const std::string id = out.moved.empty() ? "none" : out.moved.begin()->first;
+        rig.release();
+        return id;
+    };
+    REQUIRE(rig.set_spills({1, 2}) == "");
+    CHECK(place() == "memory:1");
+    REQUIRE(rig.set_spills({2, 1}) == "");
+    CHECK(place() == "memory:2");
+    REQUIRE(rig.set_spills({1}) == "");
+    CHECK(place() == "memory:1");
+    REQUIRE(rig.set_spills({}) == "");
+    CHECK(place() == "none");
+    REQUIRE(rig.set_spills({2}) == "");
+    CHECK(place() == "memory:2");
+    CHECK(rig.volume->pools() == 3);  // those of an earlier call are used again
+}
+
+TEST_CASE("added spill memory: volumes that share pages have it too") {
+    MovingRig rig(bare_rig("h", "h"));
+    Family family(rig);
+    for (std::uint32_t page = 0; page != 20; ++page) {
+        REQUIRE(write_to(rig, *rig.channels, page, page + 1) == Status::ok);
+    }
+    REQUIRE(family.clone().empty());
+    REQUIRE(family.clone().empty());
+    family.use(0);
+    REQUIRE(rig.set_spills({1}) == "");
+    REQUIRE(write_to(rig, *rig.channels, 30, 7) == Status::ok);
+    family.use(0);
+    family.remove(1);  // its table is gone from the new pool as well
+    rig.migrate({rig.volumes[0], family.unowned(0)});
+    const Migration out = rig.reclaim(MovingRig::all);
+    CHECK(out.error.empty());
+    CHECK(out.moved.at("memory:1") == 21 * rig.options.page_size);
+    family.for_each([&] {
+        for (std::uint64_t page = 0; page != rig.pages(); ++page) {
+            CHECK(read_from(rig, *rig.channels, page) == Status::ok);
+        }
+    });
+    CHECK(rig.volume->contents().shared == 20 * rig.options.page_size);
+    rig.release();
+    rig.migrate({rig.volumes[0]});
+}
+
+TEST_CASE("added spill memory: a volume that has had too much of it gets no more") {
+    Rig rig(bare_rig("h", ""));
+    std::vector<std::unique_ptr<MemoryDevice>> memories;
+    for (std::uint32_t number = 1; number != 66; ++number) {
+        memories.push_back(std::make_unique<MemoryDevice>(number, MemoryDevice::Options{}));
+        const Spill spill{.device = memories.back().get(), .budget = &rig.spill_budget};
+        CHECK(rig.volume->set_spills({spill}) ==
+              (number != 65 ? ""
+                            : "memory:65 is one device too many; it has had 65 since it was made"));
+    }
+    const auto spills = rig.volume->pool(0).spills();
+    REQUIRE(spills.size() == 1);
+    CHECK(&spills.front()->device() == memories[63].get());
+    rig.volume.reset();
+}
+
+class NoChannels final : public LatchDevice {
+ public:
+    using LatchDevice::LatchDevice;
+    std::unique_ptr<Channel> open_channel(const ChannelOptions& with) override {
+        if (refuses) throw std::runtime_error("no channel is left");
+        return LatchDevice::open_channel(with);
+    }
+
+    bool refuses = true;
+};
+
+TEST_CASE("added spill memory: requests open the channel, or fail alone if that fails") {
+    RigOptions options = bare_rig("h", "");
+    options.page_size = 64 * mib;  // a slab
+    options.size = 2 * options.page_size;
+    Rig rig(options);
+    NoChannels spill(1, {});
+    REQUIRE(rig.volume->set_spills({{.device = &spill, .budget = &rig.spill_budget}}) == "");
+    REQUIRE(write_to(rig, *rig.channels, 0, 1) == Status::ok);
+    rig.devices[0]->budget().set_limit(0);
+    {
+        PageRef ref;
+        REQUIRE(rig.volume->map(1, ref) == Status::ok);
+        REQUIRE(&ref.device() == &spill);
+    }
+    CHECK(read_from(rig, *rig.channels, 1) == Status::io_error);
+    CHECK(zero_on(rig, *rig.channels, 1) == Status::io_error);
+    CHECK(write_to(rig, *rig.channels, 1, 2) == Status::io_error);
+    CHECK(read_from(rig, *rig.channels, 0) == Status::ok);
+    spill.refuses = false;
+    CHECK(write_to(rig, *rig.channels, 1, 3) == Status::ok);
+    CHECK(zero_on(rig, *rig.channels, 1) == Status::ok);
+    CHECK(read_from(rig, *rig.channels, 1) == Status::ok);
+    rig.channels.reset();
+    rig.volume.reset();
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
