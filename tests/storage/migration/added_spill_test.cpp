@@ -81,7 +81,7 @@ TEST_CASE("added spill memory: it is used in the order of the last call") {
     const auto place = [&] {
         const Migration out = rig.reclaim(MovingRig::all);
         REQUIRE(out.moved.size() <= 1);
-        const std::string id = out.moved.empty() ? "none" : out.moved.begin()->first;
+        std::string id = out.moved.empty() ? "none" : out.moved.begin()->first;
         rig.release();
         return id;
     };
