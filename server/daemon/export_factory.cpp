@@ -173,7 +173,7 @@ SpillPlan plan_spills(const std::string& name, const std::shared_ptr<storage::Vo
     return {.name = name, .volume = volume, .spills = devices.spills_of(layout)};
 }
 
-void set_spills(const SpillPlan& plan) {
+void set_spills(const SpillPlan& plan, const VolumeLife& life) {
     const auto warn = [&](const std::string& why) {
         storage::LogLine(spdlog::level::warn)
             .with("export", plan.name)
@@ -189,9 +189,17 @@ void set_spills(const SpillPlan& plan) {
         return true;
     });
     try {
+        std::vector<storage::Device*> added;
+        const std::vector<storage::Device*> known = plan.volume->devices();
+        for (const storage::Spill& spill : spills) {
+            if (std::ranges::find(known, spill.device) == known.end()) {
+                added.push_back(spill.device);
+            }
+        }
+        if (!added.empty() && life.open_channels) life.open_channels(added);
         const std::string why = plan.volume->set_spills(spills);
         if (!why.empty()) warn(why);
-    } catch (const std::exception& error) {  // no memory
+    } catch (const std::exception& error) {  // no channel or no memory
         warn(error.what());
     }
 }
@@ -337,7 +345,9 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         made.exports.push_back(std::move(next));
     }
     // Not if the new configuration is refused.
-    if (made.problems.empty()) std::ranges::for_each(planned, set_spills);
+    if (made.problems.empty()) {
+        for (const SpillPlan& each : planned) set_spills(each, life);
+    }
     return made;
 }
 

@@ -1,6 +1,7 @@
 // Creates exports with volumes from their options. Volumes whose options are unchanged stay in use.
 #pragma once
 
+#include <functional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ struct VolumeLife {
     RetainedContents* contents =
         nullptr;  // null: contents are not kept; otherwise `disposal` is set
     storage::ChannelOptions channels = {};  // to restore contents
+    // Opens the channels of all workers to devices that exports get as spill memory, so that no
+    // request waits for that. Throws if that fails. Empty: requests open them.
+    std::function<void(const std::vector<storage::Device*>&)> open_channels = {};
 };
 
 // Either all exports, or all problems; then nothing has changed. `current` are the exports in use.

@@ -16,6 +16,7 @@
 #include "server/base/line_limit.hpp"
 #include "server/daemon/finish_taking_over.hpp"
 #include "server/daemon/keep_option.hpp"
+#include "server/daemon/open_channels.hpp"
 #include "server/daemon/warm_up.hpp"
 #include "server/exports/reload_report.hpp"
 #include "server/nbd/wait_memory.hpp"
@@ -333,7 +334,10 @@ VolumeLife ExportService::volume_life(const std::stop_token& stop) {
     return {.stop = stop,
             .disposal = &context_.disposal,
             .contents = context_.retained.contents.get(),
-            .channels = channel_options(context_.options.pipeline)};
+            .channels = channel_options(context_.options.pipeline),
+            .open_channels = [this](const std::vector<storage::Device*>& devices) {
+                for (auto& opened : open_channels(workers_.workers(), devices)) opened.get();
+            }};
 }
 
 void ExportService::log_progress() {

@@ -360,7 +360,6 @@ std::optional<PageRuns> ServerAdminBackend::pages(std::string_view name, std::ui
     const auto served = find(name);
     if (!served) return std::nullopt;
     const storage::Volume& volume = *served->volume;
-    const auto devices = volume.devices();
     storage::Range range = pages_within(volume, offset, length);
     PageRuns out{.page_size = volume.page_size()};
     while (range.length != 0) {
@@ -369,9 +368,10 @@ std::optional<PageRuns> ServerAdminBackend::pages(std::string_view name, std::ui
             break;
         }
         const storage::Volume::Run run = volume.run_at(range.offset, range.length);
-        out.runs.push_back({.offset = range.offset,
-                            .length = run.length,
-                            .device = run.device == 0 ? "" : devices[run.device - 1]->info().id});
+        out.runs.push_back(
+            {.offset = range.offset,
+             .length = run.length,
+             .device = run.device == 0 ? "" : volume.pool(run.device - 1).device().info().id});
         range.offset += run.length;
         range.length -= run.length;
     }
