@@ -138,11 +138,10 @@ class Volume {
     }
     // The devices of the layout and of the spill memory, by the index that page table entries have.
     std::vector<Device*> devices() const;
-    // Pages can be moved to this memory from now on, which is used in this order: that of the
-    // volume, and of all volumes that share pages with it. Other spill memory takes no more pages.
-    // A text is the reason why some of it cannot be added. Throws std::bad_alloc or
-    // std::system_error. Nothing has changed then. One thread at a time may call it for these
-    // volumes. Blocks.
+    // The pages of the volume, and of all volumes that share pages with it, can be moved to this
+    // memory from now on, in this order. Earlier spill memory that is not listed comes last. A text
+    // is the reason why some of it cannot be added. Throws std::bad_alloc or std::system_error.
+    // Nothing has changed then. One thread at a time may call it for these volumes. Blocks.
     std::string set_spills(const std::vector<Spill>& spills);
     bool has_spills() const { return pools_->size() != layout_.devices(); }
     // Until resume(), slabs are neither allocated nor released ahead of need. Waits for work in

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -72,6 +71,12 @@ std::string Volume::set_spills(const std::vector<Spill>& spills) {
             pool = std::get<PagePool*>(added);
         }
         of_home[spill.home].push_back(pool);
+    }
+    // What is not listed comes last: its budget decides whether it takes pages.
+    for (std::uint32_t index = layout_.devices(); index != pools_->size(); ++index) {
+        PagePool& pool = pools_->at(index);
+        PagePool::Spills& spills_of = of_home[pool.home()];
+        if (std::ranges::find(spills_of, &pool) == spills_of.end()) spills_of.push_back(&pool);
     }
     for (std::uint32_t home = 0; home != layout_.devices(); ++home) {
         PagePool& pool = pools_->at(home);

@@ -148,7 +148,7 @@ class Limits(Reclaim):
         self.reclaim('--end')
         self.one.reload(none)
         self.reclaim('--all', status=1)
-        self.assertIn('the exports use no more memory there that can be moved', self.errors)
+        self.assertIn('there is no memory left for its pages', self.errors)
 
     def test_a_reload_adds_spill_memory_below_a_client(self):
         spill = "spill: [{file: '{directory}/spill', size: 640M}]"

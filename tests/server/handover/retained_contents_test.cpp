@@ -136,7 +136,7 @@ void take_over_spilled_pages(bool added) {
         CHECK(next.volume().memory().at(0).mapped == 5 * kept_page);
         // An empty slab may be used until it is released.
         while (next.volume().memory().at(1).allocated != 0) std::this_thread::yield();
-        CHECK(move_pages(next, true).moved.empty());
+        CHECK(move_pages(next, true).no_room);
     }
 }
 
