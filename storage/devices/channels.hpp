@@ -56,8 +56,8 @@ class Channels {
     // Opens the channel to the device if necessary: ahead of need, since it takes long on a GPU.
     // Throws what Device::open_channel() throws.
     void open(Device& device);
-    // The channel to a device whose page a transfer has found. It is opened now if the device was
-    // added to the volume since open(). Null: that failed, and the log says why.
+    // The channel to the device of a page that a transfer has found. It is opened now if the device
+    // was added to the volume since open(). Null: that failed, and the log says why.
     Channel* find(Device& device) noexcept {
         if (device.number() < by_number_.size()) [[likely]] {
             Channel* const channel = by_number_[device.number()].get();

@@ -8,6 +8,9 @@
 
 namespace gpunbd::storage {
 
+// Of a volume; limited by the 16 bits in PageEntry.
+inline constexpr std::uint32_t max_devices = 1 << 16;
+
 struct DeviceRecord {
     static constexpr std::uint64_t max_pages = ~PageIndex{0};
 

@@ -133,7 +133,7 @@ class PagePool {
     // The pool has `pages` more pages for this table, which outlives the pool or is removed. Throws
     // std::bad_alloc.
     void add_table(const PageTable& table, std::uint64_t pages);
-    // The same for all tables of the pool whose pages can be moved here.
+    // The same for all tables of `home`, the pool from which pages can be moved here.
     void add_tables_of(const PagePool& home);
     // The table is not used here any more. `empty`: no entry refers to the pool, which may release
     // slabs; waits for that. Otherwise another process uses the table.
@@ -199,7 +199,7 @@ class PagePool {
         const Spills* const current = spills_.load(std::memory_order_acquire);
         return current == nullptr ? std::span<PagePool* const>() : *current;
     }
-    // The index of the device of the layout whose pages are here.
+    // The index of the device on which the layout creates the pages that are here.
     std::uint32_t home() const { return home_; }
 
     // A pin holds a page if the caller still sees it mapped after pin() has returned, and writable

@@ -25,9 +25,8 @@ constexpr std::uint64_t table_magic = 0x31656c6261546e67;  // "gnTable1"
 constexpr std::uint32_t table_version = 2;
 constexpr std::uint32_t version_without_sizes = 1;
 constexpr std::uint64_t size_words = 2;
-constexpr std::size_t memory_page = 4096;       // bytes
-constexpr std::uint32_t max_text = 64 << 10;    // bytes
-constexpr std::uint32_t max_devices = 1 << 16;  // limited by the 16 bits in PageEntry
+constexpr std::size_t memory_page = 4096;     // bytes
+constexpr std::uint32_t max_text = 64 << 10;  // bytes
 constexpr std::uint64_t max_pages = std::uint64_t{1} << 40;
 constexpr const char* contradiction = "its header is inconsistent";
 

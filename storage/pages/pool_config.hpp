@@ -12,8 +12,9 @@
 namespace gpunbd::storage {
 
 struct PoolConfig {
-    std::uint32_t device = 0;     // the index of the device in the volume
-    std::uint32_t home = 0;       // of spill memory: the index of the device whose pages it takes
+    std::uint32_t device = 0;  // the index of the device in the volume
+    std::uint32_t home =
+        0;  // of the device from which pages are moved here; of the layout: `device`
     std::uint64_t page_size = 0;  // bytes, a power of two
     std::uint64_t pages = 0;      // the most pages that the volume maps here at once
     Provision provision = Provision::thin;

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
-#include <cstring>
+#include <cstddef>
 #include <system_error>
 #include <utility>
 
@@ -25,7 +25,6 @@ constexpr std::uint32_t directory_version = 2;
 constexpr std::uint32_t version_without_room = 1;
 constexpr std::size_t header_bytes = 4096;  // a memory page
 constexpr std::size_t words_of_device = std::size_t{SharedDirectory::max_slabs} + 1;
-constexpr std::uint32_t most_devices = 1 << 16;  // limited by the 16 bits in PageEntry
 
 struct DirectoryHeader {
     std::uint64_t magic;
@@ -78,9 +77,9 @@ std::variant<SharedDirectory, std::string> SharedDirectory::open(OwnedFd descrip
                            header.version, header.slabs, directory_version, max_slabs);
     }
     const std::uint32_t room = header.version == version_without_room ? 0 : max_added;
-    if (header.devices > most_devices - room) {
+    if (header.devices > max_devices - room) {
         return fmt::format("it has {} devices, and at most {} are possible", header.devices,
-                           most_devices - room);
+                           max_devices - room);
     }
     std::string reason = memory_file_error(descriptor, bytes_for(header.devices + room));
     if (!reason.empty()) return reason;
