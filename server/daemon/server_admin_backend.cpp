@@ -224,7 +224,8 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
             device.slabs += memory.slabs;
         }
     }
-    for (const auto& each : *exports_.templates()) {
+    const auto templates = exports_.templates();
+    for (const auto& each : *templates) {
         const auto base = std::ranges::find(status.exports, each->options.clone_per_client.of,
                                             &ExportStatus::name);
         if (base == status.exports.end()) continue;

@@ -51,7 +51,8 @@ std::optional<protocol::ExportInfo> OfferedExports::next(protocol::Listing& list
 OfferedExports::Target OfferedExports::target_of(std::string_view name) const {
     const PeerIdentity applicant(peer_);
     Target target{.name = std::string(name)};
-    for (const auto& each : *exports_.templates()) {
+    const auto templates = exports_.templates();
+    for (const auto& each : *templates) {
         const Verdict verdict = each->access.decide(applicant);
         auto client = each->client_of(applicant, name);
         if (!client || verdict.access == Access::denied) continue;

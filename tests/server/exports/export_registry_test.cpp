@@ -15,7 +15,8 @@ namespace {
 
 std::vector<std::string> names(const ExportRegistry& registry) {
     std::vector<std::string> all;
-    for (const auto& each : *registry.snapshot()) all.push_back(each->info.name);
+    const auto exports = registry.snapshot();
+    for (const auto& each : *exports) all.push_back(each->info.name);
     return all;
 }
 
@@ -49,16 +50,26 @@ TEST_CASE("registry: finds exports by name, in order, and the default export") {
 
 TEST_CASE("registry: may be replaced while other threads read it") {
     ExportRegistry registry;
-    registry.replace({named("x")});
+    config::ExportOptions node;
+    node.name = "node";
+    node.clone_per_client.of = "x";
+    node.clone_per_client.name = config::ClientId::machine;
+    registry.replace({named("x")}, templates_in({node}));
     std::atomic<bool> stop{false};
     std::thread looks([&] {
+        const Peer anybody;
+        const OfferedExports offered(registry, anybody);
         while (!stop) {
             const auto found = registry.open("");
             if (!found || found->info.name.size() != 1 || registry.snapshot()->size() != 1)
                 std::abort();
+            const auto clone = offered.find("node/a");
+            if (clone && clone->name != "node") std::abort();
         }
     });
-    for (int i = 0; i != 2000; ++i) registry.replace({named(i % 2 == 0 ? "y" : "x")});
+    for (int i = 0; i != 2000; ++i) {
+        registry.replace({named(i % 2 == 0 ? "y" : "x")}, templates_in({node}));
+    }
     stop = true;
     looks.join();
 }
