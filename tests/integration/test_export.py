@@ -349,8 +349,9 @@ class Resize(Export):
 
     def test_under_load(self):
         self.start()
+        seconds = 4 if server.SANITIZED else 2
         load = subprocess.Popen([os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--uri', self.one.uri(),
-                                 '--verify', '--connections', '2', '--seconds', '4'], stdout=subprocess.PIPE,
+                                 '--verify', '--connections', '2', '--seconds', str(seconds)], stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, preexec_fn=server.die_with_parent)
         self.addCleanup(load.kill)
         # Otherwise it would use a size of which a part is removed later.

@@ -7,7 +7,7 @@ import server
 import wire
 from server import KiB, MiB
 
-KILLS = 20 if server.SANITIZED else 100
+KILLS = 20 if server.SANITIZED else 50
 
 
 class Killed(kept.Test):

@@ -48,7 +48,7 @@ class UnderLoad(Reclaim):
         self.start()
         self.fill(640)
         load = subprocess.Popen([os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--uri', self.one.uri(),
-                                 '--verify', '--connections', '2', '--offset', str(320 * MiB), '--seconds', '5'],
+                                 '--verify', '--connections', '2', '--offset', str(320 * MiB), '--seconds', '3'],
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 preexec_fn=server.die_with_parent)
         self.addCleanup(load.kill)

@@ -374,17 +374,6 @@ class TlsFloods(server.Test):
                 reader.finish()
                 one.stop()
 
-    def test_sigterm_under_each_flood(self):
-        """The server ends after limits.drain at the latest. A client in the middle of a request is waited for until then."""
-        for flood, threads in DISTINCT_CASES:
-            with self.subTest(flood=flood, threads=threads):
-                one = self.start(threads)
-                with flooded(one.address, self.certificates, flood):
-                    took = one.stop(signal.SIGTERM)
-                self.assertLess(took, DRAIN + MARGIN)
-                if flood == 'single bytes':
-                    self.assertGreaterEqual(took, DRAIN)
-
     def test_second_sigterm_under_a_flood(self):
         one = self.start(threads=0, drain=3600)
         with flooded(one.address, self.certificates, 'single bytes'):
@@ -392,7 +381,7 @@ class TlsFloods(server.Test):
             server.wait_for_text('stopping: ', one.log, MARGIN)
             self.assertLess(one.stop(signal.SIGTERM), MARGIN)
 
-    def test_watchdog_and_upgrade_under_each_flood(self):
+    def test_watchdog_upgrade_and_sigterm_under_each_flood(self):
         self.assertEqual(ctypes.CDLL(None).prctl(test_watchdog.SUBREAPER, 1), 0)
         for flood, threads in DISTINCT_CASES:
             with self.subTest(flood=flood, threads=threads):

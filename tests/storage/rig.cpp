@@ -106,7 +106,7 @@ Rig::~Rig() {
 }
 
 void Rig::set_known(std::uint64_t offset, std::uint64_t length, bool is_known) {
-    std::fill_n(known.begin() + static_cast<std::ptrdiff_t>(offset), length, is_known ? 1 : 0);
+    std::memset(known.data() + offset, is_known ? 1 : 0, length);
 }
 
 std::uint64_t Rig::pages() const { return (options.size - 1) / options.page_size + 1; }
@@ -306,7 +306,11 @@ void ReadJob::abandon() {
 void ReadJob::compare(const ReadTransfer::Piece& piece) const {
     const std::byte* const expected = rig_.model.data() + piece.offset;
     const auto known = rig_.known.begin() + static_cast<std::ptrdiff_t>(piece.offset);
-    if (piece.data != nullptr && std::memcmp(piece.data, expected, piece.length) == 0) return;
+    const bool equal = piece.data != nullptr
+                           ? std::memcmp(piece.data, expected, piece.length) == 0
+                           : *expected == std::byte{0} &&
+                                 std::memcmp(expected, expected + 1, piece.length - 1) == 0;
+    if (equal) return;
     for (std::uint32_t i = 0; i != piece.length; ++i) {
         if (known[i] == 0) continue;
         const std::byte seen = piece.data == nullptr ? std::byte{0} : piece.data[i];
