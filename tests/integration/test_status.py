@@ -223,6 +223,7 @@ wait $!
         out = self.in_namespace('''
 install -d -o 10809 -g 10809 -m 0755 /run/gpunbd
 serve env
+ask grep -q ready: /tmp/log
 ask /run/gpunbd-program status
 ask /run/gpunbd-program kept
 test -z "$(ls /run/gpunbd)"
@@ -236,6 +237,7 @@ test "$(stat -c %U:%a /run/gpunbd-root)" = root:700
         user = 'setpriv --reuid 65534 --regid 65534 --clear-groups'
         out = self.in_namespace(f'''
 serve {user}
+ask grep -q ready: /tmp/log
 ask {user} /run/gpunbd-program status
 ask {user} /run/gpunbd-program kept
 test "$(stat -c %u:%a /tmp/gpunbd-65534)" = 65534:700
