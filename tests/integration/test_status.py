@@ -201,7 +201,7 @@ mount -t tmpfs none /run
 cp {program} /run/gpunbd-program
 mount -t tmpfs -o mode=1777 none /tmp
 unset RUNTIME_DIRECTORY XDG_RUNTIME_DIR
-serve() {{ "$@" /run/gpunbd-program keep -- serve --keep --size 1M --device host -U /tmp/socket 2>/tmp/log & }}
+serve() {{ "$@" /run/gpunbd-program keep -- serve --keep --size 1M --device host -U /tmp/socket 2>/tmp/log & ask grep -q ready: /tmp/log; }}
 ask() {{
     tries=0
     until "$@" >/tmp/output 2>/tmp/errors; do
@@ -223,7 +223,6 @@ wait $!
         out = self.in_namespace('''
 install -d -o 10809 -g 10809 -m 0755 /run/gpunbd
 serve env
-ask grep -q ready: /tmp/log
 ask /run/gpunbd-program status
 ask /run/gpunbd-program kept
 test -z "$(ls /run/gpunbd)"
@@ -237,7 +236,6 @@ test "$(stat -c %U:%a /run/gpunbd-root)" = root:700
         user = 'setpriv --reuid 65534 --regid 65534 --clear-groups'
         out = self.in_namespace(f'''
 serve {user}
-ask grep -q ready: /tmp/log
 ask {user} /run/gpunbd-program status
 ask {user} /run/gpunbd-program kept
 test "$(stat -c %u:%a /tmp/gpunbd-65534)" = 65534:700
@@ -251,7 +249,6 @@ test "$(stat -c %u:%a /tmp/gpunbd-65534)" = 65534:700
         out = self.in_namespace(f'''
 install -d -o 65533 -m 0777 /tmp/gpunbd-65534
 serve {user}
-ask grep -q ready: /tmp/log
 test -z "$(ls /tmp/gpunbd-65534)"
 {user} /run/gpunbd-program status 2>&1 && exit 1
 {user} /run/gpunbd-program kept 2>&1 && exit 1

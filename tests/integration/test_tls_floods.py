@@ -374,6 +374,14 @@ class TlsFloods(server.Test):
                 reader.finish()
                 one.stop()
 
+    def test_sigterm_under_a_flood(self):
+        """A client in the middle of a request is waited for until the end of limits.drain."""
+        one = self.start()
+        with flooded(one.address, self.certificates, 'single bytes'):
+            took = one.stop(signal.SIGTERM)
+        self.assertGreaterEqual(took, DRAIN)
+        self.assertLess(took, DRAIN + MARGIN)
+
     def test_second_sigterm_under_a_flood(self):
         one = self.start(threads=0, drain=3600)
         with flooded(one.address, self.certificates, 'single bytes'):
