@@ -16,14 +16,13 @@ namespace gpunbd::server {
 
 namespace {
 
-using Kind = AddressError::Kind;
-
 sockaddr_un address_of(const config::UnixListener& options) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (options.path.empty() || options.path.size() >= sizeof address.sun_path) {
-        throw AddressError(Kind::other, fmt::format("{}: a path must have 1 to {} bytes",
-                                                    name_of(options), sizeof address.sun_path - 1));
+        throw AddressError(AddressError::Kind::other,
+                           fmt::format("{}: a path must have 1 to {} bytes", name_of(options),
+                                       sizeof address.sun_path - 1));
     }
     std::memcpy(address.sun_path, options.path.data(), options.path.size());
     return address;
@@ -32,8 +31,9 @@ sockaddr_un address_of(const config::UnixListener& options) {
 OwnedFd new_socket(const config::UnixListener& options) {
     OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd.get() >= 0) return fd;
-    throw AddressError(Kind::other, fmt::format("{}: cannot create a socket: {}", name_of(options),
-                                                std::strerror(errno)));
+    throw AddressError(
+        AddressError::Kind::other,
+        fmt::format("{}: cannot create a socket: {}", name_of(options), std::strerror(errno)));
 }
 
 // The process that called listen() on what `fd` is connected to.
@@ -49,11 +49,11 @@ PathLock lock_path(const config::UnixListener& options) {
         return PathLock(options.path);
     } catch (const PathLock::Busy&) {
         throw AddressError(
-            Kind::taken,
+            AddressError::Kind::taken,
             fmt::format("{}: another server is starting there; stop it, or choose another path",
                         name_of(options)));
     } catch (const std::system_error& error) {
-        throw AddressError(Kind::other,
+        throw AddressError(AddressError::Kind::other,
                            fmt::format("{}: {}", name_of(options),
                                        create_error(options.path, error.code().value())));
     }
@@ -69,7 +69,7 @@ bool is_stale_socket(const config::UnixListener& options) {
     if (::lstat(address.sun_path, &file) != 0) return false;
     if (!S_ISSOCK(file.st_mode)) {
         throw AddressError(
-            Kind::other,
+            AddressError::Kind::other,
             name_of(options) +
                 ": the path is a file that is not a socket; remove it, or choose another path");
     }
@@ -82,7 +82,7 @@ bool is_stale_socket(const config::UnixListener& options) {
         const std::string text =
             fmt::format("{}: another server is listening there{}; stop it, or choose another path",
                         name_of(options), holder.pid == 0 ? "" : "," + holder.by().substr(3));
-        throw AddressError(Kind::taken, text, std::move(holder));
+        throw AddressError(AddressError::Kind::taken, text, std::move(holder));
     }
     return errno == ECONNREFUSED;
 }
@@ -99,15 +99,17 @@ BoundUnix bind_unix(const config::UnixListener& options) {
     const int error = errno;
     ::umask(before);
     if (bound != 0) {
-        throw AddressError(Kind::other, fmt::format("{}: {}", name_of(options),
-                                                    create_error(options.path, error)));
+        throw AddressError(
+            AddressError::Kind::other,
+            fmt::format("{}: {}", name_of(options), create_error(options.path, error)));
     }
     return {.lock = std::move(lock), .file = SocketFile(options.path), .fd = std::move(fd)};
 }
 
 void open_to_clients(const config::UnixListener& options) {
     const auto refuse = [&](const std::string& why) {
-        return AddressError(Kind::other, fmt::format("{}: {}", name_of(options), why));
+        return AddressError(AddressError::Kind::other,
+                            fmt::format("{}: {}", name_of(options), why));
     };
     if (!options.owner.empty()) {
         FileOwner owner;
