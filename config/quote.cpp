@@ -13,9 +13,12 @@ constexpr std::size_t max_quote = 64;
 std::string escaped(std::string_view text, char quote) {
     const bool utf8 = find_invalid_utf8(text) == std::string_view::npos;
     std::string out;
-    for (char c : text) {
+    for (std::size_t i = 0; i != text.size(); ++i) {
+        const char c = text[i];
         const auto byte = static_cast<unsigned char>(c);
-        if (c == '\n') {
+        if (is_c1_control(text.substr(i))) {  // YAML's escape is the code point
+            out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[++i]));
+        } else if (c == '\n') {
             out += "\\n";
         } else if (c == '\t') {
             out += "\\t";
@@ -49,6 +52,12 @@ std::size_t utf8_length(std::string_view text) {
 }
 
 }  // namespace
+
+bool is_c1_control(std::string_view text) {
+    if (text.size() < 2 || text[0] != '\xc2') return false;
+    const auto second = static_cast<unsigned char>(text[1]);
+    return second >= 0x80 && second <= 0x9f;
+}
 
 std::string in_quotes(std::string_view text) {
     if (text.size() <= max_quote) return fmt::format("'{}'", escaped(text, '\''));

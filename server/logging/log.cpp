@@ -53,9 +53,13 @@ void show_json(const Message& message, const std::tm&, Out& out) {
 
 // Replaces control characters that a terminal would interpret.
 void show_text(const Message& message, const std::tm&, Out& out) {
-    for (const char c : storage::parts_of(message).text) {
-        const bool obeyed = (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f;
-        out.push_back(obeyed ? '?' : c);
+    std::string_view text = storage::parts_of(message).text;
+    for (; !text.empty(); text.remove_prefix(1)) {
+        const char c = text[0];
+        const bool c1 = config::is_c1_control(text);
+        if (c1) text.remove_prefix(1);
+        const bool c0 = (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f;
+        out.push_back(c0 || c1 ? '?' : c);
     }
 }
 

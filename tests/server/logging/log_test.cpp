@@ -70,6 +70,8 @@ TEST_CASE("log: a line as text and as JSON") {
          [] { LogLine(level_enum::info).with("export", "\x1b[31m\t\0\x7f"s).say("\x1b\r\x7f"); },
          "info: ???",
          R"("level":"info","message":"\u001b\u000d\u007f","export":"\u001b[31m\u0009\u0000\u007f")"},
+        {"control characters of two bytes", [] { spdlog::info("a\u009b2J\u00a0\u0080"); },
+         "info: a?2J\u00a0?", "\"level\":\"info\",\"message\":\"a\u009b2J\u00a0\u0080\""},
         {"several lines", [] { spdlog::info("trace\nREAD\n"); }, "info: trace\nREAD\n",
          R"("level":"info","message":"trace\nREAD\n")"},
         {"UTF-8", [] { LogLine(level_enum::info).with("export", "größe €").say("größe"); },
