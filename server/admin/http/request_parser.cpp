@@ -42,11 +42,13 @@ Method method_of(http::verb verb) {
     }
 }
 
+Response header_too_long(const Limits& limits) {
+    return error_response(431,
+                          fmt::format("a header of the request exceeds {} bytes", limits.header));
+}
+
 Response error_response_for(const beast::error_code& error, const Limits& limits) {
-    if (error == http::error::header_limit) {
-        return error_response(
-            431, fmt::format("the header of the request exceeds {} bytes", limits.header));
-    }
+    if (error == http::error::header_limit) return header_too_long(limits);
     if (error == http::error::body_limit) {
         return error_response(413,
                               fmt::format("the body of the request exceeds {} bytes", limits.body));
@@ -81,6 +83,11 @@ std::size_t RequestParser::parse(std::string_view bytes) {
             error_ = error_response_for(error, limits_);
             break;
         }
+    }
+    // The parser keeps no part of a header. Its own limit does not include the header of a chunk
+    // and trailers.
+    if (!done() && !error_ && bytes.size() - consumed > limits_.header) {
+        error_ = header_too_long(limits_);
     }
     return consumed;
 }

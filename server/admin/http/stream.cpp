@@ -72,9 +72,10 @@ asio::awaitable<std::size_t> Stream::read_some(std::span<char> into) {
     while (is_open()) {
         iovec piece{.iov_base = into.data(), .iov_len = into.size()};
         const Transport::Result result = transport_.receive({&piece, 1});
-        if (result.bytes != 0) co_return result.bytes;
         if (result.ended) break;
-        co_await wait(result.wait);
+        // A client that sends without a pause must not delay the others.
+        co_await wait(result.bytes != 0 ? Transport::Wait::none : result.wait);
+        if (result.bytes != 0) co_return result.bytes;
     }
     co_return 0;
 }
