@@ -113,7 +113,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
             for (const Entry& entry : entries_) {
                 for (Connection* const each : entry.pool.connections()) {
                     if (each->awaits_outcome()) {
-                        each->complete_and_end(outcome_of_ending());
+                        each->complete_and_end(Api::response_to(outcome_of_ending()));
                     } else {
                         each->close();
                     }
@@ -140,23 +140,22 @@ class Endpoint::Running final : public Connection::RequestHandler {
         request.read_only_reason = policy.read_only_reason();
         request.owner = !policy.tcp;
         Response response = api_.respond(request);
-        log_change(response, from);
+        log_change(response, from.peer().text());
         return response;
     }
 
     void start_operation(const std::function<void(Completion)>& operation,
                          Connection& from) override {
-        operation(Completion([mailbox = mailbox_, weak = from.weak_from_this()](Outcome outcome) {
-            mailbox->post([weak, outcome = std::move(outcome)]() mutable {
-                if (const auto connection = weak.lock()) connection->complete(std::move(outcome));
-            });
-        }));
-    }
-
-    Response respond_to_outcome(const Outcome& outcome, const Connection& from) override {
-        Response response = Api::response_to(outcome);
-        log_change(response, from);
-        return response;
+        operation(
+            Completion([mailbox = mailbox_, weak = from.weak_from_this(), number = from.operation(),
+                        peer = from.peer().text()](Outcome outcome) {
+                mailbox->post([weak, number, peer, outcome = std::move(outcome)] {
+                    Response response = Api::response_to(outcome);
+                    log_change(response, peer);  // also if the client does not wait for it any more
+                    const auto connection = weak.lock();
+                    if (connection) connection->complete(number, std::move(response));
+                });
+            }));
     }
 
     bool begin_stream(Connection& to) override { return pool_of(to).add_stream(to); }
@@ -193,11 +192,11 @@ class Endpoint::Running final : public Connection::RequestHandler {
         }
     }
 
-    static void log_change(const Response& response, const Connection& by) {
+    static void log_change(const Response& response, const std::string& peer) {
         if (response.change.empty()) return;
         storage::LogLine(spdlog::level::info)
-            .with("peer", by.peer().text())
-            .say("{}: admin endpoint: {}", by.peer().text(), response.change);
+            .with("peer", peer)
+            .say("{}: admin endpoint: {}", peer, response.change);
     }
 
     // Samples the server every second, also without a client: the history needs it.

@@ -149,6 +149,7 @@ asio::awaitable<std::optional<Request>> Connection::read_request(bool& keep_aliv
 asio::awaitable<Response> Connection::await_outcome(Response pending) {
     const auto until = Clock::now() + (pending.takes_long ? limits_.long_outcome : limits_.outcome);
     outcome_.reset();
+    ++operation_;
     awaits_outcome_ = true;
     idle_since_.reset();
     handler_.start_operation(pending.operation, *this);
@@ -158,7 +159,7 @@ asio::awaitable<Response> Connection::await_outcome(Response pending) {
     }
     awaits_outcome_ = false;
     idle_since_ = Clock::now();
-    if (outcome_) co_return handler_.respond_to_outcome(*outcome_, *this);
+    if (outcome_) co_return *std::move(outcome_);
     co_return error_response(
         503, "the server is busy; check whether the change was made, and try again");
 }
@@ -201,15 +202,15 @@ asio::awaitable<void> Connection::send_ticks(Response response) {
 
 void Connection::wake() { wake_up_.cancel(); }
 
-void Connection::complete(Outcome outcome) {
-    if (!awaits_outcome_ || outcome_) return;
+void Connection::complete(std::uint64_t operation, Response outcome) {
+    if (!awaits_outcome_ || outcome_ || operation != operation_) return;
     outcome_ = std::move(outcome);
     wake_up_.cancel();
 }
 
-void Connection::complete_and_end(Outcome outcome) {
+void Connection::complete_and_end(Response outcome) {
     ending_ = true;
-    complete(std::move(outcome));
+    complete(operation_, std::move(outcome));
 }
 
 void Connection::close() noexcept {

@@ -35,10 +35,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     class RequestHandler {
      public:
         virtual Response respond(Request request, const Connection& from) = 0;
-        // Passes the outcome to complete(), during the call or later.
+        // Passes from.operation() and the outcome to complete(), during the call or later.
         virtual void start_operation(const std::function<void(Completion)>& operation,
                                      Connection& from) = 0;
-        virtual Response respond_to_outcome(const Outcome& outcome, const Connection& from) = 0;
         // Returns false if no more streams are allowed. Otherwise end_stream() ends this one.
         virtual bool begin_stream(Connection& to) = 0;
         // The next server-sent event; `seen`: the last log event that the client has.
@@ -66,11 +65,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::optional<Clock::time_point> idle_since() const { return idle_since_; }
     // A stream sends the current tick, unless it is still sending an earlier one.
     void wake();
-    // The outcome of the operation in progress. Ignored if there is none any more.
-    void complete(Outcome outcome);
-    // Like complete(), and the connection ends after the response.
-    void complete_and_end(Outcome outcome);
+    // The response to the operation with this number. Ignored if the connection does not wait for
+    // it any more.
+    void complete(std::uint64_t operation, Response outcome);
+    // Completes the current operation. The connection ends after the response.
+    void complete_and_end(Response outcome);
     bool awaits_outcome() const { return awaits_outcome_; }
+    // The number of the last operation.
+    std::uint64_t operation() const { return operation_; }
     void close() noexcept;
 
     const Peer& peer() const { return peer_; }
@@ -102,9 +104,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::string received_;               // bytes of the next requests
     std::chrono::milliseconds patience_;
     std::optional<Clock::time_point> idle_since_ = Clock::now();
+    std::uint64_t operation_ = 0;
     bool awaits_outcome_ = false;
     bool ending_ = false;  // no further request is read
-    std::optional<Outcome> outcome_;
+    std::optional<Response> outcome_;
 };
 
 }  // namespace gpunbd::server::admin
