@@ -396,6 +396,9 @@ Response Api::create_clone(const Request& request, bool read_only) const {
     Body body(request.body);
     CreateExport wanted;
     wanted.options.clone_of = body.text("source");
+    if (wanted.options.clone_of.empty()) {
+        body.set_error("source", "is empty; an export without a name has no snapshots or clones");
+    }
     const auto name = take_value(body, "name", config::rules::export_name);
     if (!name || name->empty()) body.set_error("name", "is empty; give the export a name");
     if (const auto error = body.error()) return error_response(400, *error);

@@ -63,6 +63,7 @@ const opened = {
     if (this.map.name === this.name) this.map.draw();
     if (this.history) this.drawCharts();
     show(byId('remove-export'), exported.run_time);
+    for (const id of ['snapshot-export', 'clone-export']) show(byId(id), this.name !== '');
     put(byId('set-read-only'), exported.read_only ? 'Make writable…' : 'Make read-only…');
   },
 

@@ -308,6 +308,7 @@ TEST_CASE("api: invalid bodies change nothing") {
          "export.name: is missing"},
         {"/exports/create", R"({"export":{"name":"a","size":"1M"}})", "persist: is missing"},
         {"/exports/remove", R"({"name":"a","force":1})", "force: is not true or false"},
+        {"/exports/snapshot", R"({"source":"","name":"b"})", "source: is empty"},
         {"/reclaim", R"({"device":"cuda:0","bytes":1})", "seconds: is missing"},
         {"/reclaim", R"({"device":"cuda:0","bytes":0,"seconds":null})",
          "bytes: '0' is out of range"},
