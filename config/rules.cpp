@@ -234,6 +234,16 @@ Checked<std::string> host_name(std::string_view text) {
     return out;
 }
 
+Checked<std::string> admin_host(std::string_view text) {
+    if (text.substr(0, 2) == "*.") {
+        return Wrong{
+            fmt::format("{} is not the name of one host; write each name, for example "
+                        "storage.example.org",
+                        in_quotes(text))};
+    }
+    return host_name(text);
+}
+
 Checked<std::string> client_name(std::string_view text) {
     const bool good = std::all_of(text.begin(), text.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) ||

@@ -56,6 +56,7 @@ Checked<std::uint64_t> port(std::string_view text);
 Checked<std::uint32_t> vsock_cid(std::string_view text);  // "any" or a number
 Checked<std::string> address(std::string_view text);      // numeric IPv4 or IPv6
 Checked<std::string> host_name(std::string_view text);    // also a DNS name; for certificates
+Checked<std::string> admin_host(std::string_view text);   // likewise, of one host
 Checked<std::string> client_name(std::string_view text);  // also valid as a file name
 Checked<std::string> device_id(std::string_view text);    // returns the canonical spelling
 // Also devices that can only take the pages of another device.

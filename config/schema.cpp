@@ -843,7 +843,7 @@ The address itself,
 and
 .Cm [::1]
 are always accepted.)"},
-        text(rules::host_name));
+        text(rules::admin_host));
 }
 
 template <class V>

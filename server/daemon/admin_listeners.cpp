@@ -69,7 +69,11 @@ void open_tcp_socket(admin::Endpoint& endpoint, const config::Options& options) 
 
 admin::EndpointPolicy admin_policy(const config::AdminOptions& options) {
     admin::EndpointPolicy policy;
-    policy.names = options.hosts;
+    for (const std::string& name : options.hosts) {
+        const auto address = config::parse_ip(name);
+        policy.names.push_back(address && address->v6 ? fmt::format("[{}]", address->text())
+                                                      : name);
+    }
     if (!options.tcp.token.empty()) policy.token = admin::Token::load(options.tcp.token);
     return policy;
 }

@@ -1107,6 +1107,7 @@ TEST_CASE("admin: reachable addresses need a token or TLS") {
              std::string("admin: {tcp: {port: 80}}"),
              std::string("admin: {socket: ''}"),
              std::string("admin: {hosts: ['a b']}"),
+             std::string("admin: {tcp: {address: 127.0.0.1}, hosts: ['*.example']}"),
          }) {
         CAPTURE(bad);
         CHECK(wrong(bad).find("admin") != std::string::npos);
