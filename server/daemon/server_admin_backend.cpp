@@ -307,9 +307,8 @@ Status ServerAdminBackend::status() {
 namespace {
 
 // Clips the range to the export and extends it to whole pages.
-storage::Range pages_within(const storage::Volume& volume, std::uint64_t offset,
+storage::Range pages_within(const storage::Volume& volume, std::uint64_t size, std::uint64_t offset,
                             std::uint64_t length) {
-    const std::uint64_t size = volume.size();
     if (offset >= size) return {size, 0};
     const std::uint64_t begin = offset & ~(volume.page_size() - 1);
     const std::uint64_t end = begin + std::min(length, size - begin);
@@ -330,8 +329,11 @@ std::optional<ExportMap> ServerAdminBackend::map(std::string_view name, std::uin
     const auto served = find(name);
     if (!served) return std::nullopt;
     const storage::Volume& volume = *served->volume;
-    const storage::Range range = pages_within(volume, offset, length);
-    ExportMap map{.size = volume.size(),
+    // While a resize is in progress, the volume may have more pages than the activity of its
+    // export.
+    const std::uint64_t size = std::min(volume.size(), served->info.size);
+    const storage::Range range = pages_within(volume, size, offset, length);
+    ExportMap map{.size = size,
                   .page_size = volume.page_size(),
                   .offset = range.offset,
                   .length = range.length,
@@ -361,7 +363,7 @@ std::optional<PageRuns> ServerAdminBackend::pages(std::string_view name, std::ui
     const auto served = find(name);
     if (!served) return std::nullopt;
     const storage::Volume& volume = *served->volume;
-    storage::Range range = pages_within(volume, offset, length);
+    storage::Range range = pages_within(volume, volume.size(), offset, length);
     PageRuns out{.page_size = volume.page_size()};
     while (range.length != 0) {
         if (out.runs.size() == max_runs) {

@@ -321,6 +321,12 @@ TEST_CASE("observed: the map of an export, its pages, and recent accesses") {
     CHECK(client.answer(client.send(trim)).error == Error::none);
     watched.rig.settle();
     CHECK(watched.observed.map(name, 0, size, 1024)->used[2] == 0);
+
+    // While the export is resized, its volume has the new size already.
+    CHECK(watched.rig.exports.snapshot()->front()->volume->resize(2 * size).empty());
+    map = watched.observed.map(name, 0, 2 * size, 1024);
+    CHECK(map->size == size);
+    CHECK(map->written.size() == watched.rig.pages());
 }
 
 TEST_CASE("observed: counters are consistent while workers count") {
