@@ -26,7 +26,7 @@ struct Export {
     // Exports of the same volume before a reload, if clients still have them.
     std::vector<std::weak_ptr<const Export>> earlier = {};
 
-    bool contents_outlive_server() const { return options.keep && volume->table_descriptor(); }
+    bool contents_outlive_server() const { return options.keep && volume->outlives_process(); }
 };
 
 }  // namespace gpunbd::server

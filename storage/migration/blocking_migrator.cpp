@@ -45,9 +45,9 @@ std::optional<Migration> BlockingMigrator::await(Submit submit, std::uint64_t by
         if (cancelled_) return std::nullopt;
         reply_ = reply;
     }
-    (migrator_.*submit)(bytes, [reply](const Migration& result) {
+    (migrator_.*submit)(bytes, [reply](Migration&& result) {
         const std::lock_guard lock(reply->mutex);
-        reply->result = result;
+        reply->result = std::move(result);
         reply->changed.notify_all();
     });
     std::unique_lock lock(reply->mutex);

@@ -6,7 +6,9 @@
 #include <exception>
 #include <functional>
 #include <iterator>
+#include <new>
 #include <tuple>
+#include <utility>
 
 #include "storage/base/signals_blocked.hpp"
 #include "storage/migration/full_provision.hpp"
@@ -142,11 +144,15 @@ void Migrator::serve(const Request& request) {
             refill(out);
         }
     } catch (const std::exception& error) {  // no memory for lists, or no channel
-        out.error = error.what();
+        try {
+            out.error = error.what();
+        } catch (const std::bad_alloc&) {
+            out.error = "no memory";  // so short that the string does not allocate
+        }
     }
     out.duration = Clock::now() - begin;
     count(request.direction, out);
-    request.done(out);
+    request.done(std::move(out));
 }
 
 void Migrator::count(Direction direction, const Migration& out) {

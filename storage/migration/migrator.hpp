@@ -51,7 +51,7 @@ struct MigratorOptions {
 class Migrator {
  public:
     using Volumes = std::vector<std::shared_ptr<Volume>>;
-    using Done = std::function<void(const Migration&)>;
+    using Done = std::function<void(Migration&&)>;
     struct Totals {
         std::uint64_t reclaims = 0;
         std::uint64_t releases = 0;

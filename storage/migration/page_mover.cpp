@@ -50,10 +50,7 @@ bool PageMover::Move::begin(PageToMove& page) {
         page.to != nullptr ? std::span<PagePool* const>(&page.to, 1) : page.from->spills();
     // The target is allocated first, because that may block, and clients wait during the move.
     const auto target = std::ranges::find_if(targets, [&](PagePool* pool) {
-        if (pool->device().failed()) return false;
-        const Status status =
-            page.kind ? pool->take_unclear(target_, *page.kind) : pool->take_unclear(target_);
-        return status == Status::ok;
+        return !pool->device().failed() && pool->take_target(target_, page.kind) == Status::ok;
     });
     if (target == targets.end()) {
         page.outcome = PageToMove::Outcome::no_room;

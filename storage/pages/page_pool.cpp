@@ -58,11 +58,7 @@ PagePool::PagePool(Device& device, const Config& config)
 PagePool::~PagePool() {
     provisioner_.stop();
     slabs_.release_all();
-    for (std::uint32_t drained = free_.drained_slabs(); drained != 0; --drained) {
-        device_.releases().end();
-    }
-    if (!releases_later()) return;
-    for (std::uint32_t i = free_.empty_slabs(); i > spare_slabs_; --i) device_.releases().end();
+    for (; announced_ != 0; --announced_) device_.releases().end();
 }
 
 Status PagePool::fill(const std::stop_token& stop) {
@@ -170,17 +166,15 @@ bool PagePool::pin_retired(std::uint64_t number, EntrySlot slot, PageIndex& page
 }
 
 Status PagePool::map_retired(EntrySlot slot, PageIndex page, PageRef& out) {
+    const PageRef pinned(*this, page, Access::read);
     // Other holders of the page see its contents change, as by any write.
-    const Status status = clear(page);
-    if (status != Status::ok) {
-        unpin(page, Access::read);
-        return status;
-    }
+    if (const Status status = clear(page); status != Status::ok) return status;
     Lock lock(mutex_);
     wait_for_thaw(lock);
+    // replace() may have mapped another page meanwhile.
+    if (slot.load() != PageEntry::retired(device_index_, page)) return Status::ok;
     retired_.remove(page);
     publish(slot, page, out);
-    pins_.remove(page, Access::read);  // not the last pin
     return Status::ok;
 }
 
@@ -201,6 +195,7 @@ bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, PagePool& owner, 
 
 bool PagePool::map_to_spill(std::uint64_t number, EntrySlot slot, PageRef& out) {
     for (PagePool* const spill : spills()) {
+        if (spill->device().failed()) continue;
         PageIndex page = 0;
         if (spill->take(page) == Status::ok) return map_taken(number, slot, *spill, page, out);
     }
@@ -240,8 +235,9 @@ PagePool::Replaced PagePool::unmap(std::uint64_t number, EntrySlot slot, PageReq
         page = entry.page();
         // The next page of this number is not mapped in a spill pool if there is memory elsewhere.
         // If there are several tables, a later page of this pool may have the same number in
-        // another one.
-        const bool returns = !is_spill_ && tables_.size() < 2;
+        // another one. A page that moves does not return either: commit_move() could not tell that
+        // its contents are new.
+        const bool returns = !is_spill_ && tables_.size() < 2 && !entry.is_moving();
         slot.store(returns ? PageEntry::retired(device_index_, page) : PageEntry());
         drop(page, returns ? number : RetiredPages::no_number);
     }
@@ -366,11 +362,9 @@ bool PagePool::drain(std::uint32_t slab) {
     Lock lock(mutex_);
     if (!slabs_.is_allocated(slab)) return false;
     if (free_.is_draining(slab)) return true;
-    const std::uint32_t empty = free_.empty_slabs();
     free_.set_draining(slab, true);
-    if (free_.empty_slabs() == empty) return true;
-    // Of the empty slabs, all but the spare one were to be released before.
-    if (!releases_later() || empty <= spare_slabs_) device_.releases().begin();
+    if (!free_.is_empty(slab)) return true;
+    announce_releases();
     unlock_and_wake(lock);
     if (!ahead_) release_empty_slabs();
     return true;
@@ -395,15 +389,16 @@ SlabKind PagePool::kind_of(std::uint32_t slab) const {
 
 // --- pages -----------------------------------------------------------------------------------
 
-Status PagePool::take(PageIndex& page) { return take(page, true); }
+Status PagePool::take(PageIndex& page) { return take(page, Purpose::zeroes); }
 
-Status PagePool::take_unclear(PageIndex& page) { return take(page, false); }
+Status PagePool::take_unclear(PageIndex& page) { return take(page, Purpose::copy); }
 
-Status PagePool::take_unclear(PageIndex& page, SlabKind kind) {
+Status PagePool::take_target(PageIndex& page, std::optional<SlabKind> kind) {
+    if (!kind) return take(page, Purpose::move);
     Lock lock(mutex_);
     FreePages::Page found;
-    while (!take_free_page(found, kind)) {
-        if (kind == SlabKind::revocable) return Status::no_space;
+    while (!take_free_page(found, *kind)) {
+        if (kind == SlabKind::revocable || quiesced_) return Status::no_space;
         if (const Status status = add_slab(lock, true); status != Status::ok) return status;
     }
     page = found.index;
@@ -421,12 +416,14 @@ void PagePool::put_back(PageIndex page) {
     free(page, discards);
 }
 
-Status PagePool::take(PageIndex& page, bool must_be_clear) {
+Status PagePool::take(PageIndex& page, Purpose purpose) {
     Lock lock(mutex_);
     FreePages::Page found;
     while (!take_free_page(found)) {
         if (pending_ != 0) {
             changed_.wait(lock);
+        } else if (purpose == Purpose::move && quiesced_) {
+            return Status::no_space;
         } else if (const Status status = add_slab(lock);
                    status != Status::ok && pending_ == 0 && free_.free_pages() == 0) {
             return status;
@@ -438,7 +435,7 @@ Status PagePool::take(PageIndex& page, bool must_be_clear) {
         device_.populate(slabs_.slab_of(page), slabs_.offset_in_slab(page), page_size_);
         return Status::ok;
     }
-    if (!must_be_clear) return Status::ok;
+    if (purpose != Purpose::zeroes) return Status::ok;
     const Status status = clear(page);
     if (status != Status::ok) put_back(page);
     return status;
@@ -478,10 +475,7 @@ bool PagePool::take_free_page(FreePages::Page& page, SlabKind kind) {
 
 void PagePool::take_out(FreePages::Page page) {
     const bool was_empty = free_.take(page);
-    // A slab that was to be released is used again.
-    if (was_empty && free_.empty_slabs() >= spare_slabs_ && releases_later()) {
-        device_.releases().end();
-    }
+    if (was_empty) announce_releases();  // the slab is not to be released any more
 }
 
 void PagePool::free_if_unpinned(PageIndex page) {
@@ -507,15 +501,11 @@ void PagePool::free(PageIndex page, bool discards) {
 void PagePool::put_back(FreePages::Page page, Lock& lock) {
     const std::uint32_t slab = slabs_.number_of(page.index);
     const bool emptied = free_.put(page);
-    const bool is_drained = emptied && free_.is_draining(slab);
-    if (is_drained ||
-        (emptied && free_.empty_slabs() > spare_slabs_ && provision_ == Provision::thin)) {
-        device_.releases().begin();
-        if (!ahead_) {
-            release_slab(slab, lock);
-            device_.releases().end();
-        }
-    }
+    const bool is_unused =
+        emptied && (free_.is_draining(slab) ||
+                    (free_.empty_slabs() > spare_slabs_ && provision_ == Provision::thin));
+    if (emptied) announce_releases();
+    if (is_unused && !ahead_) release_slab(slab, lock);
     end_pending();  // not before: until now the device may have had no memory for a slab
 }
 
@@ -559,7 +549,7 @@ Status PagePool::add_slab_of(std::uint32_t pages, bool fixed, Lock& lock) {
     }
     slabs_.add(number, pages, std::move(slab));
     free_.add_slab(number);
-    if (free_.empty_slabs() > spare_slabs_ && releases_later()) device_.releases().begin();
+    announce_releases();
     return Status::ok;
 }
 
@@ -628,7 +618,7 @@ Status PagePool::allocate(std::uint32_t number, const SlabRequest& request, Slab
 // does a pool that has a slab to release, which the waiting thread may have to do.
 bool PagePool::may_wait_for_others() const {
     const std::lock_guard lock(mutex_);
-    if (has_slab_to_release()) return false;
+    if (releasable_slabs() != 0) return false;
     return provision_ == Provision::full || free_.free_pages() == 0;
 }
 
@@ -637,12 +627,23 @@ bool PagePool::releases_later() const { return ahead_ && provision_ == Provision
 void PagePool::release_slab(std::uint32_t number, Lock& lock) {
     Slab slab = slabs_.remove(number);
     free_.remove_slab(number);
+    ++releasing_;
+    announce_releases();
     ++pending_;
     lock.unlock();
     slabs_.release(number, slab);
     lock.lock();
     free_.unreserve_slab(number);
+    --releasing_;
+    announce_releases();
     end_pending();
+}
+
+// A quiesced pool keeps its slabs, so allocations by other pools do not wait for them.
+void PagePool::announce_releases() {
+    const std::uint32_t slabs = releasing_ + (quiesced_ ? 0 : releasable_slabs());
+    for (; announced_ < slabs; ++announced_) device_.releases().begin();
+    for (; announced_ > slabs; --announced_) device_.releases().end();
 }
 
 // --- adoption --------------------------------------------------------------------------------
@@ -732,8 +733,9 @@ std::vector<PagePool::SlabCopy> PagePool::copy_slabs() const {
 
 // --- the provisioner -------------------------------------------------------------------------
 
-bool PagePool::has_slab_to_release() const {
-    return free_.drained_slabs() != 0 || (releases_later() && free_.empty_slabs() > spare_slabs_);
+std::uint32_t PagePool::releasable_slabs() const {
+    const std::uint32_t kept = std::min(free_.empty_slabs(), spare_slabs_);
+    return free_.drained_slabs() + (releases_later() ? free_.empty_slabs() - kept : 0);
 }
 
 std::uint32_t PagePool::slab_to_release() const {
@@ -749,7 +751,7 @@ bool PagePool::can_prepare() const {
 }
 
 void PagePool::unlock_and_wake(Lock& lock) {
-    const bool wake = ahead_ && (has_slab_to_release() || can_prepare());
+    const bool wake = ahead_ && (releasable_slabs() != 0 || can_prepare());
     lock.unlock();
     if (wake && !provisioner_.wake()) release_empty_slabs();
 }
@@ -761,7 +763,7 @@ void PagePool::release_empty_slabs() {
         Lock lock(mutex_);
         if (!provisioning_) {
             provisioning_ = true;
-            while (!quiesced_ && has_slab_to_release()) release_empty_slab(lock);
+            while (!quiesced_ && releasable_slabs() != 0) release_slab(slab_to_release(), lock);
             provisioning_ = false;
             changed_.notify_all();
             return;
@@ -778,8 +780,8 @@ void PagePool::provision() {
     provisioning_ = true;
     while (!quiesced_) {
         complete_requests(lock);
-        if (has_slab_to_release()) {
-            release_empty_slab(lock);
+        if (releasable_slabs() != 0) {
+            release_slab(slab_to_release(), lock);
         } else if (ahead_ && can_prepare() && prepare(lock) == Status::ok) {
             continue;
         } else if (!map_adopted_slab(lock)) {
@@ -793,6 +795,7 @@ void PagePool::provision() {
 void PagePool::quiesce() {
     Lock lock(mutex_);
     quiesced_ = true;
+    announce_releases();
     changed_.wait(lock, [this] { return !provisioning_ && moving_ == 0 && pending_ == 0; });
 }
 
@@ -800,6 +803,7 @@ void PagePool::resume() {
     {
         const std::lock_guard lock(mutex_);
         quiesced_ = false;
+        announce_releases();
     }
     if (!provisioner_.wake()) release_empty_slabs();
 }
@@ -819,11 +823,6 @@ void PagePool::complete_requests(Lock& lock) {
 
 Status PagePool::prepare(Lock& lock) {
     return free_.clear_pages() != free_.free_pages() ? clear_a_page(lock) : add_slab(lock);
-}
-
-void PagePool::release_empty_slab(Lock& lock) {
-    release_slab(slab_to_release(), lock);
-    device_.releases().end();
 }
 
 // Only the thread that has set provisioning_ releases slabs, so this slab stays.

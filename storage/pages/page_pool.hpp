@@ -79,8 +79,8 @@ class PagePool {
     // Afterwards the pool can only be destroyed.
     void abandon() noexcept;
 
-    // Until resume(), only map() and take() make slabs, no slab is released, and no page moves.
-    // Waits for work in progress. Page requests wait.
+    // Until resume(), only map(), take() and take_unclear() make slabs, no slab is released, no
+    // release is announced, and no page moves. Waits for work in progress. Page requests wait.
     void quiesce();
     void resume();
     // The slabs as the directory has them, with copies of their descriptors. Throws
@@ -107,9 +107,10 @@ class PagePool {
     Status take(PageIndex& page);
     // The same, but the page may contain anything.
     Status take_unclear(PageIndex& page);
-    // The same, in a slab of this kind. Fixed slabs are made if necessary, also one more than the
-    // exports need; revocable ones are not.
-    Status take_unclear(PageIndex& page, SlabKind kind);
+    // The same, for a page that moves here, into a slab of `kind` if given. Fixed slabs are made if
+    // necessary, also one more than the exports need; revocable ones are not. A quiesced pool makes
+    // no slab.
+    Status take_target(PageIndex& page, std::optional<SlabKind> kind);
     // Returns a page that was taken and never mapped.
     void put_back(PageIndex page);
 
@@ -239,7 +240,9 @@ class PagePool {
     bool map_taken(std::uint64_t number, EntrySlot slot, PagePool& owner, PageIndex page,
                    PageRef& out);
     bool map_to_spill(std::uint64_t number, EntrySlot slot, PageRef& out);
-    Status take(PageIndex& page, bool must_be_clear);
+    // Why a page is taken: to be mapped with zeroes, or to be filled by a copy or by a move.
+    enum class Purpose : std::uint8_t { zeroes, copy, move };
+    Status take(PageIndex& page, Purpose purpose);
     void end_move(Lock& lock);
     void end_sharing(EntrySlot slot, PageIndex page, Lock& lock);
     void free_if_unpinned(PageIndex page);
@@ -282,7 +285,9 @@ class PagePool {
     void take_out(FreePages::Page page);
     void end_pending();
     bool releases_later() const;
-    bool has_slab_to_release() const;
+    // Tells PendingReleases; called after each change of the slabs that are to be released.
+    void announce_releases();
+    std::uint32_t releasable_slabs() const;
     std::uint32_t slab_to_release() const;
     bool can_prepare() const;
     std::uint32_t pages_of_next_slab(bool fixed) const;
@@ -294,7 +299,6 @@ class PagePool {
     Status add_slab_of(std::uint32_t pages, bool fixed, Lock& lock);
     Status clear_a_page(Lock& lock);
     void release_slab(std::uint32_t number, Lock& lock);
-    void release_empty_slab(Lock& lock);
     bool map_adopted_slab(Lock& lock);
     Status prepare(Lock& lock);
     void complete_requests(Lock& lock);
@@ -348,7 +352,9 @@ class PagePool {
     std::uint32_t frozen_ = 0;
     PageRequests thaw_waiters_;
     bool quiesced_ = false;
-    std::uint32_t moving_ = 0;  // pages
+    std::uint32_t releasing_ = 0;  // slabs that are being released
+    std::uint32_t announced_ = 0;  // releases, see announce_releases()
+    std::uint32_t moving_ = 0;     // pages
     PageRequests move_waiters_;
     bool provisioning_ = false;        // one thread at a time releases or maps slabs
     std::uint32_t pending_ = 0;        // pages and slabs that other threads are about to make free

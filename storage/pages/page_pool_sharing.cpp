@@ -278,6 +278,7 @@ Status PagePool::make_copy(PageIndex page, PageCopy& out) {
     Status status = take_unclear(out.page);
     for (PagePool* const spill : spills()) {
         if (status != Status::no_space) break;
+        if (spill->device().failed()) continue;
         out.owner = spill;
         status = out.owner->take_unclear(out.page);
     }

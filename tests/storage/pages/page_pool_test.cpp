@@ -6,11 +6,13 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "tests/storage/memory_device.hpp"
+#include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 #include "tests/storage/test_pool.hpp"
@@ -376,6 +378,50 @@ TEST_CASE("page pool: if a provisioner fails to clear a page, the next request t
     device.clears_fail = false;
     REQUIRE(pool.take(page) == Status::ok);
     CHECK(holds(pool, page, 2 * mib, 0));
+    retire(pool, page);
+}
+
+// Other pools would wait for it in vain.
+TEST_CASE("page pool: a quiesced pool announces no release of a slab") {
+    constexpr std::uint64_t page_size = 2 * mib;
+    constexpr PageIndex pages = 96;  // three slabs
+    for (const bool resumes : {true, false}) {
+        CAPTURE(resumes);
+        LatchDevice device(0, {.capacity = pages * page_size, .discards = false, .slow = true});
+        TestPool other(device, page_size, 1, Provision::thin);
+        TestPool pool(device, page_size, pages, Provision::thin);
+        PageIndex page = 0;
+        for (PageIndex i = 0; i != pages; ++i) REQUIRE(pool.take(page) == Status::ok);
+        // The provisioner clears a page, and so does not release a slab yet.
+        device.clearing.close();
+        retire(pool, 0);
+        device.clearing.wait_for_one();
+        for (PageIndex each = 1; each != pages; ++each) retire(pool, each);
+        CHECK(device.releases().pending());
+        std::thread quiescing([&] { pool.quiesce(); });
+        CHECK(comes_true([&] { return !device.releases().pending(); }));
+        device.clearing.open();
+        quiescing.join();
+        REQUIRE_FALSE(device.releases().pending());
+        CHECK(other.take(page) == Status::no_space);
+        CHECK(device.memory.slabs() == 3);
+        if (!resumes) continue;
+        pool.resume();
+        CHECK(comes_true([&] { return device.memory.slabs() == 1; }));
+    }
+}
+
+// A process that takes the slabs over meanwhile would not get it.
+TEST_CASE("page pool: a quiesced pool makes no slab for a page that moves") {
+    MemoryDevice device(0, {});
+    TestPool pool(device, 64 * kib, 8, Provision::thin);
+    pool.quiesce();
+    PageIndex page = 0;
+    CHECK(pool.take_target(page, std::nullopt) == Status::no_space);
+    CHECK(pool.take_target(page, SlabKind::fixed) == Status::no_space);
+    CHECK(device.slabs() == 0);
+    pool.resume();
+    REQUIRE(pool.take_target(page, std::nullopt) == Status::ok);
     retire(pool, page);
 }
 

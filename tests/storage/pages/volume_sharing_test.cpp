@@ -291,6 +291,64 @@ TEST_CASE("clone: a copy that has become old is discarded") {
     CHECK(read(*clone, 0) == 2);
 }
 
+// The mover must not take a page that was trimmed and written for the one that it has copied.
+TEST_CASE("clone: a page that is trimmed and written while it moves keeps its new contents") {
+    LatchDevice device(0, {});
+    const auto source = create(device, 4);
+    std::unique_ptr<Volume> clone;
+    write(*source, 0, 1);
+    PagePool& pool = source->pool(0);
+    PageIndex target = 0;
+    REQUIRE(pool.take_target(target, {}) == Status::ok);
+    PageRef moving;
+    REQUIRE(pool.begin_move(0, source->slot(0), moving));
+    source->unmap(0);
+    PageRef written;
+    REQUIRE(source->map(0, written) == Status::ok);
+    word_of(written) = 2;
+    device.copying.close();
+    std::thread cloner([&] { clone = clone_of(*source); });
+    device.copying.wait_for_one();
+    const bool has_moved = pool.commit_move(0, moving.index(), pool, target);
+    device.copying.open();
+    cloner.join();
+    REQUIRE_FALSE(has_moved);
+    pool.put_back(target);
+    moving.reset();
+    word_of(written) = 3;
+    written.reset();
+    CHECK(read(*source, 0) == 3);
+    CHECK(read(*clone, 0) == 2);
+    CHECK(pool.mapped_bytes() == 2 * page_size);
+    CHECK(pool.retired_bytes() == 0);
+}
+
+TEST_CASE("clone: a page that replaces a shared one stays when a trimmed page is mapped again") {
+    LatchDevice device(0, {});
+    const auto source = create(device, 4);
+    write(*source, 0, 1);
+    auto clone = clone_of(*source);
+    PageRef replacement = source->take_replacement(0);
+    REQUIRE_FALSE(replacement.hole());
+    word_of(replacement) = 2;
+    clone.reset();
+    PageRef reader = source->find(0);
+    source->unmap(0);
+    device.clearing.close();
+    TestWaiter waiter;
+    PageRef written;
+    REQUIRE_FALSE(waiter.try_acquire(*source, 0, written).has_value());
+    device.clearing.wait_for_one();
+    CHECK(source->replace(0, replacement));
+    device.clearing.open();
+    REQUIRE(waiter.acquire(*source, 0, written) == Status::ok);
+    CHECK(written.address() == replacement.address());
+    CHECK(read(*source, 0) == 2);
+    CHECK(source->mapped_bytes() == page_size);
+    reader.reset();
+    CHECK(source->retired_bytes() == 0);
+}
+
 // A writer that makes one change after another: it overwrites a page or replaces it, and now and
 // then trims another one first.
 class Writer {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
@@ -208,6 +209,38 @@ TEST_CASE("replacing: other requests change the page meanwhile") {
             shared.check();
         }
     }
+}
+
+// A write up to the end of the volume does not fill the last page.
+TEST_CASE("replacing: a volume that grows has zeroes after its former end") {
+    constexpr std::uint32_t half = page_size / 2;
+    RigOptions options = options_of("h");
+    options.size = page_size + half;
+    options.discards = false;
+    Rig rig(options);
+    PagePool& pool = rig.volume->pool(0);
+    PageIndex used[2] = {};
+    for (PageIndex& page : used) {
+        REQUIRE(pool.take(page) == Status::ok);
+        std::memset(pool.slabs().cpu_of(page), 0xff, page_size);
+    }
+    for (const PageIndex page : used) pool.put_back(page);
+    Family family(rig);
+    const auto write_end = [&] {
+        ClientAccount account;
+        Random random(1);
+        WriteJob job(rig, *rig.channels, account, page_size, half, 1);
+        REQUIRE(run(*rig.channels, {&job}, random));
+        REQUIRE(job.status() == Status::ok);
+        settle(*rig.channels);
+    };
+    write_end();
+    REQUIRE(family.clone().empty());
+    write_end();
+    REQUIRE(rig.volume->resize(2 * page_size).empty());
+    const PageRef last = rig.volume->find(1);
+    const auto* const at = reinterpret_cast<const std::byte*>(last.address());
+    CHECK(std::count(at + half, at + page_size, std::byte{}) == half);
 }
 
 // With a page for each write, none of them finds too little memory.
