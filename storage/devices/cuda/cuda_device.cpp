@@ -227,10 +227,16 @@ std::unique_ptr<CudaChannel> CudaDevice::open_cuda_channel(const ChannelOptions&
 // bus.
 MailboxMemory CudaDevice::make_mailbox() {
     use_device(state_.ordinal);
-    const std::lock_guard lock(mutex_);
     MappedMemory memory;
-    std::string reason;
-    if (vulkan_ != nullptr && allocate_mapped(*vulkan_, mailbox_bytes, nullptr, memory, reason)) {
+    bool is_mapped = false;
+    {
+        const std::lock_guard lock(mutex_);
+        std::string reason;
+        is_mapped =
+            vulkan_ != nullptr && allocate_mapped(*vulkan_, mailbox_bytes, nullptr, memory, reason);
+    }
+    if (is_mapped) {
+        // If there is no memory for the owner, it releases the mapping at once.
         auto owner = std::shared_ptr<void>(memory.mapping.cpu, [this, memory](void*) mutable {
             use_device(state_.ordinal);
             const std::lock_guard relock(mutex_);

@@ -36,6 +36,13 @@ bool write_header(int file) {
     return ::pwrite(file, header_text.data(), header_text.size(), 0) == ssize_t{header_text.size()};
 }
 
+// Opening is not to block on a FIFO. With the flag, kernels before 6.5 fail I/O that would block by
+// EAGAIN, again and again.
+void set_blocking(int file) {
+    const int flags = ::fcntl(file, F_GETFL);
+    if (flags >= 0) ::fcntl(file, F_SETFL, flags & ~O_NONBLOCK);
+}
+
 // Without the page cache, I/O does not compete with others for memory. Some file systems accept
 // the flag and refuse the reads.
 bool set_direct(int file) {
@@ -89,10 +96,15 @@ SpillFile::SpillFile(std::string path, std::uint64_t bytes) : path_(std::move(pa
         refuse_call("locked", errno);
     }
     verify();
+    set_blocking(file_.get());
     reserve(bytes);
 }
 
-SpillFile::~SpillFile() { static_cast<void>(::ftruncate(file_.get(), 0)); }
+SpillFile::~SpillFile() {
+    static_cast<void>(::ftruncate(file_.get(), 0));
+    // While it is locked, so that it is still this file. Another user may have to create the next.
+    if (created_) ::unlink(path_.c_str());
+}
 
 void SpillFile::open() {
     constexpr int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;

@@ -17,7 +17,7 @@ class SpillFile {
     // Reserves `bytes` after the header. Throws DeviceInUse if another process has the file, and
     // std::runtime_error with one line if it cannot be used.
     SpillFile(std::string path, std::uint64_t bytes);
-    // Keeps the file, but frees its blocks.
+    // Frees the blocks of the file, and removes it if this object made it.
     ~SpillFile();
     SpillFile(const SpillFile&) = delete;
     SpillFile& operator=(const SpillFile&) = delete;

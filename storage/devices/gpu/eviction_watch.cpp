@@ -1,6 +1,7 @@
 #include "storage/devices/gpu/eviction_watch.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -62,10 +63,16 @@ void EvictionWatch::stop() noexcept {
 void EvictionWatch::look_at_host(Clock::time_point now) {
     if (host_seen_ && now - *host_seen_ < host_interval) return;
     host_seen_ = now;
+    std::uint64_t free = 0;
+    try {
+        free = calls_.host_memory();
+    } catch (const std::exception&) {  // no memory to ask: the last answer counts
+        return;
+    }
     const std::uint64_t owed = evicting() ? 0 : slabs_.bytes();
     const std::uint64_t margin = excess() != 0 ? marks_.host_reserve / 2 : 0;
     const std::uint64_t needed = owed + marks_.host_reserve + margin;
-    excess_.store(needed - std::min(needed, calls_.host_memory()), std::memory_order_relaxed);
+    excess_.store(needed - std::min(needed, free), std::memory_order_relaxed);
 }
 
 void EvictionWatch::begin(Clock::time_point now, std::uint64_t free) {

@@ -21,7 +21,7 @@ class EvictionWatch {
  public:
     using Clock = std::chrono::steady_clock;
 
-    // Called by step(). They do not throw.
+    // Called by step(). Only host_memory may throw.
     struct Calls {
         std::function<std::uint64_t()> free_memory;  // of the device, in bytes
         std::function<std::uint64_t()> host_memory;  // that this process can allocate, in bytes

@@ -33,6 +33,7 @@ void BarChannel::progress(CopyQueue& queued) {
     for (std::uint64_t budget = bar_work_per_poll; !queued.empty();) {
         Copy& copy = *queued.pop();
         count(copy.kind == Copy::Kind::read ? PathKind::streaming_load : PathKind::mapping, copy);
+        copy.cpu = reinterpret_cast<std::byte*>(copy.address);  // a write has none
         cpu_.add(copy);
         finish(copy, Status::ok);
         const std::uint64_t work = work_of(copy);

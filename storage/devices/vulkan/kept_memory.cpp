@@ -92,7 +92,11 @@ std::string KeptMemory::prove() {
 // NVIDIA's driver exports no memory that the CPU can address for a buffer.
 bool KeptMemory::allows(std::uint32_t type) {
     const std::lock_guard lock(mutex_);
-    if (!types_) types_ = Buffer::usable_types(state_.device, opaque);
+    try {
+        if (!types_) types_ = Buffer::usable_types(state_.device, opaque);
+    } catch (const Unavailable&) {  // the next call tries again
+        return false;
+    }
     return (*types_ >> type & 1) != 0;
 }
 

@@ -43,7 +43,13 @@ std::uint64_t VulkanDevice::available() const {
     return std::min(own, free - std::min(free, info_.reserve));
 }
 
-std::string VulkanDevice::reason_not_kept() const { return kept_->reason_not_kept(); }
+std::string VulkanDevice::reason_not_kept() const {
+    std::string reason = kept_->reason_not_kept();
+    if (reason.empty() && in_place_ && !kept_->allows(*memory().mapped_type)) {
+        reason = "its driver does not export memory that the CPU can address; set mapped: 0";
+    }
+    return reason;
+}
 
 Status VulkanDevice::allocate(const SlabRequest& request, Slab& out) {
     if (failed() || (request.kept && !reason_not_kept().empty())) return Status::io_error;
@@ -134,6 +140,7 @@ VkResult VulkanDevice::take_memory(Slab& slab, bool kept, Buffer& out) {
         if (in_place_ || !is_lack_of_memory(result)) return result;
         mapping_ended(result);
     }
+    if (in_place_) return VK_ERROR_FEATURE_NOT_PRESENT;
     return take_memory(slab, kept, memory().local_type, false, out);
 }
 

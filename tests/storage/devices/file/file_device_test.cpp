@@ -2,6 +2,7 @@
 #include "storage/devices/file/file_device.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/file/file_driver.hpp"
+#include "storage/devices/file/spill_file.hpp"
 #include "tests/storage/devices/file/file_folder.hpp"
 #include "tests/storage/devices/file/no_writes.hpp"
 #include "tests/storage/sizes.hpp"
@@ -59,8 +61,17 @@ TEST_CASE("file device: the file is private and reserved, and is emptied at the 
     CHECK((stat_of(path).st_mode & 07777) == 0600);
     CHECK(static_cast<std::uint64_t>(stat_of(path).st_blocks) * 512 >= mib);
     device.reset();
-    CHECK(stat_of(path).st_size == 0);
+    CHECK_FALSE(fs::exists(path));
+    std::ofstream(path).close();
+    REQUIRE(::chmod(path.c_str(), 0600) == 0);
     CHECK(file_refusal(path) == "opened");
+    CHECK(stat_of(path).st_size == 0);  // it was there before, so it stays
+}
+
+TEST_CASE("file device: I/O on the file may block, although opening it must not") {
+    const FileFolder folder;
+    const SpillFile file(folder.path("spill"), mib);
+    CHECK((::fcntl(file.descriptor(), F_GETFL) & O_NONBLOCK) == 0);
 }
 
 TEST_CASE("file device: a file that an aborted server has left is used again") {
@@ -155,7 +166,7 @@ TEST_CASE("file device: leaves nothing in a file system that is too small") {
           "2 MiB cannot be reserved: its file system has 1 MiB available");
     CHECK_FALSE(fs::exists(path));
     CHECK(file_refusal(path, {.capacity = mib / 2}) == "opened");
-    CHECK(fs::space(path).available == mib);
+    CHECK(fs::space(folder.path()).available == mib);
 }
 
 TEST_CASE("file device: slabs are ranges of the file, and cannot be kept") {

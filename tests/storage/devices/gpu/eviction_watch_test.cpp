@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,11 @@ class WatchRig {
                          if (while_asked) while_asked();
                          return free;
                      },
-                 .host_memory = [this] { return host; },
+                 .host_memory =
+                     [this] {
+                         if (host_is_unknown) throw std::bad_alloc();
+                         return host;
+                     },
                  .fetch =
                      [this](MemoryRange range) {
                          CHECK_FALSE(access.by_cpu());  // it would bring pages to the host again
@@ -57,6 +62,7 @@ class WatchRig {
 
     std::uint64_t free = 20 * gib;
     std::uint64_t host = 20 * gib;
+    bool host_is_unknown = false;
     bool fetches_work = true;
     EvictionWatch::Clock::duration fetch_takes{1ms};
     EvictionWatch::Clock::time_point now{1h};
@@ -221,6 +227,10 @@ TEST_CASE("eviction watch: the host is short if it cannot take all revocable mem
     rig.run(1s);
     CHECK(rig.watch.excess() == 1);
     ++rig.host;
+    rig.host_is_unknown = true;
+    rig.run(1s);
+    CHECK(rig.watch.excess() == 1);
+    rig.host_is_unknown = false;
     rig.run(1s);
     CHECK(rig.watch.excess() == 0);
     // During an eviction, the host holds a part already.

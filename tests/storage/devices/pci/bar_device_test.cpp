@@ -230,8 +230,11 @@ TEST_CASE("bar channel: writes in place only with write combining, and never rea
 }
 
 TEST_CASE("bar channel: copies complete in several polls, and reads are charged more") {
+    bool combined = true;
+    SUBCASE("write-combined") {}
+    SUBCASE("not write-combined") { combined = false; }
     FakeCard made;
-    made.add(2, 8 * mib);
+    made.add(2, 8 * mib, combined);
     const auto device = open_bar_of(made, 2);
     Slab slab;
     REQUIRE(device->allocate({.bytes = 8 * mib}, slab) == Status::ok);
@@ -243,11 +246,9 @@ TEST_CASE("bar channel: copies complete in several polls, and reads are charged 
         Ends ends;
         std::vector<Copy> copies(32);
         for (std::size_t i = 0; i != copies.size(); ++i) {
-            copies[i].kind = kind;
-            copies[i].length = length;
-            copies[i].cpu = slab.cpu + i * length;
-            copies[i].staging = buffer;
-            copies[i].owner = &ends;
+            std::byte* const mapping = slab.cpu + i * length;
+            copies[i].prepare(kind, length, slab.address + i * length,
+                              kind == Copy::Kind::write ? nullptr : mapping, buffer, ends);
             channel->enqueue(copies[i]);
         }
         int polls = 0;

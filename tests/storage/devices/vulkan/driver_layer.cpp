@@ -82,6 +82,8 @@ VKAPI_ATTR void VKAPI_CALL copy(VkCommandBuffer commands, VkBuffer from, VkBuffe
 VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBufferCreateInfo* info,
                                              const VkAllocationCallbacks* callbacks,
                                              VkBuffer* buffer) {
+    const VkResult wanted = active->create_buffer.load();
+    if (wanted != VK_SUCCESS) return wanted;
     const VkResult result = next_create_buffer(device, info, callbacks, buffer);
     const auto* const external = static_cast<const VkExternalMemoryBufferCreateInfo*>(info->pNext);
     if (result != VK_SUCCESS) return result;

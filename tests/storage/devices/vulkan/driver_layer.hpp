@@ -30,6 +30,7 @@ struct DriverChanges {
     // The results of the next calls; VK_SUCCESS: those of the driver.
     std::atomic<VkResult> allocate{VK_SUCCESS};         // of all memory
     std::atomic<VkResult> allocate_mapped{VK_SUCCESS};  // of memory that is mapped afterwards
+    std::atomic<VkResult> create_buffer{VK_SUCCESS};
     std::atomic<VkResult> submit{VK_SUCCESS};
     std::atomic<VkResult> counter{VK_SUCCESS};  // of the values of semaphores
     std::atomic<VkResult> compile{VK_SUCCESS};  // of shaders

@@ -82,6 +82,42 @@ TEST_CASE("Vulkan: kept slabs are not mapped where the driver exports only other
     }
 }
 
+TEST_CASE("Vulkan: no kept slab is used in place where the driver exports only other memory") {
+    DriverLayer layer;
+    if (skips(layer)) return;
+    layer.changes.describe = [](PhysicalDevice& physical) {
+        physical.memory.memoryTypeCount = 2;
+        physical.memory.memoryTypes[0].propertyFlags = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+        physical.memory.memoryTypes[1].propertyFlags =
+            VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+            VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    };
+    layer.changes.types = 0b11;
+    layer.changes.exported_types = 0b01;
+    const auto device = layer.open({.reserve = 0});
+    CHECK(device->reason_not_kept() ==
+          "its driver does not export memory that the CPU can address; set mapped: 0");
+    Slab slab;
+    CHECK(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::io_error);
+    REQUIRE(device->allocate({.bytes = slab_bytes}, slab) == Status::ok);
+    CHECK(slab.cpu != nullptr);
+    device->release(slab);
+}
+
+TEST_CASE("Vulkan: a kept slab for which the driver makes no buffer is refused") {
+    DriverLayer layer;
+    if (skips(layer)) return;
+    const auto device = layer.open({.reserve = 0, .mapped = ~std::uint64_t{0}});
+    REQUIRE(device->reason_not_kept() == "");
+    Slab slab;
+    layer.changes.create_buffer = VK_ERROR_OUT_OF_HOST_MEMORY;
+    CHECK(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::no_space);
+    layer.changes.create_buffer = VK_SUCCESS;
+    REQUIRE(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::ok);
+    CHECK(slab.cpu != nullptr);
+    device->release(slab);
+}
+
 TEST_CASE("Vulkan: what is not a kept slab of this driver is refused") {
     DriverLayer layer;
     if (skips(layer)) return;
