@@ -30,14 +30,15 @@ std::string save_to(ReplacedFile& file, Volume& volume, const ChannelOptions& ch
                     const ImageFormat& format, const std::stop_token& stop,
                     const Progress& progress) {
     VolumeReader reader(volume, channels);
+    const std::uint64_t size = volume.size();
     if (!format.zstd) {
         RawWriter writer(file);
-        return reader.read(stop, writer, progress);
+        return reader.read(size, stop, writer, progress);
     }
     ZstdWriter writer(file, format.threads);
-    std::string why = writer.begin(volume.size());
-    if (why.empty()) why = reader.read(stop, writer, progress);
-    return why.empty() ? writer.end(volume.size()) : why;
+    std::string why = writer.begin(size);
+    if (why.empty()) why = reader.read(size, stop, writer, progress);
+    return why.empty() ? writer.end(size) : why;
 }
 
 }  // namespace

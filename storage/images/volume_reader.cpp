@@ -10,7 +10,9 @@ namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint64_t longest_run = std::uint64_t{64} << 20;  // bytes
+// In bytes, between two checks of `stop`. A hole takes less time.
+constexpr std::uint64_t longest_run = std::uint64_t{64} << 20;
+constexpr std::uint64_t longest_hole = std::uint64_t{64} << 30;
 
 }  // namespace
 
@@ -19,11 +21,12 @@ VolumeReader::VolumeReader(Volume& volume, const ChannelOptions& options)
     for (Device* const device : volume.devices()) channels_.open(*device);
 }
 
-std::string VolumeReader::read(const std::stop_token& stop, VolumeSink& sink,
+std::string VolumeReader::read(std::uint64_t size, const std::stop_token& stop, VolumeSink& sink,
                                const std::function<void(std::uint64_t)>& progress) {
-    for (std::uint64_t at = 0; at != volume_.size();) {
+    for (std::uint64_t at = 0; at != size;) {
         if (stop.stop_requested()) return "cancelled";
-        const Volume::Run run = volume_.run_at(at, volume_.size() - at);
+        // What a smaller volume has dropped reads as zeroes.
+        const Volume::Run run = volume_.run_at(at, std::min(longest_hole, size - at));
         const std::uint64_t length =
             run.device == 0 ? run.length : std::min(longest_run, run.length);
         std::string why = run.device == 0 ? sink.hole(length) : sink.run(length);
@@ -31,6 +34,7 @@ std::string VolumeReader::read(const std::stop_token& stop, VolumeSink& sink,
         if (!why.empty()) return why;
         at += length;
         progress(at);
+        if (volume_.size() != size) return "it was resized meanwhile; save it again";
     }
     return {};
 }

@@ -32,9 +32,10 @@ class VolumeReader final : private TransferOwner {
     // For the calling thread, which also destroys it. Throws what Device::open_channel() throws.
     VolumeReader(Volume& volume, const ChannelOptions& options);
 
-    // Returns the problem of the sink or of a device; empty: the whole volume was read.
-    // `progress` is called with the bytes that are done.
-    std::string read(const std::stop_token& stop, VolumeSink& sink,
+    // `size`: of the volume. Returns the problem of the sink or of a device, or that the volume was
+    // resized meanwhile; empty: the whole volume was read. `progress` is called with the bytes that
+    // are done.
+    std::string read(std::uint64_t size, const std::stop_token& stop, VolumeSink& sink,
                      const std::function<void(std::uint64_t)>& progress);
 
  private:

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <variant>
@@ -82,6 +83,34 @@ TEST_CASE("image: a restored volume has the contents and the holes of the saved 
         }
         CHECK(save(*volume, folder.path + "/none/file", zstd) ==
               folder.path + "/none/file: No such file or directory");
+    }
+}
+
+TEST_CASE("image: a volume that is resized meanwhile is not saved, and the earlier file stays") {
+    const Folder folder;
+    for (const bool zstd : {false, true}) {
+        for (const std::uint64_t pages : {image_pages / 4, 2 * image_pages}) {
+            CAPTURE(zstd);
+            CAPTURE(pages);
+            MemoryDevice device(0, {});
+            const auto volume = image_volume(device);
+            for (const std::uint64_t page : {0, 20}) {
+                PageRef ref;
+                REQUIRE(volume->map(page, ref) == Status::ok);
+                std::memset(reinterpret_cast<void*>(ref.address()), 7, image_page);
+            }
+            const std::string path = folder.path + "/image";
+            REQUIRE(save(*volume, path, zstd) == "");
+            const std::uint64_t size = volume->size();
+            const auto resize = [&](std::uint64_t done) {
+                if (done == image_page) REQUIRE(volume->resize(pages * image_page) == "");
+            };
+            CHECK(save_image(*volume, {}, path, {.zstd = zstd}, {}, resize) ==
+                  "it was resized meanwhile; save it again");
+            CHECK(image_size(path) == std::variant<std::uint64_t, std::string>(size));
+            const std::filesystem::directory_iterator files(folder.path);
+            CHECK(std::distance(begin(files), end(files)) == 1);
+        }
     }
 }
 
