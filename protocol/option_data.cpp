@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "protocol/bytes.hpp"
@@ -94,33 +95,45 @@ std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data,
     MetaQuery query{.export_name = *name, .any = *count != 0};
     const auto compare = [&](MetaContext context, std::string_view full_name,
                              std::string_view text) {
-        if (full_name.empty()) return false;
+        if (full_name.empty()) return;
         const bool named = text == full_name;
         if (named) query.named.add(context);
-        const bool matched = named || text == name_of(context) || text == wildcard_of(context);
-        if (matched) query.matched.add(context);
-        return matched;
+        if (named || text == name_of(context) || text == wildcard_of(context)) {
+            query.matched.add(context);
+        }
     };
     const std::string instance = full_name_of(MetaContext::instance, info.instance);
-    std::vector<bool> matched(info.related.size());
+    const std::string dirty = std::string(name_of(MetaContext::dirty)) + "/";
+    bool all_related = false;
+    // By name, with its first query, since there may be thousands of queries and related exports.
+    std::map<std::string_view, std::uint32_t> related;
     for (std::uint32_t i = 0; i < *count; ++i) {
         const auto text = cursor.string();
         if (!text) return std::nullopt;
         compare(MetaContext::base_allocation, name_of(MetaContext::base_allocation), *text);
         compare(MetaContext::device, name_of(MetaContext::device), *text);
         compare(MetaContext::instance, instance, *text);
-        for (std::size_t each = 0; each != info.related.size(); ++each) {
-            const std::string full_name = full_name_of(MetaContext::dirty, info.related[each]);
-            if (!compare(MetaContext::dirty, full_name, *text)) continue;
-            matched[each] = true;
-            if (query.first_related.empty() && *text == full_name) {
-                query.first_related = info.related[each];
-            }
+        if (text->starts_with(dirty)) {
+            related.try_emplace(text->substr(dirty.size()), i);
+        } else if (*text == name_of(MetaContext::dirty) ||
+                   *text == wildcard_of(MetaContext::dirty)) {
+            all_related = true;
         }
     }
     if (!cursor.empty()) return std::nullopt;
-    for (std::size_t each = 0; each != info.related.size(); ++each) {
-        if (matched[each] || !query.any) query.related.push_back(info.related[each]);
+    std::uint32_t first = *count;
+    for (const std::string& each : info.related) {
+        const auto found = each.empty() ? related.end() : related.find(each);
+        if (found != related.end()) {
+            query.named.add(MetaContext::dirty);
+            if (found->second < first) {
+                first = found->second;
+                query.first_related = each;
+            }
+        }
+        const bool matched = found != related.end() || (all_related && !each.empty());
+        if (matched) query.matched.add(MetaContext::dirty);
+        if (matched || !query.any) query.related.push_back(each);
     }
     return query;
 }

@@ -85,9 +85,11 @@ class Connection final : public OperationContext,
     // While quiesced: all requests have been answered and all replies sent.
     bool quiet() const { return operations_.empty() && (closed_ || send_queue_.empty()); }
     const ProgressMeter& progress() const { return progress_; }
-    // While quiet: another process can continue from describe().
+    // While quiet: another process can continue from describe(). It accepts no WRITE beyond the
+    // end, which the client may have begun before the export shrank.
     bool can_move() const {
-        return quiesced_ != Quiesced::no && !reading_is_over() && quiet() && !transport_.in_tls();
+        return quiesced_ != Quiesced::no && !reading_is_over() && quiet() && !transport_.in_tls() &&
+               half_write_.offset + half_write_.length <= negotiated_.export_info.size;
     }
     void describe(ConnectionState& state) const;
     // After serve(): continues where another process has stopped.

@@ -143,7 +143,8 @@ void RequestReader::expect_discarded(std::uint64_t bytes) {
 
 WriteOperation* RequestReader::stop_writing() {
     const auto* const payload = std::get_if<Payload>(&reading_);
-    WriteOperation* const write = payload != nullptr ? payload->write : nullptr;
+    if (payload == nullptr) return nullptr;
+    WriteOperation* const write = payload->write;
     reading_ = Header{};
     return write;
 }

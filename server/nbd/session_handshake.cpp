@@ -81,7 +81,10 @@ Task<bool> Session::negotiate() {
         more =
             next == protocol::Negotiation::Next::more || next == protocol::Negotiation::Next::wait;
         // Before the answer is sent, so that a client that has it is never evicted.
-        if (slot_ && next == protocol::Negotiation::Next::transmit) slot_->served();
+        if (slot_ && next == protocol::Negotiation::Next::transmit && !slot_->served()) {
+            evict();  // as the worker is about to
+            co_return false;
+        }
         if (!co_await send_all(negotiation_->take_output())) co_return false;
         if (next == protocol::Negotiation::Next::wait && !co_await wait_for_clone())
             co_return false;

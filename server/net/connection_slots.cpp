@@ -32,7 +32,7 @@ Slot::Slot(ConnectionSlots& slots, std::string peer, std::string listener)
 
 Slot::~Slot() { slots_.leave(*this); }
 
-void Slot::served() { slots_.served(*this); }
+bool Slot::served() { return slots_.served(*this); }
 
 ConnectionSlots::ConnectionSlots(const config::Limits& limits)
     : max_connections_(limits.connections),
@@ -114,22 +114,24 @@ void ConnectionSlots::end_handshake(Slot& slot) {
     --peers_.find(slot.peer_)->second.handshakes;
 }
 
-void ConnectionSlots::served(Slot& slot) {
+bool ConnectionSlots::served(Slot& slot) {
     const std::lock_guard lock(mutex_);
+    if (slot.evicted_) return false;
     end_handshake(slot);
     PeerState& peer = peers_.find(slot.peer_)->second;
     if (peer.known) {
         known_.splice(known_.begin(), known_, peer.place);
-        return;
+        return true;
     }
     known_.push_front(slot.peer_);
     peer.known = true;
     peer.place = known_.begin();
-    if (known_.size() <= max_known) return;
+    if (known_.size() <= max_known) return true;
     const auto last = peers_.find(known_.back());
     known_.pop_back();
     last->second.known = false;
     forget_if_unused(last);
+    return true;
 }
 
 void ConnectionSlots::leave(Slot& slot) {

@@ -33,8 +33,9 @@ class Slot : public std::enable_shared_from_this<Slot>,
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
 
-    // Its handshake has ended with an export. Any thread.
-    void served();
+    // Its handshake ends with an export. False: it has been evicted, so its client gets none. Any
+    // thread.
+    bool served();
 
     Worker* worker = nullptr;        // the worker that serves it
     std::weak_ptr<Session> session;  // used by that worker's thread only
@@ -86,7 +87,7 @@ class ConnectionSlots {
     std::string refusal(const PeerState& peer, std::uint32_t of_listener,
                         ConnectionLimit& limit) const;
     std::shared_ptr<Slot> evict();
-    void served(Slot& slot);
+    bool served(Slot& slot);
     void leave(Slot& slot);
     void end_handshake(Slot& slot);
     void forget_if_unused(Peers::iterator peer);

@@ -146,6 +146,66 @@ TEST_CASE("moving: a failed partial WRITE is answered once, and its remaining pa
     }
 }
 
+TEST_CASE("moving: within a payload that is dropped, or describes a BLOCK_STATUS") {
+    struct Row {
+        const char* name;
+        Ask ask;
+        std::size_t cut;  // bytes that are sent before the pause
+        Error error;
+    };
+    const Ask beyond_end{CommandType::write, 8 * page + 5000, 3 * page};
+    const Ask status{CommandType::block_status, 0, page, protocol::command_flag::payload_len};
+    const Row rows[] = {
+        {"a refused WRITE after its header", beyond_end, protocol::extended_request_size,
+         Error::enospc},
+        {"a refused WRITE", beyond_end, page, Error::enospc},
+        {"BLOCK_STATUS after its header", status, protocol::extended_request_size, Error::none},
+        {"BLOCK_STATUS", status, protocol::extended_request_size + 5, Error::none},
+    };
+    for (const Row& row : rows) {
+        for (const bool there : {false, true}) {
+            CAPTURE(row.name);
+            CAPTURE(there);
+            Rig rig({.kept = true});
+            Client client = rig.enter({.extended = true});
+            const std::uint64_t cookie = client.expect(row.ask);
+            const Bytes bytes = encoded(row.ask, cookie, true);
+            client.send_bytes(std::span(bytes).first(row.cut));
+            rig.let_run();
+            interrupt(rig, there);
+            client.send_bytes(std::span(bytes).subspan(row.cut, 1));
+            rig.let_run();
+            interrupt(rig, there);
+            client.send_bytes(std::span(bytes).subspan(row.cut + 1));
+            CHECK(client.answer(cookie).error == row.error);
+            CHECK(client.ask({CommandType::write, 0, 10}).error == Error::none);
+            client.close();
+            rig.check_clean();
+        }
+    }
+}
+
+TEST_CASE("moving: a partial WRITE beyond the end of an export that shrank ends its connection") {
+    Rig rig({.kept = true});
+    Client client = rig.enter();
+    Client writer = rig.enter();
+    const Ask ask{CommandType::write, 6 * page, 2 * page};
+    const Bytes bytes = encoded(ask, writer.expect(ask));
+    writer.send_bytes(std::span(bytes).first(page));
+    rig.let_run();
+    REQUIRE(rig.volume->resize(4 * page).empty());
+    const auto shrunk = std::make_shared<Export>(*rig.exports.snapshot()->front());
+    shrunk->info.size = 4 * page;
+    rig.exports.replace({shrunk});
+    rig.worker.check_access([] {});
+    rig.on_worker([] {});
+    interrupt(rig, true);
+    CHECK_FALSE(writer.next());
+    CHECK(client.ask({CommandType::write, 0, 10}).error == Error::none);
+    client.close();
+    rig.check_over();
+}
+
 TEST_CASE("moving: cancelled before all requests are answered") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);

@@ -198,6 +198,16 @@ TEST_CASE("slots: a worker ends an evicted handshake, and ended sessions free th
     CHECK(take_all(slots, peer_at("10.0.0.1")).size() == 100);
 }
 
+TEST_CASE("slots: an evicted handshake gets no export, even before the worker ends it") {
+    ConnectionSlots slots(limits(100, 100, 0, 1));
+    Rig rig;
+    auto [client, none] = silent(rig, slots);
+    CHECK(none == nullptr);
+    CHECK(slots.enter(peer_at("10.0.0.1")).evicted != nullptr);
+    CHECK_FALSE(client.shake_hands().has_value());
+    rig.check_over();
+}
+
 TEST_CASE("session: an idle connection is closed after limits.idle") {
     RigOptions options;
     options.limits.idle = std::chrono::milliseconds(40);
