@@ -26,6 +26,10 @@ void ContentsService::open() {
     retained.mappings->undo_now();
 }
 
+void ContentsService::start() {
+    if (!context_.supervision.predecessor) settle();
+}
+
 void ContentsService::wait_for_start_gate() {
     if (!context_.supervision.start_gate->wait()) {
         throw std::runtime_error("this pre-started server is not needed any more");
@@ -50,9 +54,8 @@ void ContentsService::settle() {
 void ContentsService::release_unused() {
     RetainedContents* const contents = context_.retained.contents.get();
     if (contents == nullptr) return;
-    const Phase phase = context_.lifecycle.phase;
     // Called again when the exports have been made, or when the hand-over has failed.
-    if (exports_.busy() || phase == Phase::handing_over || phase == Phase::draining) return;
+    if (exports_.busy() || context_.lifecycle.refuses_changes()) return;
     std::vector<RetainedContents::Offered> offered;
     const auto exports = context_.exports.snapshot();
     for (const auto& each : *exports) {

@@ -17,13 +17,14 @@ class ContentsService final : public Service {
     // Opens the devices of the contents. If another server is still exiting, waits until it is
     // dead.
     void open() override;
-    void start() override { settle(); }
+    void start() override;
     void resume() override { release_unused(); }
+    // After exports have been made: stores what the next server needs, and releases the rest. Not
+    // before a takeover is certain: until then the contents are those of the predecessor.
+    void settle();
 
  private:
     void wait_for_start_gate();
-    // After exports have been made: stores what the next server needs, and releases the rest.
-    void settle();
     void release_unused();
 
     ServerContext& context_;

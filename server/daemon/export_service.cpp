@@ -62,6 +62,7 @@ struct ExportService::Reload {
     config::Options options = {};
     Commit commit = {};
     std::shared_ptr<const ExportRegistry::Exports> before = {};
+    std::string not_stored = {};  // the problem of Edit::store, if the edit is in effect
 };
 
 ExportService::ExportService(ServerContext& context, const WorkerPool& workers, CheckReload check)
@@ -122,11 +123,12 @@ void ExportService::reload_file() {
 }
 
 void ExportService::edit(Edit edit) {
-    const Phase phase = context_.lifecycle.phase;
-    if (phase == Phase::draining || phase == Phase::handing_over) {
+    const Lifecycle& lifecycle = context_.lifecycle;
+    if (lifecycle.refuses_changes()) {
         return edit.done(std::get<NotDone>(outcome_of_ending()).why);
     }
-    if (phase == Phase::starting) return edit.done("exports are being made; try again later");
+    if (lifecycle.phase == Phase::starting)
+        return edit.done("exports are being made; try again later");
     if (!busy()) return enqueue(std::move(edit));
     if (waiting_.size() == max_waiting_edits) {
         return edit.done("too many changes of exports are waiting; try again later");
@@ -189,13 +191,26 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
         }
         MadeExports made = make_exports(reload->options.exports, context_.devices, *reload->before,
                                         volume_life(stop));
-        if (made.problems.empty() && reload->edit.store) {
-            if (std::string why = reload->edit.store(); !why.empty()) {
-                made.problems.push_back(std::move(why));
-            }
-        }
+        if (reload->edit.change) store_edit(*reload, made);
         return made;
     };
+}
+
+void ExportService::store_edit(Reload& reload, MadeExports& made) const {
+    // The export that the edit adds cannot have the contents that are kept for it.
+    for (const MadeExports::Refused& each : made.refused) {
+        if (std::ranges::find(refused_, each.name, &MadeExports::Refused::name) == refused_.end()) {
+            made.problems.push_back(each.why);
+        }
+    }
+    if (!made.problems.empty() || !reload.edit.store) return;
+    std::string why = reload.edit.store();
+    if (why.empty()) return;
+    if (reload.edit.begin_is_final) {
+        reload.not_stored = std::move(why);
+    } else {
+        made.problems.push_back(std::move(why));
+    }
 }
 
 // Returns false if it cannot be made, which is reported.
@@ -262,13 +277,14 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
     finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
                        context_.retained.mappings.get());
     log_changes(*reload);
+    if (!reload->not_stored.empty()) spdlog::error("{}", reload->not_stored);
     // The loop may call this after the destruction of this object, but not of the context.
     apply_to_sessions([&context = context_, reload] {
         if (reload->source == Source::file) {
             spdlog::info("SIGHUP: {} exports are offered now", reload->options.exports.size());
             context.supervision.notify_ready(any_keeps(context.options.exports));
         }
-        if (reload->edit.done) reload->edit.done({});
+        if (reload->edit.done) reload->edit.done(reload->not_stored);
     });
 }
 

@@ -44,6 +44,8 @@ class ExportService final : public Service {
         std::function<std::string(const std::stop_token&)> begin = {};
         // On the thread that makes exports, after them: stores the change. Returns the problem.
         std::function<std::string()> store = {};
+        // What begin() has changed stays: after a problem of store() the edit is in effect, too.
+        bool begin_is_final = false;
         ServerAdminBackend::ChangeDone done = {};
     };
     // Edits are made one after the other.
@@ -70,6 +72,7 @@ class ExportService final : public Service {
     void begin_waiting_edit();
     ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
     bool apply_edit(Reload& reload) const;
+    void store_edit(Reload& reload, MadeExports& made) const;
     bool load(Reload& reload) const;
     void check(Reload& reload, Problems& problems) const;
     void refuse(const std::vector<std::string>& problems) const;

@@ -34,6 +34,7 @@ void HandOver::begin() {
                        *context_.retained.contents, parts_.ublk, *supervision.socket},
         actions_.yield, [this](const std::string& failure) { finish(failure); });
     context_.lifecycle.phase = Phase::handing_over;
+    parts_.reclaim.pause();
     try {
         upgrade_->start({.program = program_,
                          .arguments = own_arguments(),
@@ -51,6 +52,7 @@ void HandOver::cancel() {
     if (context_.lifecycle.phase != Phase::handing_over) return;
     std::exchange(upgrade_, nullptr)->give_up();
     context_.lifecycle.phase = Phase::serving;
+    parts_.reclaim.resume();  // a server that waits for swapoff serves on
 }
 
 std::string HandOver::obstacle() const {
@@ -62,6 +64,7 @@ std::string HandOver::obstacle() const {
     if (context_.lifecycle.phase == Phase::starting || parts_.exports.busy()) {
         return "its exports are being made; try again later";
     }
+    if (parts_.saves.busy()) return "an export is being saved or restored; try again later";
     if (const ublk::Device* const bound = parts_.ublk.bound_to_this_server()) {
         return fmt::format("{} ends with this server, because export {} does not have keep: true",
                            bound->path(), config::in_quotes(bound->exported().info.name));

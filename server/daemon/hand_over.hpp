@@ -8,6 +8,8 @@
 
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/listeners.hpp"
+#include "server/daemon/reclaim_service.hpp"
+#include "server/daemon/saves.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/ublk_service.hpp"
@@ -21,7 +23,9 @@ class HandOver final : public Service {
     struct Parts {
         const WorkerPool& workers;
         const ExportService& exports;
+        const Saves& saves;
         const Listeners& listeners;
+        ReclaimService& reclaim;
         UblkService& ublk;
     };
     struct Actions {

@@ -21,6 +21,8 @@ struct Lifecycle {
     std::exception_ptr failure = {};  // of the start
 
     bool draining() const { return phase == Phase::draining; }
+    // No change begins now: another process may serve the contents.
+    bool refuses_changes() const { return phase == Phase::handing_over || draining(); }
     // Termination was requested.
     bool ending() const { return phase >= Phase::awaiting_swapoff; }
 };

@@ -1,9 +1,11 @@
 #include "server/daemon/reclaim_service.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include "config/quote.hpp"
@@ -11,6 +13,8 @@
 namespace gpunbd::server {
 
 namespace {
+
+constexpr auto pause_check_interval = std::chrono::seconds(1);
 
 // The volumes of the exports, and those of earlier exports that clients still use.
 class VolumesInUse {
@@ -75,7 +79,9 @@ ReclaimService::ReclaimService(ServerContext& context)
           [volumes = std::make_shared<VolumesInUse>(context.exports)] { return (*volumes)(); },
           options_of(context.options.pipeline))) {}
 
+// After a takeover, resume() follows.
 void ReclaimService::start() {
+    if (context_.supervision.predecessor) return;
     reclaimer_->update(context_.options.devices);
     if (!context_.protects_swap) return;
     for (std::future<void>& each : reclaimer_->prepare()) each.get();
@@ -89,6 +95,16 @@ Service::Commit ReclaimService::reload(const config::Options& next, Problems& pr
         reclaimer_->update(context_.options.devices);
         if (context_.protects_swap) reclaimer_->prepare();
     };
+}
+
+void ReclaimService::resume() {
+    if (context_.lifecycle.refuses_changes()) return;
+    try {
+        reclaimer_->update(context_.options.devices);
+        if (context_.protects_swap) reclaimer_->prepare();
+    } catch (const std::system_error& error) {
+        spdlog::warn("memory of devices is not given back: {}", error.what());
+    }
 }
 
 void ReclaimService::stop() {
@@ -118,8 +134,7 @@ void ReclaimService::end(const std::string& device, const Completion& completion
 
 std::vector<std::string> ReclaimService::devices_for(const std::string& device,
                                                      const Completion& completion) {
-    const Phase phase = context_.lifecycle.phase;
-    if (phase == Phase::draining || phase == Phase::handing_over) {
+    if (context_.lifecycle.refuses_changes()) {
         completion(outcome_of_ending());
         return {};
     }
@@ -143,10 +158,12 @@ std::vector<std::string> ReclaimService::devices_for(const std::string& device,
 void ReclaimService::end_later(const std::string& device, std::chrono::seconds duration) {
     Timer& timer = timers_.emplace(device, context_.io).first->second;
     timer.expires_after(duration);
-    timer.async_wait([device, weak = std::weak_ptr(reclaimer_)](boost::system::error_code error) {
-        const auto reclaimer = weak.lock();
-        if (!error && reclaimer) reclaimer->end(device, [](const ReclaimStatus&) {});
-    });
+    timer.async_wait(
+        [this, device, weak = std::weak_ptr(reclaimer_)](boost::system::error_code error) {
+            const auto reclaimer = weak.lock();
+            if (error || !reclaimer || reclaimer->end(device, [](const ReclaimStatus&) {})) return;
+            end_later(device, pause_check_interval);
+        });
 }
 
 }  // namespace gpunbd::server

@@ -22,7 +22,11 @@ class ReclaimService final : public Service {
     void start() override;
     // Refuses to remove spill memory that holds pages.
     Commit reload(const config::Options& next, Problems& problems) override;
+    void resume() override;
     void stop() override;
+    // Until resume(), no page moves, so that another process can take the contents over. Pages on
+    // their way arrive before.
+    void pause() { reclaimer_->stop(); }
 
     // On the server's thread.
     void reclaim(const ReclaimRequest& request, const Completion& completion);

@@ -30,8 +30,7 @@ void RetainedQueries::answer(const ServerAdminBackend::RetainedQuery& query) {
         return query.completion(NotDone{"exports are being made; try again later"});
     }
     if (!query.drop) return query.completion(list_kept(*context_.retained.contents));
-    const Phase phase = context_.lifecycle.phase;
-    if (phase == Phase::draining || phase == Phase::handing_over) {
+    if (context_.lifecycle.refuses_changes()) {
         return query.completion(outcome_of_ending());
     }
     const Outcome outcome = drop_kept(*context_.retained.contents, *query.drop);

@@ -236,7 +236,14 @@ void RunTimeExports::apply(const ResizeExport& resize, const Completion& complet
              if (why.empty()) served->use->require_current_size(resize.reconnect);
              return why.empty() ? std::string() : fmt::format("export {}: {}", name, why);
          },
-         .store = [this, resized] { return store(*resized); },
+         .store = [this, resized, resize, name]() -> std::string {
+             const std::string why = store(*resized);
+             if (why.empty()) return {};
+             return fmt::format(
+                 "export {} has {} now, but this is not stored for the next server: {}", name,
+                 config::human_size(resize.size), why);
+         },
+         .begin_is_final = true,
          .done = completing(
              completion,
              fmt::format("Export {} has {} now; clients see it when they connect again.{}", name,

@@ -130,26 +130,34 @@ void Saves::stop() {
 
 void Saves::save(const std::shared_ptr<const Export>& served, const std::string& path,
                  const storage::ImageFormat& format, const Completion& completion) {
-    submit([this, served, path, format, completion](const std::stop_token& stop) {
-        std::string why = save_now(*served, path, format, channels_, stop);
-        if (!why.empty()) return completion(NotDone{std::move(why)});
-        completion(Done{fmt::format(
-            "Export {} is saved to {}{}.", config::in_quotes(served->info.name), path,
-            of_one_instant(*served) ? "" : "; writes in the meantime may be in it or not")});
-    });
+    submit({[this, served, path, format](const std::stop_token& stop) -> Outcome {
+                std::string why = save_now(*served, path, format, channels_, stop);
+                if (!why.empty()) return NotDone{std::move(why)};
+                return Done{fmt::format(
+                    "Export {} is saved to {}{}.", config::in_quotes(served->info.name), path,
+                    of_one_instant(*served) ? "" : "; writes in the meantime may be in it or not")};
+            },
+            completion});
 }
 
 void Saves::restore(const std::shared_ptr<const Export>& served, const std::string& path,
                     const Completion& completion) {
-    submit([this, served, path, completion](const std::stop_token& stop) {
-        const std::string name = config::in_quotes(served->info.name);
-        const std::string why = restore_now(*served, path, channels_, stop);
-        if (!why.empty()) return completion(NotDone{fmt::format("export {}: {}", name, why)});
-        completion(Done{fmt::format("Export {} has the contents of {}.", name, path)});
-    });
+    submit({[this, served, path](const std::stop_token& stop) -> Outcome {
+                const std::string name = config::in_quotes(served->info.name);
+                const std::string why = restore_now(*served, path, channels_, stop);
+                if (!why.empty()) return NotDone{fmt::format("export {}: {}", name, why)};
+                return Done{fmt::format("Export {} has the contents of {}.", name, path)};
+            },
+            completion});
+}
+
+bool Saves::busy() const {
+    const std::lock_guard lock(mutex_);
+    return working_ || !jobs_.empty();
 }
 
 void Saves::submit(Job job) {
+    if (context_.lifecycle.refuses_changes()) return job.completion(outcome_of_ending());
     {
         const std::lock_guard lock(mutex_);
         jobs_.push_back(std::move(job));
@@ -157,20 +165,30 @@ void Saves::submit(Job job) {
     submitted_.notify_one();
 }
 
+// Returns nothing at the stop.
+std::optional<Saves::Job> Saves::take_next(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    working_ = false;  // also after an exception
+    if (!submitted_.wait(lock, stop, [this] { return !jobs_.empty(); })) return std::nullopt;
+    if (stop.stop_requested()) return std::nullopt;
+    working_ = true;
+    std::optional<Job> job(std::move(jobs_.front()));
+    jobs_.pop_front();
+    return job;
+}
+
 void Saves::run(const std::stop_token& stop) {
     ::pthread_setname_np(::pthread_self(), "saves");
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), yielding);
-    for (;;) {
-        Job job;
-        {
-            std::unique_lock lock(mutex_);
-            if (!submitted_.wait(lock, stop, [this] { return !jobs_.empty(); })) return;
-            if (stop.stop_requested()) return;
-            job = std::move(jobs_.front());
-            jobs_.pop_front();
-        }
+    while (const std::optional<Job> job = take_next(stop)) {
         try {
-            job(stop);
+            Outcome outcome = job->work(stop);
+            {
+                // Before the completion: the next request may be an upgrade.
+                const std::lock_guard lock(mutex_);
+                working_ = false;
+            }
+            job->completion(std::move(outcome));
         } catch (const std::exception& error) {
             storage::log_if_possible([&] { spdlog::error("saving: {}", error.what()); });
         }
@@ -185,11 +203,9 @@ void Saves::save_those_due() {
         if (!save.every) continue;
         const auto [last, is_new] = last_.try_emplace(each->info.name, now);
         if (is_new || now - last->second < *save.every) continue;
+        if (context_.lifecycle.refuses_changes()) continue;  // it stays due
         last->second = now;
-        submit([this, served = each](const std::stop_token& stop) {
-            const std::string& path = served->options.save.path;
-            save_now(*served, path, format_for(path), channels_, stop);
-        });
+        this->save(each, save.path, format_for(save.path), Completion([](const Outcome&) {}));
     }
     timer_.expires_after(check_interval);
     timer_.async_wait([this](boost::system::error_code error) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -29,18 +30,25 @@ class Saves final : public Service {
     // Cancels what is in progress, and saves the exports that are saved at the stop.
     void stop() override;
 
-    // On the server's thread. They begin in the order of the calls.
+    // On the server's thread. They begin in the order of the calls; none begins while this server
+    // hands over or drains.
     void save(const std::shared_ptr<const Export>& served, const std::string& path,
               const storage::ImageFormat& format, const Completion& completion);
     // Refuses exports that have contents or clients.
     void restore(const std::shared_ptr<const Export>& served, const std::string& path,
                  const Completion& completion);
+    // Whether a save or a restore is in progress or waits.
+    bool busy() const;
 
  private:
     using Clock = std::chrono::steady_clock;
-    using Job = std::function<void(const std::stop_token&)>;
+    struct Job {
+        std::function<Outcome(const std::stop_token&)> work;
+        Completion completion;
+    };
 
     void submit(Job job);
+    std::optional<Job> take_next(const std::stop_token& stop);
     void run(const std::stop_token& stop);
     void save_those_due();
 
@@ -49,9 +57,10 @@ class Saves final : public Service {
     boost::asio::steady_timer timer_;
     bool handed_over_ = false;
     std::map<std::string, Clock::time_point> last_;  // the beginning of the last save, by export
-    std::mutex mutex_;
+    mutable std::mutex mutex_;                       // guards the following members
     std::condition_variable_any submitted_;
     std::deque<Job> jobs_;
+    bool working_ = false;
     std::jthread thread_;  // ends before the rest is destroyed
 };
 

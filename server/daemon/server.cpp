@@ -69,7 +69,7 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
         exports_ = &list.add<ExportService>(c, workers, [&list](const auto& next, auto& problems) {
             return list.reload(next, problems);
         }));
-    list.add<ContentsService>(c, exports);
+    auto& contents = list.add<ContentsService>(c, exports);
     auto& queries = list.add<RetainedQueries>(c, exports);
     auto& saves = list.add<Saves>(c);
     auto& run_time_exports = list.add<RunTimeExports>(c, exports, saves);
@@ -80,7 +80,10 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
     });
     auto& dispatcher = list.add<ConnectionDispatcher>(c, workers);
     if (c.supervision.predecessor) {
-        takeover_ = &list.add<Takeover>(c, workers, exports, dispatcher);
+        takeover_ = &list.add<Takeover>(c, workers, exports, dispatcher, [&contents, &reclaim] {
+            contents.settle();
+            reclaim.resume();
+        });
     }
     // After the takeover, because the predecessor has its devices until then.
     ublk_ = &list.add<UblkService>(c, workers, drain);
@@ -101,10 +104,11 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
     list.add<Readiness>(c, listeners);
     drain_ = &list.add<Drain>(
         c, workers, [this] { return (command_ && command_->running()) || ublk_->ending(); });
-    hand_over_ = &list.add<HandOver>(c, HandOver::Parts{workers, exports, listeners, *ublk_},
-                                     HandOver::Actions{.yield = [&admin] { admin.yield(); },
-                                                       .complete = [this] { handed_over(); },
-                                                       .resume = [&list] { list.resume(); }});
+    hand_over_ =
+        &list.add<HandOver>(c, HandOver::Parts{workers, exports, saves, listeners, reclaim, *ublk_},
+                            HandOver::Actions{.yield = [&admin] { admin.yield(); },
+                                              .complete = [this] { handed_over(); },
+                                              .resume = [&list] { list.resume(); }});
 }
 
 int Server::run(const std::function<void()>& on_ready) {

@@ -17,8 +17,12 @@ constexpr auto store_timeout = std::chrono::seconds(10);
 }  // namespace
 
 Takeover::Takeover(ServerContext& context, WorkerPool& workers, const ExportService& exports,
-                   ConnectionDispatcher& dispatcher)
-    : context_(context), workers_(workers), exports_(exports), dispatcher_(dispatcher) {}
+                   ConnectionDispatcher& dispatcher, std::function<void()> taken_over)
+    : context_(context),
+      workers_(workers),
+      exports_(exports),
+      dispatcher_(dispatcher),
+      taken_over_(std::move(taken_over)) {}
 
 // The predecessor serves until take_rest(), so slow work is done before. With one H200 and 64 GiB
 // in use, importing the slabs takes 250 ms, and opening the channels of 16 workers 350 ms.
@@ -62,6 +66,7 @@ void Takeover::start() {
     for (Predecessor::Client& client : std::exchange(clients_, {})) {
         dispatcher_.adopt(std::move(client));
     }
+    taken_over_();
 }
 
 }  // namespace gpunbd::server

@@ -1,6 +1,7 @@
 // Takes over the contents, the connections and the service from the predecessor (see Predecessor).
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "server/daemon/connection_dispatcher.hpp"
@@ -13,9 +14,10 @@ namespace gpunbd::server {
 
 class Takeover final : public Service {
  public:
-    // `context` must have a predecessor.
+    // `context` must have a predecessor. Calls `taken_over` once this server serves: not before
+    // may anything change the contents.
     Takeover(ServerContext& context, WorkerPool& workers, const ExportService& exports,
-             ConnectionDispatcher& dispatcher);
+             ConnectionDispatcher& dispatcher, std::function<void()> taken_over);
 
     // Imports contents, before the first exports are made.
     void import_contents();
@@ -27,6 +29,7 @@ class Takeover final : public Service {
     WorkerPool& workers_;
     const ExportService& exports_;
     ConnectionDispatcher& dispatcher_;
+    const std::function<void()> taken_over_;
     std::vector<Predecessor::Client> clients_;  // until they are adopted
 };
 

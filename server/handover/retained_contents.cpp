@@ -373,6 +373,17 @@ std::shared_ptr<StoredContents> RetainedContents::stored_of(const storage::Volum
 std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOptions& options,
                                                         const Create& create,
                                                         const storage::Volume* source) {
+    if (source != nullptr || !options.restore.empty()) {
+        const std::lock_guard lock(mutex_);
+        // A clone changes the page table of its source, which another process uses, and a quiesced
+        // volume gets no pages for a file.
+        if (quiesced_) {
+            throw std::runtime_error(fmt::format(
+                "a kept export with {} cannot be added by an upgrade; add it by a reload (SIGHUP) "
+                "afterwards",
+                source != nullptr ? "clone_of" : "restore"));
+        }
+    }
     const storage::InstanceId instance = storage::new_instance();
     const std::string id = contents_id(instance);
     auto stored = source == nullptr ? std::make_shared<StoredContents>(store_, id, patience_)

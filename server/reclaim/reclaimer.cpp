@@ -78,7 +78,9 @@ void Reclaimer::update(const std::vector<config::DeviceOptions>& options) {
         const auto found = std::ranges::find(options, id, &config::DeviceOptions::id);
         DeviceReclaim& device = *find(id);
         const config::DeviceOptions its = found == options.end() ? config::DeviceOptions{} : *found;
-        device.set_keep_free(its.keep_free);
+        device.keep_free = its.keep_free;
+        device.hold(held_.contains(id));
+        device.watch.set_keep_free(its.keep_free);
         device.migrator.set_return_rate(its.reclaim_rate.value_or(0));
     }
 }
@@ -121,17 +123,10 @@ void Reclaimer::watch_pressure(DeviceReclaim& device) {
     device.pressure->start();
 }
 
-void Reclaimer::DeviceReclaim::hold(bool is_held) {
-    held = is_held;
+void Reclaimer::DeviceReclaim::hold(bool held) {
     watch.hold(held);
     // With keep_free, the other watch returns the pages.
     if (pressure) pressure->hold(held || keep_free != 0);
-}
-
-void Reclaimer::DeviceReclaim::set_keep_free(std::uint64_t bytes) {
-    keep_free = bytes;
-    watch.set_keep_free(keep_free);
-    hold(held);
 }
 
 std::vector<std::string> Reclaimer::devices() const {
@@ -151,6 +146,7 @@ Reclaimer::DeviceReclaim* Reclaimer::find(std::string_view device) const {
 bool Reclaimer::reclaim(std::string_view device, std::optional<std::uint64_t> bytes, Done done) {
     DeviceReclaim* const found = find(device);
     if (found == nullptr) return false;
+    held_.emplace(device);
     found->hold(true);
     found->migrator.reclaim(bytes.value_or(storage::SlabBudget::unlimited),
                             logged(device, std::move(done), [](const ReclaimStatus& status) {
@@ -164,6 +160,7 @@ bool Reclaimer::reclaim(std::string_view device, std::optional<std::uint64_t> by
 bool Reclaimer::end(std::string_view device, Done done) {
     DeviceReclaim* const found = find(device);
     if (found == nullptr) return false;
+    if (const auto held = held_.find(device); held != held_.end()) held_.erase(held);
     found->hold(false);
     std::uint64_t bytes = storage::SlabBudget::unlimited;
     if (found->keep_free != 0) {

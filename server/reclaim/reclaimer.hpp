@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,7 +48,7 @@ class Reclaimer {
     bool end(std::string_view device, Done done);
     // The counters of the device of this id, if it is served.
     void add_to(DeviceStatus& status) const;
-    // Ends all threads. Pages on their way arrive before.
+    // Ends all threads until the next update(). Pages on their way arrive before.
     void stop();
 
  private:
@@ -58,9 +59,8 @@ class Reclaimer {
               migrator(its_device, volumes, options),
               watch(its_device, migrator) {}
 
-        // Pages do not return while an administrator's reclaim is in effect.
-        void hold(bool is_held);
-        void set_keep_free(std::uint64_t bytes);
+        // While held, pages do not return.
+        void hold(bool held);
 
         storage::Device& device;
         storage::Migrator migrator;
@@ -69,7 +69,6 @@ class Reclaimer {
         std::optional<storage::PressureWatch> pressure;    // of system memory only
         std::optional<storage::RevocableWatch> revocable;  // if memory is revocable
         std::uint64_t keep_free = 0;                       // bytes
-        bool held = false;
     };
 
     DeviceReclaim* find(std::string_view device) const;
@@ -78,7 +77,8 @@ class Reclaimer {
 
     const std::function<Volumes()> volumes_;
     const storage::MigratorOptions options_;
-    mutable std::mutex mutex_;  // guards the following, but not what it points to
+    std::set<std::string, std::less<>> held_;  // the devices with a reclaim() in effect
+    mutable std::mutex mutex_;                 // guards the following, but not what it points to
     std::map<std::string, std::shared_ptr<DeviceReclaim>, std::less<>> devices_;  // by id
 };
 

@@ -481,6 +481,17 @@ class Persist(Export):
         self.create('new', '--persist', status=1)
         self.assertIn('start it with --state DIR', self.errors)
 
+    def test_a_resize_that_cannot_be_stored_is_in_effect(self):
+        folder, _ = self.restart()
+        self.create('new', '--persist')
+        os.rename(f'{folder}/state', f'{folder}/elsewhere')
+        self.export('resize', 'new', '16M', status=1)
+        self.assertIn("export 'new' has 16 MiB now, but this is not stored for the next server: the state folder",
+                      self.errors)
+        self.assertEqual(self.exports()['new']['size'], 16 * MiB)
+        with wire.connect(self.one.path, name='new') as client, self.assertRaises(wire.Failed):
+            client.write(20 * MiB, b'x')
+
 
 class Supervised(Commands, kept.Test):
     def start(self):
@@ -571,6 +582,17 @@ class Supervised(Commands, kept.Test):
             self.export('remove', 'snapshot', '--force')
         kept_ones = json.loads(self.command(server.PROGRAM, 'kept', '--json', '--socket', f'{self.one.directory}/admin'))
         self.assertEqual(sorted(each['name'] for each in kept_ones['kept']), ['configured', 'snapshot'])
+
+    def test_kept_contents_of_another_size_are_an_error(self):
+        self.start()
+        self.create('new', '--keep')
+        self.export('remove', 'new')
+        self.one.kill_and_wait()
+        self.export('create', 'new', '--size', '64M', '--device', server.DEVICE, '--keep', status=1)
+        self.assertIn("export 'new': its kept contents cannot be taken over: ", self.errors)
+        self.assertEqual(set(self.exports()), {'configured'})
+        self.create('new', '--keep')
+        self.assertEqual(set(self.exports()), {'configured', 'new'})
 
     def test_configured_and_persistent_clones_take_over_their_contents(self):
         config = CONFIG.replace('size: 64M, devices: [{device}]}',

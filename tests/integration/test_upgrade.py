@@ -675,8 +675,67 @@ os.kill(os.getpid(), 9)
         self.logged('they were made for size', keeper, 30)
         self.goes_on(keeper, client)
 
+    def test_the_new_configuration_leaves_contents_out(self):
+        """Until the new server serves, it frees nothing, also of contents that share pages."""
+        export = '{name: a, size: 512M, page_size: 64M, devices: [{device}], keep: true}'
+        other = '{name: c, size: 64M, devices: [{device}], keep: true}'
+        keeper, path = self.configured(f'{export}, {{name: b, clone_of: a, keep: true}}, {other}')
+        client = wire.connect(self.path, 'a')
+        self.addCleanup(client.close)
+        client.write(5, b'before')
+        with wire.connect(self.path, 'b') as clone:
+            clone.write(0, b'its own')
+            self.configure(path, f'{export}, {other.replace("64M", "32M")}', 'keeping: {grace: 0}\n')
+            self.refused(keeper)
+            self.assertEqual(clone.read(0, 7), b'its own')
+        self.goes_on(keeper, client)
+
+    def test_the_new_configuration_adds_contents(self):
+        """A clone changes the page table of its source, and no page is mapped yet for a file."""
+        image = os.path.join(self.directory(), 'image')
+        with open(image, 'wb') as file:
+            file.write(bytes(4096))
+        export = '{name: a, size: 512M, page_size: 64M, devices: [{device}], keep: true}'
+        keeper, path = self.configured(export)
+        client = wire.connect(self.path, 'a')
+        self.addCleanup(client.close)
+        client.write(5, b'before')
+        for count, (key, keys) in enumerate((('clone_of', 'clone_of: a'),
+                                             ('restore', f'size: 1M, devices: [{server.DEVICE}], restore: {image}'))):
+            self.configure(path, f'{export}, {{name: b, {keys}, keep: true}}')
+            self.refused(keeper, count + 1)
+            self.logged(f'a kept export with {key} cannot be added by an upgrade', keeper)
+        self.goes_on(keeper, client)
+
 
 class Others(Upgrade):
+    def test_while_an_export_is_restored(self):
+        """It takes a while, because the supervisor is slow to store the memory of the export."""
+        path, image = (os.path.join(self.directory(), name) for name in ('admin', 'image'))
+        with open(image, 'wb') as file:
+            for number in range(4):
+                file.seek(number * SLAB)
+                file.write(b'saved')
+        keeper = self.kept('--name', 'a', '--page-size', '64M', '--admin-socket', path)
+        [pid] = server.children(keeper.process.pid)
+        keeper.process.send_signal(signal.SIGSTOP)
+        try:
+            asked = admin.PendingRequest(path, '/api/v1/exports/restore',
+                                         {'file': image, 'export': {'name': 'a'}, 'persist': False})
+            self.assertFalse(asked.answered(1))
+            os.kill(pid, signal.SIGUSR2)
+            self.logged('SIGUSR2: nothing can be handed over to another server: an export is being saved or restored',
+                        keeper, 5)
+        finally:
+            keeper.process.send_signal(signal.SIGCONT)
+        status, value = asked.answer()
+        self.assertEqual(status, 200, value)
+        self.upgrade(keeper)
+        with wire.connect(self.path, 'a') as client:
+            for number in range(4):
+                self.assertEqual(client.read(number * SLAB, 6), b'saved\0')
+        self.assertEqual(keeper.end(), 0)
+
     def test_without_a_supervisor(self):
         one = self.serve()
         with wire.connect(one.address) as client:
