@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <span>
+#include <system_error>
 #include <vector>
 
 #include "config/devices/device_drivers.hpp"
@@ -371,6 +373,12 @@ std::string tcp_identity(const TcpListener& listener) {
     return fmt::format("{}:{}", address ? address->text() : listener.address, listener.port);
 }
 
+std::string file_identity(std::string_view path) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::absolute(path, error);
+    return (error ? std::filesystem::path(path) : whole).lexically_normal().string();
+}
+
 std::optional<std::string> stripe_misfit(const ExportOptions& exported,
                                          std::string_view layout_name,
                                          std::string_view page_size_name) {
@@ -477,6 +485,28 @@ std::optional<ExportMisfit> ublk_misfit(const Options& options) {
     return std::nullopt;
 }
 
+std::optional<ExportMisfit> save_misfit(const Options& options) {
+    std::map<std::string, std::string> uses;  // by file
+    for (const DeviceOptions& device : options.devices) {
+        for (const SpillOptions& spill : device.spill) {
+            if (!is_spill_only(spill.device)) continue;
+            const auto path = std::string_view(spill.device).substr(spill.device.find(':') + 1);
+            uses.emplace(file_identity(path), device.id + " spills");
+        }
+    }
+    for (std::size_t index = 0; index != options.exports.size(); ++index) {
+        const ExportOptions& exported = options.exports[index];
+        if (exported.save.path.empty()) continue;
+        const auto [first, added] =
+            uses.emplace(file_identity(exported.save.path),
+                         fmt::format("export {} saves", in_quotes(exported.name)));
+        if (added) continue;
+        return ExportMisfit{index,
+                            fmt::format("{} to this file already; use another one", first->second)};
+    }
+    return std::nullopt;
+}
+
 namespace {
 
 // Why the export cannot be the source of a clone of so many bytes; empty: it can. `index`: of the
@@ -570,6 +600,7 @@ std::optional<std::string> contradiction(const Options& options) {
     if (const auto misfit = clone_misfit(options)) return text("clone_of", *misfit);
     if (const auto misfit = template_misfit(options)) return text("clone_per_client", *misfit);
     if (const auto misfit = ublk_misfit(options)) return text("ublk", *misfit);
+    if (const auto misfit = save_misfit(options)) return text("save.path", *misfit);
     return std::nullopt;
 }
 

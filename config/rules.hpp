@@ -80,6 +80,8 @@ Wrong none_of(std::string_view text, const Words& words);
 
 // Equal for two spellings of the same address and port.
 std::string tcp_identity(const TcpListener& listener);
+// Likewise of the same path, unless symbolic links are part of it.
+std::string file_identity(std::string_view path);
 
 // Checks the stripe size against the settings on which it depends. The names are those of the
 // file ("page_size") or of the flags ("--page-size"). Returns an error, if any.
@@ -114,6 +116,8 @@ std::optional<ExportMisfit> clone_misfit(const Options& options);
 std::optional<ExportMisfit> template_misfit(const Options& options);
 // A ublk id that another export has.
 std::optional<ExportMisfit> ublk_misfit(const Options& options);
+// An export that saves to a file of another export, or of the spill of a device.
+std::optional<ExportMisfit> save_misfit(const Options& options);
 // What contradicts itself between exports and the other sections, as one line without a position.
 std::optional<std::string> contradiction(const Options& options);
 // For the admin endpoint on TCP: addresses that other machines can reach need authentication.

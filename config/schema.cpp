@@ -926,6 +926,9 @@ prints.)"});
         if (const auto misfit = rules::ublk_misfit(options)) {
             v.add_to_item("exports", misfit->exported, "ublk", misfit->what);
         }
+        if (const auto misfit = rules::save_misfit(options)) {
+            v.add_to_item("exports", misfit->exported, "save", misfit->what);
+        }
         if (const auto misfit = rules::admin_misfit(options)) {
             v.add(misfit->section, misfit->what);
         }

@@ -4,13 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <utility>
+#include <variant>
 
+#include "config/rules.hpp"
 #include "config/size.hpp"
 #include "server/base/create_error.hpp"
 #include "server/base/file_owner.hpp"
 #include "server/daemon/admin_listeners.hpp"
+#include "server/daemon/state_folder.hpp"
 #include "server/exports/exposure.hpp"
 #include "server/exports/volume_plan.hpp"
 #include "server/net/tcp_address.hpp"
@@ -18,10 +23,20 @@
 #include "server/net/unix_address.hpp"
 #include "server/net/vsock_address.hpp"
 #include "server/protection/protection.hpp"
+#include "storage/images/restore_image.hpp"
 
 namespace gpunbd::server {
 
 namespace {
+
+// Whether the kernel refuses to listen on both. Sockets of IPv6 take no connections of IPv4.
+bool overlap(const config::TcpListener& one, const config::TcpListener& other) {
+    const auto first = config::parse_ip(one.address);
+    const auto second = config::parse_ip(other.address);
+    if (one.port != other.port || !first || !second || first->v6 != second->v6) return false;
+    const config::IpAddress any{.v6 = first->v6};
+    return *first == *second || *first == any || *second == any;
+}
 
 class Preflight {
  public:
@@ -49,6 +64,7 @@ class Preflight {
         if (auto warning = unproved_in_tls(options)) note("tls", std::move(*warning));
         if (auto warning = unused_credentials(options)) note("tls", std::move(*warning));
         try_admin(options);
+        try_state(options);
         try_swap(options.exports);
         DeviceRegistry devices(options.devices, false);
         Promised promised;
@@ -79,6 +95,13 @@ class Preflight {
     }
 
     void try_tcp(const std::string& key, const config::TcpListener& options) {
+        const auto other = std::ranges::find_if(
+            tcp_, [&](const auto& each) { return overlap(each.second, options); });
+        if (other != tcp_.end()) {
+            return fail(key, fmt::format("{}: the port is taken by {}; choose another port ({})",
+                                         name_of(options), other->first, options.port_option.text));
+        }
+        tcp_.emplace_back(key, options);
         try {
             static_cast<void>(bind_tcp(options));
         } catch (const AddressError& error) {
@@ -91,6 +114,11 @@ class Preflight {
     }
 
     void try_path(const std::string& key, const config::UnixListener& options) {
+        const auto [first, added] = paths_.emplace(config::rules::file_identity(options.path), key);
+        if (!added) {
+            return fail(key, fmt::format("{}: the path is taken by {}; choose another path",
+                                         name_of(options), first->second));
+        }
         try {
             is_stale_socket(options);
             const std::string why_not = cannot_create(options.path);
@@ -142,6 +170,11 @@ class Preflight {
             socket.path = *admin.socket;
             try_path("admin.socket", socket);
         }
+        if (options.keeping.socket) {
+            config::UnixListener socket;
+            socket.path = *options.keeping.socket;
+            try_path("keeping.socket", socket);
+        }
         if (!admin.tcp.address) return;
         try_tcp("admin.tcp", {.address = *admin.tcp.address,
                               .port = admin.tcp.port,
@@ -158,6 +191,33 @@ class Preflight {
         }
     }
 
+    void try_state(config::Options options) {
+        std::string folder = options.state;
+        if (folder.empty()) return;
+        while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+        std::error_code error;
+        if (!std::filesystem::exists(folder, error)) {  // reading it would create it
+            if (std::string why = cannot_create(folder); !why.empty()) fail("state", why);
+            return;
+        }
+        for (const config::Problem& each : add_persistent_exports(options)) {
+            fail("state", each.text());
+        }
+    }
+
+    void try_files(const std::string& key, const config::ExportOptions& options) {
+        if (!options.save.path.empty()) {  // the server continues without this file
+            std::string why = cannot_create(options.save.path);
+            if (!why.empty()) note(key + ".save.path", std::move(why));
+        }
+        if (options.restore.empty()) return;
+        const auto size = storage::image_size(options.restore);
+        const auto* const why = std::get_if<std::string>(&size);
+        if (why == nullptr) return;
+        if (!options.keep) return fail(key + ".restore", *why);
+        note(key + ".restore", *why + "; this is correct if the contents are kept");
+    }
+
     void try_swap(const std::vector<config::ExportOptions>& exports) {
         const auto first = std::find_if(exports.begin(), exports.end(),
                                         [](const auto& each) { return each.swap; });
@@ -168,6 +228,7 @@ class Preflight {
 
     void try_export(const std::string& key, const config::ExportOptions& options,
                     DeviceRegistry& devices, Promised& promised) {
+        try_files(key, options);
         // The memory is that of its source.
         if (!options.clone_of.empty() || options.is_template()) return;
         try {
@@ -199,6 +260,8 @@ class Preflight {
     }
 
     std::vector<Finding> findings_;
+    std::vector<std::pair<std::string, config::TcpListener>> tcp_;  // with their keys
+    std::map<std::string, std::string> paths_;                      // keys by Unix socket
 };
 
 }  // namespace

@@ -599,6 +599,16 @@ TEST_CASE("contradicting settings are problems") {
         {"ublk: the same id twice",
          "exports:\n- {name: a, ublk: {id: 3}}\n- {name: b, ublk: {id: 3}}\n",
          "f:3:19: exports[1].ublk: export 'a' has the id 3 already; use another one\n"},
+        {"two exports save to the same file",
+         "exports:\n- {name: a, save: {path: /d/a, every: 1}}\n"
+         "- {name: b, save: {path: /d//./a, every: 1}}\n",
+         "f:3:19: exports[1].save: export 'a' saves to this file already; use another one\n"},
+        {"an export saves to a spill file",
+         "exports: [{name: a, devices: [host], save: {path: /s, every: 1}}]\n"
+         "devices: [{id: host, spill: [{file: /s, size: 1G}]}]\n",
+         "f:1:44: exports[0].save: host spills to this file already; use another one\n"},
+        {"two exports save to files of their own",
+         "exports: [{save: {path: a, every: 1}}, {name: b, save: {path: b, every: 1}}]\n", ""},
         {"revocable and keep",
          "exports: [{devices: [cuda:0]}, {name: a, devices: [cuda:1], keep: true}]\n"
          "devices: [{id: cuda:0, revocable: 1G}, {id: cuda:1, revocable: 2G}]\n",

@@ -156,6 +156,12 @@ class Attach(server.Test):
                 self.assertIn(message, self.attach(uri, status=2))
                 self.assertIn(message, self.attach(uri, '--systemd', status=2))
 
+    def test_a_unit_needs_absolute_paths(self):
+        """systemd starts it in /."""
+        for uri, parameter in (('nbd+unix:///?socket=run/s', 'socket'), ('nbds://h/?tls-certificates=tls', 'tls-certificates'),
+                               ('nbds://u@h/?tls-psk-file=keys', 'tls-psk-file')):
+            self.assertIn(f': a unit needs absolute paths; write {parameter}=/', self.attach(uri, '--systemd', status=2))
+
     def test_swap_over_tls(self):
         for more in ((), ('--systemd',)):
             self.assertIn('swap over TLS could hang the machine', self.attach('nbds://host/', '--swap', *more, status=2))

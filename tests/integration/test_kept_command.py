@@ -149,6 +149,16 @@ with socket.socket(socket.AF_UNIX) as one:
         error = self.kept('--socket', os.path.join(folder, f'admin-{other.process.pid}.sock'), status=1)
         self.assertIn('no supervisor keeps contents for this server', error)
 
+    def test_a_configuration_without_a_socket(self):
+        """It does not name a server, so that contents of another server are not dropped."""
+        folder = self.directory()
+        self.one = self.keep(config=CONFIG.replace(", socket: '{directory}/keeping'", '') + ONE,
+                             environment={'RUNTIME_DIRECTORY': folder})
+        for more in ((), ('--drop', 'one')):
+            error = self.kept(self.one.config_path, *more, environment={'RUNTIME_DIRECTORY': folder}, status=2)
+            self.assertEqual(error, f'gpunbd kept: {self.one.config_path}: names neither keeping.socket nor admin.socket; '
+                             'add one, or use --socket PATH\n')
+
     def test_the_configured_admin_socket(self):
         self.start(ONE, CONFIG.replace(", socket: '{directory}/keeping'", '').replace(
             'exports:', "admin: {socket: '{directory}/admin'}\nexports:"))

@@ -97,6 +97,13 @@ NewExport read_new_export(const std::string& text) {
     return {.options = std::move(loaded.options)};
 }
 
+// The key that gives an export contents, in addition to a file that is restored; empty: none.
+std::string_view key_of_contents(const config::ExportOptions& options) {
+    if (!options.clone_of.empty()) return "clone_of";
+    if (options.is_template()) return "clone_per_client";
+    return options.restore.empty() ? "" : "restore";
+}
+
 // The server reads and writes files with its own rights.
 std::optional<Response> refuse_files(const Request& request) {
     if (request.owner) return std::nullopt;
@@ -433,6 +440,13 @@ Response Api::restore_export(const Request& request) const {
     if (const auto error = body.error()) return error_response(400, *error);
     NewExport created = read_new_export(text);
     if (!created.error.empty()) return error_response(400, created.error);
+    if (const auto key = key_of_contents(created.options); !key.empty()) {
+        return error_response(
+            400,
+            fmt::format(
+                "export.{}: excludes the file, which gives the export its contents; leave it out",
+                key));
+    }
     if (auto refusal = refuse_files(request)) return std::move(*refusal);
     if (!wanted.file.starts_with('/')) return not_absolute(wanted.file);
     config::ExportOptions only_name;

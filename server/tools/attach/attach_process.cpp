@@ -137,8 +137,13 @@ class AttachProcess {
     }
 
     void cannot_begin(Doing what, const Failure& failed) {
-        if (what == Doing::preparing) return end_with(failed);
+        if (what == Doing::preparing) return not_prepared(failed);
         not_detached(failed);
+    }
+
+    void not_prepared(const Failure& failed) {
+        attachment_.undo_attach();
+        end_with(failed);
     }
 
     void end_with(const Failure& failed) {
@@ -221,9 +226,7 @@ class AttachProcess {
             case Doing::nothing:
                 return;
             case Doing::preparing:
-                if (!failed) return report_ready();
-                attachment_.disconnect();
-                return end_with(*failed);
+                return failed ? not_prepared(*failed) : report_ready();
             case Doing::querying_shutdown:
                 if (!failed) {
                     shutting_down_ = true;
@@ -272,14 +275,20 @@ class AttachProcess {
 };
 
 // Combinations that the kernel does not support or that are not safe.
-std::optional<Failure> unfit(const client::NbdTarget& target, bool swap) {
+std::optional<Failure> unfit(const client::NbdTarget& target, const AttachOptions& command) {
+    for (const auto& [name, path] :
+         {std::pair("socket", target.socket), std::pair("tls-certificates", target.certificates),
+          std::pair("tls-psk-file", target.psk_file)}) {
+        if (!command.unit || path.empty() || path.starts_with('/')) continue;
+        return Failure{fmt::format("a unit needs absolute paths; write {}=/...", name)};
+    }
     if (!target.tls) return std::nullopt;
     if (target.host.empty()) {
         return Failure{
             "the kernel supports TLS over TCP only; write nbd+unix instead of nbds+unix: traffic "
             "over a Unix socket does not leave the machine"};
     }
-    if (!swap) return std::nullopt;
+    if (!command.swap) return std::nullopt;
     return Failure{
         "swap over TLS could hang the machine: each new handshake allocates memory, which may not "
         "be available until the server answers; omit --swap, or use a private network without TLS"};
@@ -289,7 +298,7 @@ Or<client::NbdTarget> parse_target(const AttachOptions& command) {
     const std::string text = config::in_quotes(command.uri) + ": ";
     try {
         auto target = client::parse_nbd_uri(command.uri);
-        if (auto wrong = unfit(target, command.swap)) return Failure{text + wrong->text};
+        if (auto wrong = unfit(target, command)) return Failure{text + wrong->text};
         return target;
     } catch (const std::runtime_error& error) {
         return Failure{text + error.what()};
@@ -358,7 +367,7 @@ int run_attach(const AttachOptions& command) {
     }
     auto& attached = std::get<Attachment>(attachment);
     if (const auto failed = protect(command.swap)) {
-        attached.disconnect();
+        attached.undo_attach();
         return print_failure(program, *failed, exit_failure);
     }
     return AttachProcess(Device(command.device), std::move(attached), std::move(signals),

@@ -165,12 +165,13 @@ Or<Attachment> Attachment::attach(AttachRequest wanted) {
             "detected");
     }
     Attachment out(std::move(wanted), std::move(client), std::move(facts));
-    if (orphan) out.assume_all_dead();
+    if (orphan) out.take_over();
     return out;
 }
 
 // No event reports which connections are dead. The kernel refuses to replace a live one.
-void Attachment::assume_all_dead() {
+void Attachment::take_over() {
+    taken_over_ = true;
     dead_ = wanted_.connections;
     with_newest_size_ = 0;
     all_dead_since_ = Clock::now();

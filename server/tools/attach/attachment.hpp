@@ -28,6 +28,10 @@ class Attachment {
     const client::ExportFacts& facts() const { return facts_; }
     bool attached() { return kernel_.attached(wanted_.device); }
     void disconnect() { kernel_.disconnect(wanted_.device); }
+    // Undoes attach(). A device that was taken over stays attached, because programs may use it.
+    void undo_attach() {
+        if (!taken_over_) disconnect();
+    }
 
     // Replaces dead connections. Call it when `events` is readable, and after each `pause`. A
     // failure means that the device is not usable any more.
@@ -42,7 +46,7 @@ class Attachment {
     Attachment(AttachRequest wanted, KernelClient kernel, client::ExportFacts facts)
         : wanted_(std::move(wanted)), kernel_(std::move(kernel)), facts_(std::move(facts)) {}
 
-    void assume_all_dead();
+    void take_over();
     void update_dead_connections();
     // A new connection has this size.
     void follow_size(std::uint64_t size);
@@ -53,6 +57,7 @@ class Attachment {
     AttachRequest wanted_;
     KernelClient kernel_;
     client::ExportFacts facts_;
+    bool taken_over_ = false;
     std::uint64_t newest_size_ = facts_.size;          // that a connection has reported
     unsigned with_newest_size_ = wanted_.connections;  // connections, at least
     unsigned dead_ = 0;

@@ -31,7 +31,8 @@ std::optional<std::string> uri_for(const Device& device, const std::vector<std::
 
 }  // namespace
 
-// Returns the first match, since the others are its child processes.
+// Returns the first match, since the others are its child processes. With --background, the parent
+// of this process has the same command line and waits for it, so it is no owner.
 std::optional<Owner> owner_of(const Device& device) {
     std::optional<Owner> out;
     std::error_code error;
@@ -39,7 +40,8 @@ std::optional<Owner> owner_of(const Device& device) {
          !error && at != end; at.increment(error)) {
         const auto number = server::decimal(at->path().filename().string());
         const auto process = static_cast<pid_t>(number.value_or(0));
-        if (process == 0 || process == ::getpid() || (out && out->process < process)) continue;
+        if (process == 0 || process == ::getpid() || process == ::getppid()) continue;
+        if (out && out->process < process) continue;
         auto uri = uri_for(device, words_of_process(at->path()));
         if (uri) out = Owner{process, std::move(*uri)};
     }

@@ -36,7 +36,7 @@ CheckCommand::CheckCommand()
            .takes = file_argument,
            .example = "/etc/gpunbd.yaml",
            .brief = "Validate a configuration file and print the effective one",
-           .usage = "Usage: gpunbd check FILE [--who CLIENT [--tls-name NAME] [--psk-user USER]]\n",
+           .usage = "Usage: gpunbd check FILE [--who CLIENT [--tls-name NAME | --psk-user USER]]\n",
            .about =
                R"(Prints the effective configuration with all defaults as YAML to standard output,
 or every problem of the file as FILE:LINE:COLUMN: KEY: PROBLEM to standard
@@ -67,6 +67,8 @@ that decide.
                          .brief = "With --who: the user of its shared key in TLS",
                          .more = ".",
                          .needs = "--who",
+                         .excludes = {"--tls-name"},
+                         .why_not = "a client presents a certificate or uses a shared key",
                          .store = into(psk_user)}}}},
            .examples = R"(  gpunbd check /etc/gpunbd.yaml
   gpunbd check /etc/gpunbd.yaml --who 10.1.2.3 --tls-name client.example.com

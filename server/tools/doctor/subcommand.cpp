@@ -83,6 +83,13 @@ The exit status is 1 if a check has failed.
 )",
            .store = into(topic)}) {}
 
+void DoctorCommand::check() {
+    if (config_file && !topic.empty() && topic != "remote") {
+        throw UsageError(
+            fmt::format("--config is for the topic remote, not for {}; leave it out", topic));
+    }
+}
+
 int DoctorCommand::run(const Commands&) {
     const server::Log log({.level = "error"});  // from drivers
     const server::Diagnoses found = server::diagnose(topic, server::Machine(), config_file);

@@ -11,6 +11,7 @@ namespace gpunbd::tools {
 class DoctorCommand final : public config::Command {
  public:
     DoctorCommand();
+    void check() override;
     int run(const config::Commands& all) override;
 
     std::string topic;  // empty: all of them

@@ -172,7 +172,8 @@ if its source has it.
 writes the contents of an export to a file of the server's machine, while clients use it.
 .Cm restore
 reads a file into an export without contents and clients, or into a new one, with the same flags as
-.Cm create ;
+.Cm create
+except those that give it other contents;
 .Fl -size
 defaults to the size of the contents.
 Both need the admin socket, and the file gets its name when it is complete.
@@ -248,6 +249,13 @@ void ExportCommand::check() {
     };
     if (settings.action == "create" && std::ranges::none_of(settings.keys, is_size)) {
         throw UsageError("--size is missing; add it, for example --size 8G");
+    }
+    for (const auto& [key, text] : settings.keys) {
+        const bool gives_contents =
+            key == "clone_of" || key == "restore" || key.starts_with("clone_per_client.");
+        if (settings.action != "restore" || !gives_contents) continue;
+        throw UsageError(fmt::format(
+            "restore takes the contents from FILE and excludes the key {}; leave it out", key));
     }
 }
 

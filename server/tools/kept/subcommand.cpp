@@ -1,5 +1,9 @@
 #include "server/tools/kept/subcommand.hpp"
 
+#include <fmt/format.h>
+
+#include <cstdio>
+
 #include "config/command_line/store.hpp"
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
@@ -39,9 +43,9 @@ KeptCommand::KeptCommand()
            .about =
                R"(Lists the contents that outlive a running server: the export, size, memory in
 use, devices, time of creation, instance and state. Only the server's user and
-root can list them. The server is the one of the configuration FILE, the one at
-the socket PATH, or the only server of this user or of the system that keeps
-contents.
+root can list them. The server is the one at the keeping.socket or admin.socket
+of the configuration FILE, the one at the socket PATH, or the only server of
+this user or of the system that keeps contents.
 )",
            .groups = {{"Flags",
                        {{.name = "--socket",
@@ -86,7 +90,11 @@ An export that was not served because they could not be taken over is then creat
 If a page table cannot be read, the contents are listed and dropped by twelve digits instead of a name.
 Contents in use are not dropped: remove the export from the configuration first.
 .Pp
-The server is the one of the configuration
+The server is the one at
+.Va keeping.socket
+or
+.Va admin.socket
+of the configuration
 .Ar file ,
 or the one at
 .Ar path .
@@ -110,6 +118,13 @@ int KeptCommand::run(const Commands&) {
         configured = options->keeping.socket;
         const auto& admin = options->admin.socket;
         if (!configured && admin && *admin != no_socket) configured = admin;
+        if (!configured) {  // the default admin socket contains the process id
+            fmt::print(stderr,
+                       "gpunbd kept: {}: names neither keeping.socket nor admin.socket; add one, "
+                       "or use --socket PATH\n",
+                       *config_file);
+            return server::exit_usage;
+        }
     }
     return status::run_kept(settings, configured, server::likely_runtime_folders());
 }

@@ -360,12 +360,12 @@ TEST_CASE("devices and check") {
     CHECK(parse_line({"check", "--", "-a"}).check->file == "-a");
     CHECK_FALSE(parse_line({"check", "a.yaml"}).check->who.has_value());
     const CommandLine question_line =
-        parse_line({"check", "f", "--who", "10.1.2.3", "--tls-name", "a", "--psk-user", "b"});
+        parse_line({"check", "f", "--who", "10.1.2.3", "--tls-name", "a"});
     const auto* question = question_line.check;
     CHECK(question->file == "f");
     CHECK(question->who == "10.1.2.3");
     CHECK(question->tls_name == "a");
-    CHECK(question->psk_user == "b");
+    CHECK(parse_line({"check", "f", "--who", "::1", "--psk-user", "b"}).check->psk_user == "b");
 }
 
 TEST_CASE("help and version go to standard output") {
@@ -707,6 +707,20 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd check: --tls-name requires --who; add it, for example --who "
          "10.1.2.3"},
         {{"check", "a", "b"}, "gpunbd check: takes one FILE at a time; leave 'b' out"},
+        {{"check", "a", "--who", "::1", "--tls-name", "b", "--psk-user", "c"},
+         "gpunbd check: --psk-user and --tls-name exclude each other: a client presents a "
+         "certificate or uses a shared key; leave one of the two out"},
+        {{"doctor", "swap", "--config", "f"},
+         "gpunbd doctor: --config is for the topic remote, not for swap; leave it out"},
+        {{"export", "restore", "/f", "a", "--clone-of", "b"},
+         "gpunbd export: restore takes the contents from FILE and excludes the key clone_of; leave "
+         "it out"},
+        {{"export", "restore", "/f", "a", "--clone-per-client-of", "b"},
+         "gpunbd export: restore takes the contents from FILE and excludes the key "
+         "clone_per_client.of; leave it out"},
+        {{"export", "restore", "/f", "a", "--restore", "/g"},
+         "gpunbd export: restore takes the contents from FILE and excludes the key restore; leave "
+         "it out"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.message);

@@ -90,6 +90,57 @@ TEST_CASE("preflight: TCP addresses") {
     starts(found(options), "listeners.tcp[0]: 192.0.2.1:");
 }
 
+TEST_CASE("preflight: addresses of the configuration that exclude each other") {
+    config::Options options = with_export(MiB);
+    options.insecure = true;
+    options.tcp = {{.address = "127.0.0.1", .port = 40'123},
+                   {.address = "::1", .port = 40'123, .optional = true}};
+    options.admin.tcp.address = "0:0::1";
+    CHECK(found(options).find("the port is taken by listeners") == std::string::npos);
+    options.admin.tcp.port = 40'123;
+    CHECK(found(options).find("admin.tcp: [0:0::1]:40123: the port is taken by listeners.tcp[1]") !=
+          std::string::npos);
+    options.tcp[1] = {.address = "0.0.0.0", .port = 40'123};
+    CHECK(found(options).find("listeners.tcp[1]: 0.0.0.0:40123: the port is taken by "
+                              "listeners.tcp[0]; choose another port") != std::string::npos);
+    options = with_export(MiB);
+    options.unix_sockets.resize(1);
+    options.unix_sockets[0].path = "/tmp/gpunbd-preflight";
+    options.keeping.socket = "/tmp/./gpunbd-preflight";
+    starts(found(options),
+           "keeping.socket: unix socket /tmp/./gpunbd-preflight: the path is taken by "
+           "listeners.unix[0].path; choose another path");
+    options.keeping.socket.reset();
+    options.admin.socket = "/tmp//gpunbd-preflight";
+    starts(found(options), "admin.socket: unix socket /tmp//gpunbd-preflight: the path is taken");
+}
+
+TEST_CASE("preflight: files and folders") {
+    char pattern[] = "/tmp/gpunbd-preflightXXXXXX";
+    REQUIRE(::mkdtemp(pattern) != nullptr);
+    const std::string folder = pattern;
+    config::Options options = with_export(MiB);
+    config::ExportOptions& exported = options.exports[0];
+    exported.restore = folder + "/image";
+    starts(found(options), "exports[0].restore: " + folder + "/image: No such file or directory");
+    exported.keep = true;
+    starts(found(options), "exports[0].restore: note: ");
+    std::ofstream(exported.restore) << "x";
+    CHECK(found(options).empty());
+    exported.save.path = folder + "/no/image";
+    starts(found(options), "exports[0].save.path: note: the folder " + folder + "/no does not");
+    exported.save.path = folder + "/image";
+    options.state = folder + "/no/state";
+    starts(found(options), "state: the folder " + folder + "/no does not exist");
+    options.state = folder + "/state/";
+    CHECK(found(options).empty());
+    CHECK_FALSE(std::filesystem::exists(options.state));
+    options.state = folder;
+    std::ofstream(folder + "/a.yaml") << "nam: a";
+    CHECK(found(options).find("state: " + folder + "/a.yaml:1:1: nam: unknown key") == 0);
+    std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("preflight: Unix sockets") {
     char pattern[] = "/tmp/gpunbd-preflightXXXXXX";
     REQUIRE(::mkdtemp(pattern) != nullptr);

@@ -14,6 +14,7 @@
 #include "server/tools/attach/attributes.hpp"
 #include "server/tools/attach/device.hpp"
 #include "server/tools/attach/holders.hpp"
+#include "server/tools/attach/owner.hpp"
 #include "server/tools/attach/step.hpp"
 #include "server/tools/attach/swap.hpp"
 #include "server/tools/attach/swap_areas.hpp"
@@ -189,6 +190,21 @@ TEST_CASE("attach: lists attached devices") {
           "\"instance\":\"4c7f\",\"uses\":[]},"
           "{\"device\":\"/dev/nbd10\",\"size\":0,\"process\":null,\"uri\":null,"
           "\"instance\":null,\"uses\":[]}]}\n");
+}
+
+TEST_CASE("attach: the waiting caller of --background is no owner of a device") {
+    const FakeRoot root;
+    const auto attaches = [&](pid_t process) {
+        root.put("proc/" + std::to_string(process) + "/cmdline",
+                 std::string("gpunbd\0attach\0nbd://h/x\0/dev/nbd0\0", 34));
+    };
+    attaches(::getpid());
+    attaches(::getppid());
+    CHECK_FALSE(owner_of(root.device()));
+    attaches(::getpid() + 1);
+    const auto owner = owner_of(root.device());
+    REQUIRE(owner);
+    CHECK(owner->process == ::getpid() + 1);
 }
 
 std::string contents_of(const std::string& path) {
