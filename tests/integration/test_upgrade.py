@@ -383,14 +383,14 @@ class Load4(Upgrade):
     def test_a_client_that_sends_everything_before_it_reads(self):
         """The server must receive its data meanwhile, to avoid a deadlock."""
         keeper = self.kept()
+        data = random.Random(3).randbytes(30 * MiB)
+        message = wire.encode_write(32 * MiB, data, 3)
         with wire.connect(self.path, structured=False) as client:
             client.write(0, b'x' * 32 * MiB)
             for cookie in (1, 2):
                 client.request(wire.READ, 0, 16 * MiB, cookie=cookie)
             keeper.process.send_signal(signal.SIGUSR2)
             self.logged('to serve in place', keeper, 30)
-            data = random.Random(3).randbytes(30 * MiB)
-            message = wire.encode_write(32 * MiB, data, 3)
             client.send(message[:MiB])
             time.sleep(1)  # the server has paused, with half a WRITE received
             client.send(message[MiB:])
@@ -410,6 +410,7 @@ class Load4(Upgrade):
         def storm():
             while not stopping.is_set():
                 keeper.process.send_signal(signal.SIGUSR1)
+                time.sleep(0.0001)  # if it is always pending, the kernel never delivers SIGUSR2
         thread = threading.Thread(target=storm, daemon=True)
         thread.start()
         try:
