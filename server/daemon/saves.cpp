@@ -86,11 +86,12 @@ std::string restore_now(const Export& served, const std::string& path,
                           config::human_size(volume.mapped_bytes()));
     } else {
         storage::LongWork work("restoring", work_text(served), volume.size(), "bytes");
+        const std::uint64_t pages = volume.pages();
         why = storage::restore_image(path, volume, channels, stop,
                                      [&](std::uint64_t done) { work.set_done(done); });
-        for (std::uint64_t page = 0; !why.empty() && page != volume.pages(); ++page) {
-            volume.unmap(page);
-        }
+        // Pages beyond a smaller end would appear again when the export grows.
+        if (why.empty() && volume.pages() < pages) why = "it was resized meanwhile";
+        for (std::uint64_t page = 0; !why.empty() && page != pages; ++page) volume.unmap(page);
     }
     served.use->reopen();
     return why;
