@@ -80,6 +80,7 @@ class Create(Export):
         info = json.loads(self.command('nbdinfo', '--json', self.one.uri('all')))['exports'][0]
         self.assertTrue(info['description'].startswith('a text'))
         self.assertEqual(info['block_size_minimum'], 512)
+        server.wait_until(lambda: self.exports()['all']['connections'] == 0, what='the end of nbdinfo')
         with wire.connect(self.one.path, name='all'):
             self.refused('all')  # max_connections
 
