@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <variant>
@@ -165,16 +166,14 @@ class Preflight {
 
     void try_admin(const config::Options& options) {
         const config::AdminOptions& admin = options.admin;
-        if (admin.socket && *admin.socket != config::no_socket) {
+        const auto try_socket = [this](const char* key, const std::optional<std::string>& path) {
+            if (!path) return;
             config::UnixListener socket;
-            socket.path = *admin.socket;
-            try_path("admin.socket", socket);
-        }
-        if (options.keeping.socket) {
-            config::UnixListener socket;
-            socket.path = *options.keeping.socket;
-            try_path("keeping.socket", socket);
-        }
+            socket.path = *path;
+            try_path(key, socket);
+        };
+        if (admin.socket != config::no_socket) try_socket("admin.socket", admin.socket);
+        try_socket("keeping.socket", options.keeping.socket);
         if (!admin.tcp.address) return;
         try_tcp("admin.tcp", {.address = *admin.tcp.address,
                               .port = admin.tcp.port,

@@ -66,8 +66,8 @@ class RequestReader {
     std::span<const std::byte> status_payload() const {
         return std::span(status_payload_).first(status_payload_length_);
     }
-    // Returns the WRITE whose payload is being received, and receives no more of it. Null: there is
-    // none, and nothing changes.
+    // Stops receiving the payload of the current WRITE and returns that WRITE. Returns null and
+    // changes nothing if no payload of a WRITE is being received.
     WriteOperation* stop_writing();
 
     // The state at a request or in dropped payload, to continue from with begin() in another

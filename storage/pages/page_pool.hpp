@@ -285,7 +285,7 @@ class PagePool {
     void take_out(FreePages::Page page);
     void end_pending();
     bool releases_later() const;
-    // Tells PendingReleases; called after each change of the slabs that are to be released.
+    // Updates PendingReleases. Must be called after each change of the slabs to be released.
     void announce_releases();
     std::uint32_t releasable_slabs() const;
     std::uint32_t slab_to_release() const;

@@ -66,7 +66,7 @@ void EvictionWatch::look_at_host(Clock::time_point now) {
     std::uint64_t free = 0;
     try {
         free = calls_.host_memory();
-    } catch (const std::exception&) {  // no memory to ask: the last answer counts
+    } catch (const std::exception&) {  // without memory for the query, keep the last result
         return;
     }
     const std::uint64_t owed = evicting() ? 0 : slabs_.bytes();
