@@ -2,7 +2,8 @@
 
 usage: summary.py [--count] RESULTS...   RESULTS: files of ctest --output-junit, build/PRESET/tests.xml
                                          or build/release/guests.xml
---count prints only the numbers. The names of failed tests are repeated before the last line.
+--count prints the numbers, and of each failed test only the last lines of its output. The names of failed tests are
+repeated before the last line.
 """
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 from xml.etree import ElementTree
 
 COUNTED = ('passed', 'failed', 'skipped')
+LAST_LINES = 40  # of the output of a failed test, with --count
 # The message of a skipped test, and of a test of which only some cases were skipped.
 REASON = re.compile(r'^\s*skip(?:ped)?: *(.+?)\s*$', re.IGNORECASE | re.MULTILINE)
 CASE = re.compile(r'^SKIPPED CASE: *(.+?) *$', re.MULTILINE)
@@ -29,6 +31,14 @@ def printed(case):
     return case.findtext('system-out') or ''
 
 
+def print_failed(preset, case, lines=None):
+    output = printed(case).rstrip().splitlines()
+    seconds = float(case.get('time') or 0)
+    print(f'==== failed, {preset}: {case.get("name")}, after {seconds:.1f} s, output:')
+    print('\n'.join(output[-lines:] if lines else output))
+    print('====')
+
+
 def report(preset, cases):
     """Prints the skipped test cases with their reasons, then the output of the failed ones."""
     for case in sorted(cases, key=lambda case: outcome(case) == 'failed'):
@@ -39,8 +49,7 @@ def report(preset, cases):
         for reason in reasons:
             print(f'skipped, {preset}: {name}: {reason}')
         if result == 'failed':
-            seconds = float(case.get('time') or 0)
-            print(f'==== failed, {preset}: {name}, after {seconds:.1f} s, output:\n{output.rstrip()}\n====')
+            print_failed(preset, case)
 
 
 def as_text(counts):
@@ -58,10 +67,14 @@ def main(arguments):
         except (OSError, ElementTree.ParseError):
             cases = []
         if cases:
-            if '--count' not in arguments:
-                report(preset, cases)
             outcomes = [outcome(case) for case in cases]
-            failed += [f'{preset}: {case.get("name")}' for case in cases if outcome(case) == 'failed']
+            failures = [case for case in cases if outcome(case) == 'failed']
+            if '--count' in arguments:
+                for case in failures:
+                    print_failed(preset, case, LAST_LINES)
+            else:
+                report(preset, cases)
+            failed += [f'{preset}: {case.get("name")}' for case in failures]
             counts = {word: outcomes.count(word) for word in COUNTED}
             counts['skipped'] += sum(len(CASE.findall(printed(case))) for case in cases if outcome(case) == 'passed')
             lines.append(f'{preset}: {as_text(counts)}')

@@ -52,7 +52,8 @@ class Summary(unittest.TestCase):
         return done.returncode, done.stdout.splitlines()
 
     def test_every_outcome(self):
-        status, lines = self.summary(self.results('release', ALL))
+        results = self.results('release', ALL)
+        status, lines = self.summary(results)
         self.assertEqual(status, 1)
         self.assertEqual(lines[-1], '3 passed, 4 failed, 6 skipped')
         for line in ('skipped, release: python: x.py: no fio', 'skipped, release: cases: one: no IPv6',
@@ -70,6 +71,11 @@ class Summary(unittest.TestCase):
         self.assertEqual(sorted(lines[-1 - len(failed):-1]), [f'  release: {name}' for name in failed])
         # The complete output of the failed test.
         self.assertTrue({str(number) for number in range(1, 2001)} <= set(lines))
+        # Its last 40 lines: the record of a long run may keep only the end.
+        status, counts = self.summary('--count', results)
+        self.assertEqual(status, 1)
+        self.assertEqual([line for line in counts if line.isdigit()], [str(number) for number in range(1961, 2001)])
+        self.assertEqual(counts[-2 - len(failed):], lines[-2 - len(failed):])
 
     def test_all_passed(self):
         status, lines = self.summary(self.results('release', ['fine', 'other']))
