@@ -86,7 +86,7 @@ void Upgrade::pause() {
     paused_ = true;
     quiet_until_ = Clock::now() + answers_patience;
     quiet_at_last_ = Clock::now() + answers_limit;
-    moved_last_ = Clock::now();
+    moved_last_ = checked_last_ = Clock::now();
     for (const auto& listener : parts_.listeners) listener->pause();
     for (const auto& worker : parts_.workers) worker->quiesce_sessions();
     parts_.devices.pause_requests();
@@ -110,9 +110,14 @@ void Upgrade::counted(Worker::Busy unquiet) {
     unquiet_.moved += unquiet.moved;
     if (--pending_workers_ != 0 || over_) return;
     const Clock::time_point now = Clock::now();
+    const Clock::duration since_last = now - std::exchange(checked_last_, now);
     if (unquiet_.moved > moved_before_ && !cut_) {
         quiet_until_ = std::min(now + answers_patience, quiet_at_last_);
         moved_last_ = now;
+    } else if (since_last > stuck_after && !cut_) {
+        // This process or the whole machine did not run, so the clients could make no progress.
+        quiet_until_ = std::min(quiet_until_ + since_last, quiet_at_last_);
+        moved_last_ += since_last;
     }
     if (unquiet_.sessions == 0 && parts_.devices.paused()) {
         attempt(&Upgrade::move_sessions);

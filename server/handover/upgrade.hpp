@@ -76,6 +76,7 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
     Clock::time_point quiet_until_;
     Clock::time_point quiet_at_last_;
     Clock::time_point moved_last_;
+    Clock::time_point checked_last_;
     std::size_t pending_workers_ = 0;
     Worker::Busy unquiet_;
     std::uint64_t moved_before_ = 0;  // bytes, at the previous check

@@ -133,6 +133,13 @@ class Upgrade(test_keep.Test):
         keeper.process.send_signal(signal.SIGUSR2)
         server.wait_until(lambda: keeper.log().count('this server continues: ') == count, 90, keeper.log)
 
+    @staticmethod
+    def progress(clients, count=5):
+        """Waits until each client has made more requests."""
+        before = [client.requests for client in clients]
+        server.wait_until(lambda: all(client.requests >= last + count or client.failure
+                                      for client, last in zip(clients, before)), 60, 'requests of all clients')
+
 
 class Load4(Upgrade):
     def test_clients_do_not_notice(self):
@@ -143,7 +150,7 @@ class Load4(Upgrade):
         servers = set()
         for _ in range(25):
             servers.add(self.upgrade(keeper))
-            time.sleep(0.1)
+            self.progress(clients)
         self.assertEqual(len(servers), 25)
         for client in clients:
             try:
@@ -227,7 +234,7 @@ class Load4(Upgrade):
         with wire.connect(self.path) as client:
             for number in range(3):
                 client.write(number * SLAB, b'first')
-            self.assertEqual(kept(), 4)  # includes the table
+            server.wait_until(lambda: kept() == 4, 30, 'three slabs and the table')
             client.trim(SLAB, 2 * SLAB)
             server.wait_until(lambda: kept() == 3, 30, 'the release of one of two empty slabs')
             [pid] = server.children(keeper.process.pid)
@@ -302,6 +309,7 @@ class Load4(Upgrade):
             self.assertEqual(status, 409)
             self.assertIn('being replaced', value['error'])
             self.logged('is the server now', keeper, 60)
+            server.wait_until(lambda: keeper.log().count('ready: ') == 2, 60, keeper.log)
             client.write(0, b'x')
             self.assertEqual(admin.request(path, '/api/v1/read-only', {'export': '', 'read_only': True})[0], 200)
         self.assertEqual(keeper.end(), 0)
@@ -371,13 +379,33 @@ class Load4(Upgrade):
                 slow.request(wire.READ, 0, 32 * MiB, cookie=cookie)
             keeper.process.send_signal(signal.SIGUSR2)
             self.logged('to serve in place', keeper, 30)
+            # In total, this takes longer than the limit of 2 s without progress, and much less than the limit of 10 s.
             for cookie in range(2):
                 self.assertEqual(slow.simple_reply(), (0, cookie))
                 for _ in range(32):
-                    time.sleep(0.1)
+                    time.sleep(0.05)
                     self.assertEqual(slow.receive(MiB), b'x' * MiB)
             self.logged('is the server now', keeper, 60)
             self.assertEqual(slow.read(0, 4), b'xxxx')
+        self.assertEqual(keeper.end(), 0)
+
+    def test_a_machine_that_stalls(self):
+        """A client is not disconnected because it made no progress while the server did not run either."""
+        keeper = self.kept()
+        with wire.connect(self.path, structured=False) as client:
+            client.write(0, b'x' * 32 * MiB)
+            client.request(wire.READ, 0, 32 * MiB, cookie=2)
+            pid, = server.children(keeper.process.pid)
+            keeper.process.send_signal(signal.SIGUSR2)
+            self.logged('while the earlier process still serves', keeper)
+            time.sleep(0.5)  # then the server waits for the client, for 2 s
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(3)
+            os.kill(pid, signal.SIGCONT)
+            self.assertEqual(client.simple_reply(), (0, 2))
+            self.assertEqual(client.receive(32 * MiB), b'x' * 32 * MiB)
+            self.logged('is the server now', keeper)
+            self.assertEqual(client.read(0, 4), b'xxxx')
         self.assertEqual(keeper.end(), 0)
 
     def test_a_client_that_sends_everything_before_it_reads(self):
@@ -392,7 +420,9 @@ class Load4(Upgrade):
             keeper.process.send_signal(signal.SIGUSR2)
             self.logged('to serve in place', keeper, 30)
             client.send(message[:MiB])
-            time.sleep(1)  # the server has paused, with half a WRITE received
+            self.logged('while the earlier process still serves', keeper, 60)
+            # Then the server pauses, with half a WRITE received. It waits only 2 s for a client without progress.
+            time.sleep(0.5)
             client.send(message[MiB:])
             for cookie in (1, 2):
                 self.assertEqual(client.simple_reply(), (0, cookie))
@@ -723,10 +753,11 @@ class Others(Upgrade):
         try:
             asked = admin.PendingRequest(path, '/api/v1/exports/restore',
                                          {'file': image, 'export': {'name': 'a'}, 'persist': False})
+            server.wait_until(lambda: admin.request(path, '/api/v1/status')[1]['progress'], 30, 'the restore')
             self.assertFalse(asked.answered(1))
             os.kill(pid, signal.SIGUSR2)
             self.logged('SIGUSR2: nothing can be handed over to another server: an export is being saved or restored',
-                        keeper, 5)
+                        keeper, 30)
         finally:
             keeper.process.send_signal(signal.SIGCONT)
         status, value = asked.answer()
