@@ -247,7 +247,7 @@ class Kubernetes(server.Test):
             words = shlex.split(probe['exec']['command'][2])
             self.assertEqual(words, ['gpunbd', 'ping', '--timeout', '4', f'${uri["name"]}'])
             self.assertGreater(probe['timeoutSeconds'], 4)  # time for ping to report its error
-        self.command(server.PROGRAM, 'ping', uri['value'], '--timeout', '1', status=1)
+        self.command(server.PROGRAM, 'ping', uri['value'], '--timeout', '30', status=1)
         self.assertRegex(self.errors, 'Connection refused|No such file|not known|TLS|certificate')
 
     def test_mounts_and_volumes_agree(self):

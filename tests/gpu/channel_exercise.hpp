@@ -52,10 +52,10 @@ class Copies final : public CopyOwner {
         channel_.enqueue(copy);
     }
     bool done() const { return pending_ == 0; }
-    // Waits for all copies, returns the number of failed ones, and forgets them. Throws after ten
-    // seconds.
+    // Waits for all copies, returns the number of failed ones, and forgets them. Throws after a
+    // minute.
     std::size_t await() {
-        const Clock::time_point end = Clock::now() + std::chrono::seconds(10);
+        const Clock::time_point end = Clock::now() + std::chrono::minutes(1);
         while (!done()) {
             channel_.poll();
             if (Clock::now() > end) throw std::runtime_error("copies do not end");

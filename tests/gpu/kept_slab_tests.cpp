@@ -238,7 +238,7 @@ pid_t start(const std::vector<std::string>& arguments, const std::vector<int>& p
     std::vector<char*> list{const_cast<char*>("kept_slab_gpu_tests")};
     for (const std::string& each : arguments) list.push_back(const_cast<char*>(each.c_str()));
     list.push_back(nullptr);
-    ::alarm(60);
+    ::alarm(150);
     ::execv("/proc/self/exe", list.data());
     ::_exit(127);
 }

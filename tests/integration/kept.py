@@ -53,10 +53,11 @@ class Kept(server.Process):
         self.wait_ready(count + 1)
 
     def upgrade(self):
-        """Another server takes over, and the replaced one ends."""
-        count = self.log().count('is the server now')
+        """Another server takes over and is ready, and the replaced one ends."""
+        count, ready = self.log().count('is the server now'), self.ready()
         self.process.send_signal(signal.SIGUSR2)
         server.wait_until(lambda: self.log().count('is the server now') > count and len(server.children(self.process.pid)) == 1, 60, self.log)
+        self.wait_ready(ready + 1)
 
     def kill_until_answer(self, at):
         """Seconds from SIGKILL until a new connection has read at that offset."""

@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -106,11 +107,31 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
+RESERVATIONS = []  # sockets that this process holds until its end
+
+
 def free_port(address='127.0.0.1'):
+    """A free port that no other running test gets: a name in the abstract namespace reserves it for this process. The
+    kernel does not choose such a port for other programs, because it is below the usual range."""
     family = socket.AF_INET6 if ':' in address else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
+    for _ in range(1000):
+        port = random.randrange(12000, 32768)
+        reservation = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError), socket.socket(family) as probe:
+            reservation.bind(f'\0gpunbd-test-port-{port}')
+            probe.bind((address, port))
+            RESERVATIONS.append(reservation)
+            return port
+        reservation.close()
+    raise AssertionError(f'no port of {address} is free')
+
+
+def listens(path):
+    """Whether a server listens on this Unix socket. The file exists earlier."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(path)
+        return True
+    return False
 
 
 def open_files(pid):
@@ -122,16 +143,19 @@ def open_files(pid):
     return files
 
 
-def wait_for_text(text, source, seconds=10):
+def wait_for_text(text, source, seconds=60):
     """Waits for text in the result of source(), such as a log, which may be written after the reply that it is about."""
     wait_until(lambda: text in source(), seconds, lambda: f'{text!r} in:\n{source()}')
 
 
-def wait_until(condition, seconds=10, what='a condition'):
+def wait_until(condition, seconds=60, what='a condition'):
     """`what` describes the condition. It may be a function, which is called after a timeout."""
     end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
+    while True:
+        late = time.monotonic() > end  # before the condition, because this process may be stopped in between
+        if condition():
+            return
+        if late:
             raise AssertionError(f'timeout after {seconds} s, waiting for {what() if callable(what) else what}')
         time.sleep(0.01)
 
@@ -140,6 +164,15 @@ def children(pid):
     """The process ids of the children of a process without threads."""
     with open(f'/proc/{pid}/task/{pid}/children', encoding='ascii') as file:
         return [int(each) for each in file.read().split()]
+
+
+def process_state(pid):
+    """The state of a process as /proc shows it, such as S, T and Z; X if it does not exist."""
+    try:
+        with open(f'/proc/{pid}/stat', encoding='ascii') as file:
+            return file.read().rsplit(')', 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # it has ended before open() or before read()
+        return 'X'
 
 
 @contextlib.contextmanager
@@ -227,7 +260,7 @@ class Server(Process):
                 command += ['--read-only']
         self.start([*command, *extra], environment)
         try:
-            wait_until(lambda: self.listening(unix), 30, f'{command} to listen')
+            wait_until(lambda: self.listening(unix), 60, f'{command} to listen')
         except BaseException:
             self.process.kill()
             self.process.wait()
@@ -240,7 +273,9 @@ class Server(Process):
             self.configure(text)
         before = len(self.log())
         self.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: 'SIGHUP: ' in self.log()[before:], 10, 'the end of the reload in the log')
+        # The whole line, and not the one that announces a reload after the current one.
+        end = re.compile('SIGHUP: (?!the file will be read).*\n')
+        wait_until(lambda: end.search(self.log(), before), 60, 'the end of the reload in the log')
         return self.log()[before:]
 
     def listening(self, unix):
@@ -279,7 +314,7 @@ class Server(Process):
                     return int(line.split()[1]) * KiB
         raise AssertionError('no VmRSS')
 
-    def stop(self, number=signal.SIGTERM, seconds=30, status=0):
+    def stop(self, number=signal.SIGTERM, seconds=60, status=0):
         """Stops the server, and checks its exit status and its log. Returns the duration."""
         start = time.monotonic()
         if self.process.poll() is None:
@@ -300,7 +335,7 @@ class Test(unittest.TestCase):
     """A test whose servers are stopped and checked at its end. Their logs are printed if it fails."""
     running = False
 
-    def logged(self, text, one, seconds=10):
+    def logged(self, text, one, seconds=60):
         """Waits for a text in the log of a running server: the server writes its log on a separate thread."""
         wait_until(lambda: text in one.log(), seconds, lambda: f'{text!r} in the log: {one.log()[-5000:]}')
 

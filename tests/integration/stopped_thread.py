@@ -11,9 +11,10 @@ WALL = 0x40000000  # waitpid() waits for threads as well
 
 def thread_named(pid, name):
     for thread in os.listdir(f'/proc/{pid}/task'):
-        with open(f'/proc/{pid}/task/{thread}/comm', encoding='ascii') as file:
-            if file.read().strip() == name:
-                return int(thread)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since the folder was listed
+            with open(f'/proc/{pid}/task/{thread}/comm', encoding='ascii') as file:
+                if file.read().strip() == name:
+                    return int(thread)
     raise AssertionError(f'process {pid} has no thread {name!r}')
 
 

@@ -142,7 +142,7 @@ except Refused as error:
         self.assertEqual(other.read(0, 4), bytes(4))
         self.assertEqual(self.names(self.v4), ['b'])
         server.wait_until(lambda: 'the new configuration denies access to the export: the one rule of its '
-                          'access list does not match' in one.log(), 10, 'the reason in the log')
+                          'access list does not match' in one.log(), 60, 'the reason in the log')
         self.reload(one, f'name: a, access: [{mine[:-1]}, mode: read-only}}]', 'name: b')
         self.assertEqual(stays.rest(), b'')
         server.wait_for_text('the new configuration permits only reading: rule 1 matches: uid ', one.log)
@@ -178,7 +178,7 @@ except Refused as error:
                 return True
             except wire.Refused:
                 return False
-        server.wait_until(free, 10, 'a free connection')
+        server.wait_until(free, 60, 'a free connection')
 
     def test_check_command(self):
         path = os.path.join(self.directory(), 'test.yaml')

@@ -66,7 +66,7 @@ class Attach(server.Test):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=server.die_with_parent)
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)
-        server.wait_until(lambda: os.path.exists(path), 30, command[0])
+        server.wait_until(lambda: server.listens(path), 60, command[0])
 
     def test_cut_at_each_byte(self):
         for end in range(len(WHOLE)):

@@ -202,6 +202,7 @@ class Limits(ClientClones):
         server.wait_for_text("export 'node': no clone for 'c': there are 2 clones; raise clone_per_client.max, or remove "
                              'unused ones by gpunbd export remove', self.one.log)
         self.assertEqual(self.read(self.one.path, 'node/b', 0, 6), b'node/b')
+        server.wait_until(lambda: self.exports()['node/a']['connections'] == 0, 60, 'the end of its connection')
         self.export('remove', 'node/a')
         self.write(self.one.path, 'node/c', 0, b'c')
         self.assertEqual(self.refused(self.one.path, 'node/a'), wire.ERR_POLICY)

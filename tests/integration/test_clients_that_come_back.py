@@ -15,6 +15,7 @@ from server import KiB, MiB
 SIZE = 64 * MiB
 PIECE = 64 * KiB
 KILLS = 10
+KILLS_PER_ROUND = 10  # at most, on average; more could prevent slow clients from finishing a round
 
 
 class KilledServer(kept.Kept):
@@ -22,15 +23,16 @@ class KilledServer(kept.Kept):
 
     def __init__(self):
         super().__init__('--device', server.DEVICE, '--size', SIZE)
-        self.kills = 0
+        self.kills = self.round = 0
         self.stopping = threading.Event()
         self.killer = threading.Thread(target=self.kill_repeatedly, daemon=True)
 
     def kill_repeatedly(self):
         generator = random.Random(1)
         while not self.stopping.wait(generator.uniform(0.02, 0.3)):
-            self.kill_and_wait()
-            self.kills += 1
+            if self.kills < (self.round + 1) * KILLS_PER_ROUND:
+                self.kill_and_wait()
+                self.kills += 1
 
     def rounds(self):
         """Yields numbers until the server has been killed often enough."""
@@ -38,6 +40,7 @@ class KilledServer(kept.Kept):
         for number in itertools.count():
             if self.kills >= KILLS and number >= KILLS:
                 break
+            self.round = number
             yield number
         self.stopping.set()
         self.killer.join()
@@ -69,6 +72,8 @@ class ClientsThatComeBack(server.Test):
                                       text=True, bufsize=1, preexec_fn=server.die_with_parent)
             written = {}
             with client.stdin as commands:
+                # The prompt shows that the client is connected: it would not repeat its first handshake.
+                server.wait_until(lambda: os.path.getsize(output.name), 60, 'the prompt of qemu-io')
                 for number in one.rounds():
                     for index in range(16):
                         offset, byte = (number * 16 + index) % 512 * PIECE, (number * 7 + index) % 255 + 1
@@ -109,7 +114,7 @@ class ClientsThatComeBack(server.Test):
                                        'retry-delay=1'], stderr=output, preexec_fn=server.die_with_parent)
         self.addCleanup(nbdkit.wait)
         self.addCleanup(nbdkit.terminate)
-        server.wait_until(lambda: os.path.exists(front), 30, 'nbdkit')
+        server.wait_until(lambda: server.listens(front), 60, 'nbdkit')
         for number in one.rounds():
             server.write_image(image, SIZE, seed=number, data_every=2)
             self.command('nbdcopy', image, f'nbd+unix:///?socket={front}')

@@ -7,14 +7,6 @@ import server
 import wire
 
 
-def listens(path):
-    try:
-        wire.Wire(path).close()
-    except OSError:
-        return False
-    return True
-
-
 class Commands(server.Test):
     def gpunbd(self, *arguments, status=0):
         return self.command(server.PROGRAM, *arguments, status=status)
@@ -117,8 +109,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
                                   '--size', '1M', '-U', path, '--log-level', 'debug'],
                                  preexec_fn=server.die_with_parent)
         try:
-            # The file exists before the server listens.
-            server.wait_until(lambda: listens(path), 10, 'the socket')
+            server.wait_until(lambda: server.listens(path), 60, 'the socket')
             with wire.connect(path) as client:
                 client.write(0, b'clean')
                 self.assertEqual(client.read(0, 5), b'clean')
@@ -126,7 +117,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
                 self.assertEqual(os.readlink(f'/proc/{child.pid}/fd/{fd}'), '/dev/null')
         finally:
             child.terminate()
-            self.assertEqual(child.wait(10), 0)
+            self.assertEqual(child.wait(60), 0)
 
     def test_devices_fit_a_terminal(self):
         out = self.gpunbd('devices')

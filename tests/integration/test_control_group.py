@@ -50,7 +50,7 @@ class ControlGroup(server.Test):
     def in_group(self):
         """Processes started inside belong to a group with a limit."""
         parent, group = make_group()
-        self.addCleanup(lambda: server.wait_until(lambda: self.remove(group), 10, 'the group to be empty'))
+        self.addCleanup(lambda: server.wait_until(lambda: self.remove(group), 60, 'the group to be empty'))
         enter(group)
         try:
             yield

@@ -29,6 +29,7 @@ listeners: {unix: [{path: '{socket}'}]}
 devices: [{id: host, spill: [{file: '{directory}/spill', size: 64M}]}]
 exports: [{name: '', size: 64M, devices: [host]}]
 ''')
+        server.wait_for_text('ready: ', one.log)  # the line with the reason precedes this one
         watched = 'pressure watch' in thread_names(one.process.pid)
         self.assertEqual(watched, 'host: memory pressure is not noticed' not in one.log(), one.log())
         if accepts_triggers():

@@ -79,7 +79,7 @@ class Scraped(server.Test):
         per_second = f'gpunbd_export_request_bytes_total{{export="scratch",type="read"}} / {RATE}'
         first = prometheus.value(per_second)
         self.assertEqual(first, int(first))
-        server.wait_until(lambda: prometheus.value(per_second) > first, 60, 'a later value')
+        server.wait_until(lambda: prometheus.value(per_second) > first, 120, 'a later value')
         quantile = 'histogram_quantile({}, gpunbd_export_request_duration_seconds_bucket{{export="scratch",type="write"}})'
         self.assertEqual(prometheus.value(quantile.format(1)), 10)  # one request took longer than the last bound
         metadata = prometheus.get_data('metadata')

@@ -22,7 +22,7 @@ def can_mount():
         child = subprocess.Popen(['nbdfuse', path, '[', 'nbdkit', '--exit-with-parent', 'null', '1M', ']'],
                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
-            server.wait_until(lambda: child.poll() is not None or os.path.getsize(path) == MiB, 5, 'a mount')
+            server.wait_until(lambda: child.poll() is not None or os.path.getsize(path) == MiB, 60, 'a mount')
         except AssertionError:
             pass
         mounted = child.poll() is None and os.path.getsize(path) == MiB
@@ -44,7 +44,7 @@ class NbdFuse(server.Test):
             pass
         child = subprocess.Popen(['nbdfuse', path, one.uri()], preexec_fn=server.die_with_parent)
         self.addCleanup(lambda: (child.terminate(), child.wait()))
-        server.wait_until(lambda: os.path.getsize(path) == SIZE, 10, 'nbdfuse to mount')
+        server.wait_until(lambda: os.path.getsize(path) == SIZE, 60, 'nbdfuse to mount')
         self.assertTrue(stat.S_ISREG(os.stat(path).st_mode))
         return path
 

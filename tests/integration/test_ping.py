@@ -30,6 +30,8 @@ def revoke(folder, into):
 
 class Ping(server.Test):
     def ping(self, uri, *arguments, status=0):
+        if '--timeout' not in arguments:
+            arguments = (*arguments, '--timeout', '60')  # the default is too short for a busy machine
         out = self.command(server.PROGRAM, 'ping', uri, *arguments, status=status)
         if status:
             self.assertEqual(out, '')
@@ -76,7 +78,7 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
         process = subprocess.Popen(['nbdkit', '--foreground', '--exit-with-parent', '-U', path, 'memory', '5M'])
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        server.wait_until(lambda: os.path.exists(path), 30, 'nbdkit')
+        server.wait_until(lambda: server.listens(path), 60, 'nbdkit')
         self.assertIn('answers: 5 MiB', self.ping(f'nbd+unix:///?socket={path}'))
 
     def test_tls(self):
@@ -160,7 +162,8 @@ class InvalidServers(Ping):
 
     def test_no_timeout_after_the_answer(self):
         """A server that does not close the connection has answered nevertheless."""
-        self.assertIn('answers: 1 MiB', self.ping_script(WHOLE, hang=True, status=0, arguments=('--timeout', '1')))
+        # ping waits for the end of the connection. The time is enough for a slow server to answer.
+        self.assertIn('answers: 1 MiB', self.ping_script(WHOLE, hang=True, status=0, arguments=('--timeout', '6')))
 
     def test_invalid_uris_are_wrong_usage(self):
         for uri, message in (('127.0.0.1:10809', 'is not one of nbd, nbds'), ('http://a/', "'http' is not one of"),

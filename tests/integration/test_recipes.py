@@ -93,6 +93,13 @@ systemctl() { # the service is a server under gpunbd keep
     *) return 1 ;;
     esac
 }
+await_idle() { # a client may have ended before the server notices
+    for _ in $(seq 600); do
+        gpunbd status --json | grep -q '"connections":[1-9]' || return 0
+        sleep 0.1
+    done
+    return 1
+}
 case $block in
 *build/release*) # there alone
     mkdir -p build/release
@@ -186,6 +193,8 @@ def script_of(lines):
     for line in re.sub(r'\\\n *', '', '\n'.join(lines)).split('\n'):
         for original, replacement in SMALLER:
             line = re.sub(original, replacement, line)
+        if line.startswith('gpunbd export remove '):  # it refuses an export with clients
+            yield 'await_idle || fail "clients are connected"'
         if line.endswith('&'):
             yield line
         else:

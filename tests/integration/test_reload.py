@@ -90,6 +90,7 @@ class Reload(server.Test):
         threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
         for thread in threads:
             thread.start()
+        server.wait_until(lambda: all(rounds) or failures, 60, 'a round of each client')
         for n in range(20):
             one.reload(config(('a', '64M'), (f'x{n}', '8M')))
         stop.set()
@@ -155,13 +156,13 @@ class Hangup(server.Test):
         self.addCleanup(one.remove_files)
         self.addCleanup(one.process.wait)
         self.addCleanup(one.process.kill)
-        server.wait_for_text('ready: ', one.log, 20)
+        server.wait_for_text('ready: ', one.log, 60)
 
     def ends(self, one):
         with wire.connect(one.path) as client:
             self.assertEqual(client.read(0, 4), bytes(4))
         one.process.terminate()
-        self.assertEqual(one.process.wait(20), 0)
+        self.assertEqual(one.process.wait(60), 0)
 
     def test_ignored(self):
         """SIGHUP stays ignored under nohup(1)."""
@@ -194,7 +195,7 @@ class Hangup(server.Test):
         one.process.send_signal(signal.SIGHUP)  # with a terminal, this is a reload
         server.wait_for_text('exports are offered now', one.log)
         os.close(master)  # the kernel sends SIGHUP
-        self.assertEqual(one.process.wait(20), 0)
+        self.assertEqual(one.process.wait(60), 0)
         self.assertFalse(os.path.exists(one.path))
 
     def test_terminal_closed_with_nohup(self):

@@ -79,9 +79,9 @@ class Servers(Status):
             for _ in range(2):
                 while 'pid 4711' not in process.stdout.readline():
                     self.assertIsNone(process.poll())
-            one.close()
-            os.unlink(path)
+            os.unlink(path)  # first, because the command reports another error while nobody listens there
             self.assertIn('No such file', process.stderr.readline())
+            one.close()
             self.endpoint(path, pid=4712)
             while 'pid 4712' not in process.stdout.readline():
                 self.assertIsNone(process.poll())

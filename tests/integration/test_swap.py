@@ -89,6 +89,8 @@ class Swap(server.Test):
             self.assertEqual(read(f'/proc/{pid}/oom_score_adj').strip(), '-1000')
             if not server.SANITIZED:
                 self.assert_locked(pid, len(tasks))
+        self.logged('memory is locked', one)
+        self.logged("export ''", one)
         lines = [line for line in one.log().splitlines() if 'swap: ' in line]
         self.assertEqual(len(lines), 1, lines)
         self.assertIn('memory is locked', lines[0])

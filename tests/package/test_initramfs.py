@@ -25,7 +25,8 @@ PROGRAMS = {
     '@gpunbd': '''[ -e "$HERE/$3" ] || : >"$HERE/${3##*/}.attached"
         echo x >>"$HERE/${3##*/}.calls"; n=$(wc -l <"$HERE/${3##*/}.calls")
         for each in $AWAY; do n=$((n - 1)); if [ $n = 0 ]; then echo "no server: $each" >&2; exit "$each"; fi; done
-        echo "gpunbd attach: $3 is ready" >&2; exec /bin/sleep 2''',
+        echo "gpunbd attach: $3 is ready" >&2
+        while [ -e "$HERE" ]; do /bin/sleep 0.1; done''',  # the process runs until the end of the test
     'modprobe': '', 'mkdir': 'exec /bin/mkdir "$@"', 'sleep': 'exec /bin/sleep 0.1',
     'mount': 'case "$*" in *"$FAILS"*) exit 1 ;; esac', 'e2fsck': 'exit "${E2FSCK:-0}"',
 }

@@ -116,9 +116,9 @@ class Sleep(Hooks):
         self.leave_socket(slow, 1, listening=True)
         self.leave_socket(slow, 2, listening=True)
         one = self.server_with_data(self.folder())
-        out = self.hook(SLEEP, 'pre', 'suspend', GPUNBD_RECLAIM_SECONDS='4')
-        # The limit of a folder is in whole seconds of the clock, so that up to one is lost.
-        self.assertRegex(out, f'gpunbd: {slow}/admin-1.sock: the server had not moved its pages after [34] s')
+        out = self.hook(SLEEP, 'pre', 'suspend', GPUNBD_RECLAIM_SECONDS='10')
+        # The limit is for the folder, so it is less for a server if the script has been slow before.
+        self.assertRegex(out, fr'gpunbd: {slow}/admin-1\.sock: the server had not moved its pages after ([1-9]|10) s')
         self.assertIn(f'gpunbd: {slow}/admin-2.sock: not asked', out)
         self.check(one, len(DATA))
 

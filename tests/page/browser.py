@@ -86,7 +86,7 @@ class Browser:
     def figure(self, label, within='totals'):
         return self.value(f'#{within} [data-figure="{label}"] data')
 
-    def until(self, condition, what, seconds=20):
+    def until(self, condition, what, seconds=60):
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:

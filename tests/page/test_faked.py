@@ -569,6 +569,8 @@ class Looks(Fake):
         admin = self.machine()
         self.opened('scratch')
         admin.moves = False
+        for _ in range(2):  # a second may be passing
+            self.browser.tick()
         self.browser.run("document.getElementById('throughput').focus(); opened.fetchHistory()")
         history = self.api('history?export=scratch')
         self.browser.until(lambda: self.browser.run('return opened.history.read_bytes.at(-1)') == history['read_bytes'][-1], 'the history is current')

@@ -31,7 +31,7 @@ class Views(server.Test):
 
     def api(self, path):
         request = urllib.request.Request(f'{self.url}api/v1/{path}', headers={'Authorization': f'Bearer {self.token}'} if self.token else {})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
     def overview(self):

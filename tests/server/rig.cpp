@@ -112,9 +112,13 @@ std::shared_ptr<const Export> Rig::make_export(std::string name, std::uint64_t s
 
 int Rig::connect_socket(Transport transport) {
     const auto [client, server] = transport == Transport::tcp ? tcp_pair() : unix_pair();
-    worker.serve(OwnedFd(server), peer_of(server, listener_name), exports, options.limits, nullptr,
-                 options.tls);
+    serve(server);
     return client;
+}
+
+void Rig::serve(int fd) {
+    worker.serve(OwnedFd(fd), peer_of(fd, listener_name), exports, options.limits, nullptr,
+                 options.tls);
 }
 
 Client Rig::connect(const Handshake& handshake, Transport transport) {
@@ -124,6 +128,20 @@ Client Rig::connect(const Handshake& handshake, Transport transport) {
 Client Rig::enter(const Handshake& handshake, Transport transport) {
     Client client = connect(handshake, transport);
     client.enter();
+    return client;
+}
+
+Client Rig::enter_at_once(const std::vector<Ask>& asks) {
+    const auto [fd, server] = unix_pair();
+    Client client(fd, {});
+    Bytes bytes = handshake_bytes({});
+    for (const Ask& ask : asks) {
+        const Bytes request = encoded(ask, client.expect(ask));
+        bytes.insert(bytes.end(), request.begin(), request.end());
+    }
+    REQUIRE(client.offer(bytes) == bytes.size());
+    serve(server);
+    REQUIRE(client.shake_hands(true) == 0);
     return client;
 }
 

@@ -52,6 +52,9 @@ class Rig {
     Client connect(const Handshake& handshake = {}, Transport transport = Transport::unix_);
     // Connects and does the handshake.
     Client enter(const Handshake& handshake = {}, Transport transport = Transport::unix_);
+    // The same, and sends these requests. The worker gets the socket when it contains all of that,
+    // so that a slow test does not exceed the time limits of the worker.
+    Client enter_at_once(const std::vector<Ask>& asks = {});
     std::shared_ptr<const Export> make_export(std::string name, std::uint64_t size);
     std::uint64_t pages() const { return (options.size - 1) / options.page_size + 1; }
 
@@ -115,6 +118,7 @@ class Rig {
     }
     [[noreturn]] static void hang();
     std::shared_ptr<storage::Volume> make_volume(std::uint64_t size);
+    void serve(int fd);
 
     std::thread thread_;
 };

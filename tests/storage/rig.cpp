@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -15,7 +16,8 @@ namespace gpunbd::storage::test {
 
 namespace {
 
-constexpr int max_polls = 100000;
+// What has not ended by then hangs. Threads that copy take as long as the machine lets them.
+constexpr std::chrono::minutes time_limit(2);
 constexpr std::uint64_t bar_bytes = 4 * mib;
 constexpr std::uint64_t file_bytes = 64 * mib;
 
@@ -345,7 +347,8 @@ bool ZeroJob::step(Random&) {
 }
 
 bool run(Channels& channels, const std::vector<Job*>& jobs, Random& random) {
-    for (int polls = 0; polls != max_polls; ++polls) {
+    const auto end = std::chrono::steady_clock::now() + time_limit;
+    while (std::chrono::steady_clock::now() < end) {
         bool moved = false;
         for (std::size_t i = 0; i != jobs.size(); ++i) {
             Job& job = *jobs[random.below(static_cast<std::uint32_t>(jobs.size()))];
@@ -367,8 +370,9 @@ bool run(Channels& channels, const std::vector<Job*>& jobs, Random& random) {
 }
 
 void settle(Channels& channels) {
-    for (int polls = 0; channels.busy() || wait_for_pages(channels); ++polls) {
-        REQUIRE(polls != max_polls);
+    const auto end = std::chrono::steady_clock::now() + time_limit;
+    while (channels.busy() || wait_for_pages(channels)) {
+        REQUIRE(std::chrono::steady_clock::now() < end);
         channels.poll();
         if (channels.busy()) std::this_thread::yield();
     }

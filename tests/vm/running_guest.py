@@ -34,11 +34,9 @@ class RunningGuest:
         self.console = ''
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         preexec_fn=server.die_with_parent)
-        listener = threading.Thread(target=self.listen, daemon=True)
-        listener.start()
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
         server.wait_until(lambda: 'init has started' in self.console or self.ended(), 300, 'the init of the guest')
-        if self.ended():
-            listener.join()
 
     def connected(self, control):
         return self.qmp.connect_ex(control) == 0
@@ -48,7 +46,11 @@ class RunningGuest:
             self.console += line.decode(errors='replace')
 
     def ended(self):
-        return self.process.poll() is not None
+        """Whether the guest has ended. Then the console contains all of its output."""
+        if self.process.poll() is None:
+            return False
+        self.listener.join()
+        return True
 
     def wait_for(self, text, count=1, seconds=500):
         """Waits until the guest has printed `text` `count` times. Fails as soon as the guest reports a failure."""

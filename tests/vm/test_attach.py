@@ -27,7 +27,7 @@ class AttachedDevice(server.Test):
         initramfs.file('manual/grow', recipe.script([grow]))
         for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4'):
             initramfs.module(module)
-        results = guest.run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={one.port}', memory=448, seconds=540,
+        results = guest.run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={one.port}', memory=448, seconds=840,
                             network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='))
         self.assertEqual(results, EXPECTED)
 

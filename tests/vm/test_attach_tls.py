@@ -41,7 +41,7 @@ class AttachTls(server.Test):
                 text = text.replace(original, replacement)
             with open(f'{initramfs.root}/recipe/{name}', 'w', encoding='utf-8') as file:
                 file.write(text)
-        self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=1', memory=1024, seconds=540), EXPECTED)
+        self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=1', memory=1024, seconds=840), EXPECTED)
 
 
 if __name__ == '__main__':

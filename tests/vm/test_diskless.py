@@ -84,6 +84,7 @@ class Node:
 
     def __init__(self, command_line, initramfs):
         self.said = ''
+        self.lock = threading.Lock()
         self.process = subprocess.Popen(
             ['qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', '768', '-smp', '1', '-nodefaults',
              '-no-reboot', '-display', 'none', '-serial', 'stdio',
@@ -96,11 +97,13 @@ class Node:
 
     def read(self):
         while part := os.read(self.process.stdout.fileno(), 65536):
-            self.said += part.decode('utf-8', 'replace')
+            with self.lock:
+                self.said += part.decode('utf-8', 'replace')
 
     def type(self, text):
         """Sends a line. Output before it is discarded."""
-        self.said = ''
+        with self.lock:
+            self.said = ''
         os.write(self.process.stdin.fileno(), text.encode() + b'\r')
 
     def wait(self, pattern, seconds=400):

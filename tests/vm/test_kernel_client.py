@@ -136,7 +136,7 @@ def console(test, command, seconds):
         return f'{(late.stdout or b"").decode(errors="replace")}\nThe guest was still running after {seconds} s.'
 
 
-def run(test, initramfs, expected, seconds=240, **guest):
+def run(test, initramfs, expected, seconds=840, **guest):
     """The results that a guest prints. If they are not as expected, also prints its console."""
     command = machine(test, initramfs, **guest)
     done = console(test, command, seconds)
@@ -195,7 +195,7 @@ class KernelClient(server.Test):
             initramfs.file(f'manual/{name}', text.replace('gpunbd doctor swap', '{ gpunbd doctor swap || [ $? = 1 ]; }'))
         for module in ('virtio_pci', 'virtio_net', 'virtio_blk', 'nbd', 'crc32c_generic', 'ext4', 'xfs', 'vsock_loopback'):
             initramfs.module(module)
-        return run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={port}', seconds=540,
+        return run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={port}', seconds=840,
                    network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='),
                    devices=('-drive', f'file={tree},format=raw,if=virtio,readonly=on'))
 

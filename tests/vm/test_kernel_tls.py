@@ -34,7 +34,7 @@ class KernelTls(server.Test):
         pki = test_tls.make_folder(os.path.join(files, 'root/pki'))
         with open(f'{pki}/tls-1.2', 'w', encoding='ascii') as file:
             file.write('[overrides]\ndisabled-version = tls1.3\n')
-        self.assertEqual(guest.run(self, initramfs, EXPECTED, memory=2048, seconds=540), EXPECTED)
+        self.assertEqual(guest.run(self, initramfs, EXPECTED, memory=2048, seconds=840), EXPECTED)
 
 
 if __name__ == '__main__':

@@ -34,7 +34,7 @@ class Pressure(server.Test):
         disk = os.path.join(files, 'disk')
         with open(disk, 'wb') as file:
             file.truncate(512 * server.MiB)
-        results = guest.run(self, initramfs, EXPECTED, seconds=500, append='psi=1',
+        results = guest.run(self, initramfs, EXPECTED, seconds=840, append='psi=1',
                             devices=('-drive', f'file={disk},format=raw,if=virtio'))
         self.assertEqual(results, EXPECTED)
 

@@ -20,7 +20,7 @@ class Reconnect(server.Test):
         initramfs.program(server.PROGRAM, 'gpunbd')
         for module in ('nbd', 'crc32c_generic', 'ext4'):
             initramfs.module(module)
-        self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=2', seconds=540), EXPECTED)
+        self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=2', seconds=840), EXPECTED)
 
 
 if __name__ == '__main__':

@@ -112,7 +112,7 @@ class Systemd(server.Test):
         return initramfs
 
     def test_systemd(self):
-        results = guest.run(self, self.root(self.directory()), EXPECTED, seconds=500, devices=CARD,
+        results = guest.run(self, self.root(self.directory()), EXPECTED, seconds=840, devices=CARD,
                             append='systemd.show_status=no systemd.log_target=kmsg printk.devkmsg=on')
         self.assertEqual(results, EXPECTED)
 

@@ -1,7 +1,7 @@
 // A backend that returns values set by a test, records calls, and can keep a change pending.
 #pragma once
 
-#include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -32,9 +32,10 @@ inline Status some_status() {
 
 class FakeServer final : public AdminBackend {
  public:
+    // Its process id is the number of the call.
     Status status() override {
-        ++status_calls;
         const std::lock_guard lock(mutex);
+        current.process.pid = ++status_calls_;
         return current;
     }
     std::optional<ExportMap> map(std::string_view name, std::uint64_t offset, std::uint64_t length,
@@ -103,6 +104,11 @@ class FakeServer final : public AdminBackend {
         }
         const auto& remove = std::get<RemoveExport>(change);
         note("remove " + remove.name + (remove.force ? " force" : ""));
+        if (remove.name == "slow") {
+            const std::lock_guard lock(mutex);
+            pending.push_back(std::move(completion));
+            return;
+        }
         if (remove.name == "old") return completion(Done{"removed"});
         completion(NotDone{.why = "there is no such export", .unknown = true});
     }
@@ -146,7 +152,6 @@ class FakeServer final : public AdminBackend {
     std::mutex mutex;
     std::vector<Completion> pending;  // changes of the export "slow"
     Status current = some_status();
-    std::atomic<int> status_calls{0};
 
     std::vector<std::string> calls() {
         const std::lock_guard lock(mutex);
@@ -160,6 +165,7 @@ class FakeServer final : public AdminBackend {
     }
 
     std::vector<std::string> calls_;
+    std::uint64_t status_calls_ = 0;
 };
 
 }  // namespace gpunbd::server::admin::test

@@ -87,7 +87,7 @@ TEST_CASE("heap: trimmed once after each burst of requests, not before its end")
 TEST_CASE("heap: trimmed once after many connections have ended") {
     Trimmed its;
     const ExportRegistry none;
-    const SessionLimits limits;
+    const SessionLimits limits{.handshake = std::chrono::hours(1)};
     std::vector<int> clients;
     const auto connect = [&](std::uint32_t count) {
         for (std::uint32_t i = 0; i != count; ++i) {

@@ -67,17 +67,23 @@ TEST_CASE("preflight: missing devices") {
     starts(found(options), "exports[0]: cuda:987: ");
 }
 
+// Ports that the kernel does not assign, since other programs may get those at any time.
+constexpr std::uint16_t first_port = 21'000;
+constexpr std::uint16_t fixed_port = 22'123;
+
 TEST_CASE("preflight: TCP addresses") {
     config::Options options = with_export(MiB);
     const int other = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
-    socklen_t length = sizeof address;
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    REQUIRE(::bind(other, reinterpret_cast<sockaddr*>(&address), length) == 0);
+    std::uint16_t port = first_port;
+    for (;; ++port) {
+        REQUIRE(port != fixed_port);
+        address.sin_port = htons(port);
+        if (::bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) break;
+    }
     REQUIRE(::listen(other, 1) == 0);
-    REQUIRE(::getsockname(other, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-    const std::uint16_t port = ntohs(address.sin_port);
     options.tcp = {{.address = "127.0.0.2", .port = port}, {.address = "127.0.0.1", .port = port}};
     starts(found(options),
            "listeners.tcp[1]: 127.0.0.1:" + std::to_string(port) + ": the port is taken by ");
@@ -93,15 +99,15 @@ TEST_CASE("preflight: TCP addresses") {
 TEST_CASE("preflight: addresses of the configuration that exclude each other") {
     config::Options options = with_export(MiB);
     options.insecure = true;
-    options.tcp = {{.address = "127.0.0.1", .port = 40'123},
-                   {.address = "::1", .port = 40'123, .optional = true}};
+    options.tcp = {{.address = "127.0.0.1", .port = fixed_port},
+                   {.address = "::1", .port = fixed_port, .optional = true}};
     options.admin.tcp.address = "0:0::1";
     CHECK(found(options).find("the port is taken by listeners") == std::string::npos);
-    options.admin.tcp.port = 40'123;
-    CHECK(found(options).find("admin.tcp: [0:0::1]:40123: the port is taken by listeners.tcp[1]") !=
+    options.admin.tcp.port = fixed_port;
+    CHECK(found(options).find("admin.tcp: [0:0::1]:22123: the port is taken by listeners.tcp[1]") !=
           std::string::npos);
-    options.tcp[1] = {.address = "0.0.0.0", .port = 40'123};
-    CHECK(found(options).find("listeners.tcp[1]: 0.0.0.0:40123: the port is taken by "
+    options.tcp[1] = {.address = "0.0.0.0", .port = fixed_port};
+    CHECK(found(options).find("listeners.tcp[1]: 0.0.0.0:22123: the port is taken by "
                               "listeners.tcp[0]; choose another port") != std::string::npos);
     options = with_export(MiB);
     options.unix_sockets.resize(1);

@@ -406,8 +406,8 @@ TEST_CASE("kept contents: a full or unresponsive store keeps nothing partially")
         CAPTURE(answers);
         LivingSupervisor supervisor;
         const NotifySocket way = supervisor.way();
-        ServerOptions options{.capacity = 2};         // for the table, and one of two slabs
-        if (!answers) options = {.patience = 300ms};  // sufficient for a store that answers
+        ServerOptions options{.capacity = 2};       // for the table, and one of two slabs
+        if (!answers) options = {.patience = 10s};  // sufficient for a store that answers
         Life server(supervisor, way, options);
         supervisor.answers = answers;
         const MadeExports made = server.make({filled});

@@ -342,8 +342,7 @@ TEST_CASE("rates: a client with a delayed request is not idle") {
     options.limits.idle = std::chrono::milliseconds(200);
     Rig rig(options);
     reload(rig, with_iops(2));
-    Client client = rig.enter();
-    for (int i = 0; i != 4; ++i) client.send({CommandType::read, 0, 10});
+    Client client = rig.enter_at_once(std::vector<Ask>(4, {CommandType::read, 0, 10}));
     while (client.unanswered() != 0) REQUIRE(client.next().has_value());
     client.check_end();  // now it is idle
     rig.check_clean();

@@ -2,6 +2,7 @@
 // work and measure no time.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -101,13 +102,17 @@ TEST_CASE("attack: busy sockets do not starve the copies of other clients") {
             });
         }
         while (answers < 1000) std::this_thread::yield();
-        const std::uint64_t before = answers;
-        constexpr int reads = 50;
-        for (int i = 0; i != reads; ++i) {
+        std::vector<std::uint64_t> meanwhile(50);  // answers to the others during each READ
+        for (std::uint64_t& each : meanwhile) {
+            const std::uint64_t before = answers;
             CHECK(victim.ask({CommandType::read, 0, 4 * kib}).error == Error::none);
+            each = answers - before;
         }
-        // One round over all clients takes a few hundred replies, and a READ takes a few rounds.
-        CHECK((answers - before) / reads < 20'000);
+        // One round over all clients takes a few hundred replies, and a READ takes a few rounds. A
+        // few READs may take much longer, because the machine does not run this thread.
+        const auto median = meanwhile.begin() + 25;
+        std::nth_element(meanwhile.begin(), median, meanwhile.end());
+        CHECK(*median < 20'000);
         over = true;
         for (std::thread& thread : threads) thread.join();
     }

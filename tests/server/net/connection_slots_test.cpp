@@ -212,9 +212,8 @@ TEST_CASE("session: an idle connection is closed after limits.idle") {
     RigOptions options;
     options.limits.idle = std::chrono::milliseconds(40);
     Rig rig(options);
-    Client waits = rig.enter();
     rig.script.hold = true;
-    const std::uint64_t cookie = waits.send({CommandType::write, 0, 10000});
+    Client waits = rig.enter_at_once({{CommandType::write, 0, 10000}});
     Client half = rig.enter();
     const Bytes request = encoded({CommandType::flush}, 1);
     half.send_bytes(std::span(request).first(20));
@@ -223,7 +222,9 @@ TEST_CASE("session: an idle connection is closed after limits.idle") {
     // A connection with a pending reply is not idle.
     rig.enter().check_end();
     rig.script.hold = false;
-    CHECK(waits.answer(cookie).error == Error::none);
+    const auto answer = waits.next();
+    REQUIRE(answer.has_value());
+    CHECK(answer->error == Error::none);
     waits.check_end();
     rig.check_over();
 }

@@ -34,9 +34,10 @@ fail() {
 
 ok() { echo "RESULT $round ok"; }
 
-ended() { # process $1
-    ! [ -d "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status"
+ended() { # process $1, with all its threads
+    ! [ -d "/proc/$1" ] || { grep -q '^State:.Z' "/proc/$1/status" && is_one "/proc/$1/task/"*; }
 }
+is_one() { [ $# = 1 ]; }
 
 eventually() { # waits until the command "$@" succeeds; fails after a generous time limit
     tries=0

@@ -410,7 +410,8 @@ TEST_CASE("tls: garbage instead of a ClientHello closes the connection") {
 TEST_CASE("tls: a handshake that stalls is closed, at each of its steps") {
     const TlsFiles files;
     const EndLog ends;
-    Rig rig({.limits = {.handshake = std::chrono::seconds(1)}, .tls = context_of(files)});
+    // Long enough for the first steps of each client, also on a machine that stalls for seconds.
+    Rig rig({.limits = {.handshake = std::chrono::seconds(10)}, .tls = context_of(files)});
     TlsClient before(rig.connect_socket(), with_certificate(files));
     REQUIRE(before.ask_for_tls());
     TlsClient within(rig.connect_socket(), with_certificate(files));
