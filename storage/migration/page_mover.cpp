@@ -58,7 +58,7 @@ bool PageMover::Move::begin(PageToMove& page) {
     }
     to_ = *target;
     if (!page.from->begin_move(page.number, page.volume->slot(page.number), source_)) {
-        to_->put_back(target_);
+        to_->put_back_target(target_);
         page.outcome = PageToMove::Outcome::stayed;
         return false;
     }
@@ -174,7 +174,7 @@ void PageMover::Move::commit() {
         page_->to = to_;
         end(PageToMove::Outcome::moved);
     } else {
-        to_->put_back(target_);
+        to_->put_back_target(target_);
         end(PageToMove::Outcome::stayed);
     }
 }
@@ -182,7 +182,7 @@ void PageMover::Move::commit() {
 void PageMover::Move::fail(Channels& channels) {
     release_staging(channels);
     page_->from->cancel_move(page_->number, source_.index());
-    to_->put_back(target_);
+    to_->put_back_target(target_);
     end(PageToMove::Outcome::failed);
 }
 

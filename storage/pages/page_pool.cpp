@@ -292,6 +292,7 @@ bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& targe
         sharers_[from].store(0, std::memory_order_relaxed);
         mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
         retired_.add(from, RetiredPages::no_number);  // pinned by the caller
+        target.filling_.fetch_sub(1, std::memory_order_relaxed);
     } else {
         target.sharers_[page].store(0, std::memory_order_relaxed);
         target.mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
@@ -402,8 +403,14 @@ Status PagePool::take_target(PageIndex& page, std::optional<SlabKind> kind) {
         if (const Status status = add_slab(lock, true); status != Status::ok) return status;
     }
     page = found.index;
+    filling_.fetch_add(1, std::memory_order_relaxed);
     unlock_and_wake(lock);
     return Status::ok;
+}
+
+void PagePool::put_back_target(PageIndex page) {
+    put_back(page);
+    filling_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void PagePool::put_back(PageIndex page) {
@@ -430,6 +437,7 @@ Status PagePool::take(PageIndex& page, Purpose purpose) {
         }
     }
     page = found.index;
+    if (purpose == Purpose::move) filling_.fetch_add(1, std::memory_order_relaxed);
     unlock_and_wake(lock);
     if (found.is_clear) {
         device_.populate(slabs_.slab_of(page), slabs_.offset_in_slab(page), page_size_);
@@ -558,9 +566,10 @@ Status PagePool::add_slab_of(std::uint32_t pages, bool fixed, Lock& lock) {
 std::uint32_t PagePool::pages_of_next_slab(bool fixed) const {
     const std::uint64_t reserved = free_.reserved_pages();
     // The free pages of a draining slab cannot be used, nor can the old pages of moved contents
-    // while slow clients still read them, nor pages that are being filled to replace others.
+    // while slow clients still read them, nor pages that are being filled to replace others or by
+    // a move, whose old page may have been trimmed meanwhile.
     const std::uint64_t unusable = (fixed ? slabs_.slab_pages() : 0) + retired_.unnumbered() +
-                                   replacements_.load(std::memory_order_relaxed) +
+                                   filling_.load(std::memory_order_relaxed) +
                                    std::uint64_t{free_.draining_slabs()} * slabs_.slab_pages();
     if (was_shared_) return reserved < pages_ + unusable ? slabs_.slab_pages() : 0;
     if (reserved < pages_) {

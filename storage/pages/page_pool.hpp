@@ -111,8 +111,9 @@ class PagePool {
     // necessary, also one more than the exports need; revocable ones are not. A quiesced pool makes
     // no slab.
     Status take_target(PageIndex& page, std::optional<SlabKind> kind);
-    // Returns a page that was taken and never mapped.
+    // Returns a page that was taken and never mapped; the second one, a page of take_target().
     void put_back(PageIndex page);
+    void put_back_target(PageIndex page);
 
     // Moving a page to another pool. Between begin_move() and the end of the move the page is read
     // but not written: writers wait. Any thread may move pages, but one thread at a time moves the
@@ -321,7 +322,7 @@ class PagePool {
     PinCounts pins_;
     RetiredPages retired_;
     std::atomic<std::uint64_t> mapped_pages_{0};
-    std::atomic<std::uint32_t> replacements_{0};              // taken and not mapped yet
+    std::atomic<std::uint32_t> filling_{0};  // replacements and targets that are not mapped yet
     std::vector<std::unique_ptr<const Spills>> spill_lists_;  // all that other threads may use
     std::atomic<const Spills*> spills_{nullptr};              // the last one
     std::mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device

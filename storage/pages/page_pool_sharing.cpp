@@ -239,7 +239,7 @@ PageRef PagePool::take_replacement() {
     Lock lock(mutex_);
     FreePages::Page free;
     if (!take_free_page(free)) return {};
-    replacements_.fetch_add(1, std::memory_order_relaxed);
+    filling_.fetch_add(1, std::memory_order_relaxed);
     pin(free.index, Access::write);
     PageRef out(*this, free.index, Access::write);
     unlock_and_wake(lock);
@@ -255,7 +255,7 @@ PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
         const bool is_here = entry.is_mapped() ? entry.device() == device_index_ : !is_spill_;
         if (!is_here) return Replaced::moved_to_other_pool;
         if (frozen_ != 0) return Replaced::later;
-        owner.replacements_.fetch_sub(1, std::memory_order_relaxed);
+        owner.filling_.fetch_sub(1, std::memory_order_relaxed);
         owner.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
         slot.store(PageEntry::mapped(owner.device_index_, page.page_));
         if (!entry.is_mapped()) return Replaced::done;
@@ -269,7 +269,7 @@ PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
 void PagePool::give_up(PageRef page) {
     PagePool& owner = *page.pool_;
     const std::lock_guard lock(owner.mutex_);
-    owner.replacements_.fetch_sub(1, std::memory_order_relaxed);
+    owner.filling_.fetch_sub(1, std::memory_order_relaxed);
     owner.retired_.add(page.page_, RetiredPages::no_number);
 }
 

@@ -435,6 +435,28 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
     }
 }
 
+TEST_CASE("page pool: a page that is trimmed while it moves can be written at once") {
+    MovingRig rig(options_of("h", "h"));
+    PagePool& home = rig.volume->pool(0);
+    PagePool& spill = rig.volume->pool(1);
+    PageRef page;
+    for (std::uint64_t number = rig.pages(); number-- != 0;) {
+        REQUIRE(rig.volume->map(number, page) == Status::ok);
+    }
+    REQUIRE(rig.reclaim(all).busy == 1);  // `page` is the first one
+    page.reset();
+    REQUIRE(home.drain(0));
+    PageIndex target = 0;
+    REQUIRE(spill.take_target(target, {}) == Status::ok);  // the last page of the only slab
+    PageRef source;
+    REQUIRE(home.begin_move(0, rig.volume->slot(0), source));
+    rig.volume->unmap(0);
+    TestWaiter writer;
+    CHECK(writer.acquire(*rig.volume, 0, page) == Status::ok);
+    CHECK_FALSE(home.commit_move(0, source.index(), spill, target));
+    spill.put_back_target(target);
+}
+
 TEST_CASE("migrator: a page that volumes share moves once and stays shared") {
     for (const char* const home : {"h", "s"}) {
         CAPTURE(home);

@@ -422,7 +422,7 @@ TEST_CASE("page pool: a quiesced pool makes no slab for a page that moves") {
     CHECK(device.slabs() == 0);
     pool.resume();
     REQUIRE(pool.take_target(page, std::nullopt) == Status::ok);
-    retire(pool, page);
+    pool.put_back_target(page);
 }
 
 TEST_CASE("page pool: a retired page is not reused while it is pinned") {

@@ -313,7 +313,7 @@ TEST_CASE("clone: a page that is trimmed and written while it moves keeps its ne
     device.copying.open();
     cloner.join();
     REQUIRE_FALSE(has_moved);
-    pool.put_back(target);
+    pool.put_back_target(target);
     moving.reset();
     word_of(written) = 3;
     written.reset();
