@@ -566,8 +566,8 @@ Status PagePool::add_slab_of(std::uint32_t pages, bool fixed, Lock& lock) {
 std::uint32_t PagePool::pages_of_next_slab(bool fixed) const {
     const std::uint64_t reserved = free_.reserved_pages();
     // The free pages of a draining slab cannot be used, nor can the old pages of moved contents
-    // while slow clients still read them, nor pages that are being filled to replace others or by
-    // a move, whose old page may have been trimmed meanwhile.
+    // while slow clients still read them, nor pages that are being filled: replacements, and
+    // targets of moves. A client may trim a page while it moves, and then needs another one.
     const std::uint64_t unusable = (fixed ? slabs_.slab_pages() : 0) + retired_.unnumbered() +
                                    filling_.load(std::memory_order_relaxed) +
                                    std::uint64_t{free_.draining_slabs()} * slabs_.slab_pages();

@@ -175,6 +175,10 @@ def process_state(pid):
         return 'X'
 
 
+def is_running(pid):
+    return process_state(pid) not in 'ZX'
+
+
 @contextlib.contextmanager
 def passing(files, names=None):
     """The start of a command that gets these files as descriptors 3, 4, ..., as systemd passes them, and the `pass_fds`

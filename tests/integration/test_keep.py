@@ -103,10 +103,6 @@ def few_descriptors(count):
     return limit
 
 
-def exists(pid):
-    return server.process_state(pid) not in 'ZX'
-
-
 class Keeper:
     """A supervisor whose server reports lines on standard output. A file holds the supervisor's log."""
 
@@ -557,7 +553,7 @@ report()
         pid, _ = keeper.line()
         keeper.process.kill()
         self.assertEqual(keeper.line()[1], ['terminated'])
-        server.wait_until(lambda: not exists(pid), 30, 'the end of the server')
+        server.wait_until(lambda: not server.is_running(pid), 30, 'the end of the server')
 
     def test_the_environment_of_the_server_is_unchanged(self):
         script = r'''
@@ -666,7 +662,7 @@ report('begins', *sorted(name for name, _ in inherited()))
         self.assertEqual(words[0], 'waits')
         os.kill(dying, signal.SIGUSR1)
         self.assertEqual(keeper.end(None), 0)
-        server.wait_until(lambda: not exists(following), 30, 'the end of the waiting server')
+        server.wait_until(lambda: not server.is_running(following), 30, 'the end of the waiting server')
         self.assertEqual(keeper.process.stdout.read(), '')
 
     def test_sigterm_to_the_supervisor(self):
@@ -674,14 +670,14 @@ report('begins', *sorted(name for name, _ in inherited()))
         keeper.line()
         following, _ = keeper.line()
         self.assertEqual(keeper.end(), 7)
-        server.wait_until(lambda: not exists(following), 30, 'the end of the waiting server')
+        server.wait_until(lambda: not server.is_running(following), 30, 'the end of the waiting server')
 
     def test_the_supervisor_is_killed(self):
         keeper = self.keep(self.FIRST % '' + 'signal.signal(signal.SIGTERM, signal.SIG_IGN)' + self.NEXT)
         keeper.line()
         following, _ = keeper.line()
         keeper.end(signal.SIGKILL)
-        server.wait_until(lambda: not exists(following), 30, 'the end of the waiting server')
+        server.wait_until(lambda: not server.is_running(following), 30, 'the end of the waiting server')
         self.assertEqual(keeper.process.stdout.read(), '')
 
     def test_no_early_start_during_shutdown(self):
@@ -774,7 +770,7 @@ else:
         following, words = keeper.line()
         self.assertEqual(words, ['waits'])
         self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
-        server.wait_until(lambda: not exists(following), 30, 'the end of the waiting server')
+        server.wait_until(lambda: not server.is_running(following), 30, 'the end of the waiting server')
 
     def test_the_waiting_server_is_reset(self):
         """The server exits because of its configuration: the waiting server ends, or starts at once."""
@@ -784,7 +780,7 @@ else:
         following, words = keeper.line()
         self.assertEqual(words[0], 'waits')
         os.kill(dying, signal.SIGUSR1)
-        server.wait_until(lambda: not exists(following), 30, 'the end of the waiting server')
+        server.wait_until(lambda: not server.is_running(following), 30, 'the end of the waiting server')
         self.assertEqual(keeper.line()[1][0], 'begins')
         self.assertEqual(keeper.end(), 0)
 

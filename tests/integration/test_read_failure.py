@@ -18,8 +18,7 @@ class ReadFailure(server.Test):
 
         def listens():
             self.assertIsNone(process.poll(), 'the server ended')
-            with server.socket.socket(server.socket.AF_UNIX) as probe:
-                return probe.connect_ex(path) == 0
+            return server.listens(path)
         self.addCleanup(process.wait, 60)
         self.addCleanup(process.terminate)
         server.wait_until(listens, 30, 'the server')

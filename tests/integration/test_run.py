@@ -46,19 +46,11 @@ class Run(server.Test):
     # Prints the process ids of the shell and of its child, and the path of the socket.
     PROCESSES = 'sleep 600 & echo $$ $! "$unixsocket"; wait; exit 9'
 
-    @staticmethod
-    def alive(pid):
-        try:
-            with open(f'/proc/{pid}/stat', encoding='ascii') as file:
-                return file.read().rsplit(')', 1)[1].split()[0] != 'Z'
-        except FileNotFoundError:
-            return False
-
     def test_signal_reaches_all_processes_of_the_command(self):
         child, (shell, sleeper, path) = self.background(self.PROCESSES)
         child.send_signal(signal.SIGTERM)
         self.assertEqual(child.wait(60), 128 + signal.SIGTERM)
-        server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 60, 'the command to end')
+        server.wait_until(lambda: not server.is_running(shell) and not server.is_running(sleeper), 60, 'the command to end')
         self.assertFalse(os.path.exists(os.path.dirname(path)))
 
     def test_killed_server(self):
@@ -67,14 +59,14 @@ class Run(server.Test):
         self.assertTrue(os.path.exists(path))
         child.kill()
         child.wait(60)
-        server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 60, 'the command to end')
+        server.wait_until(lambda: not server.is_running(shell) and not server.is_running(sleeper), 60, 'the command to end')
         server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 60, 'the removal of the folder')
 
     def test_killed_server_whose_command_ignores_signals(self):
         child, (shell, sleeper, path) = self.background("trap '' TERM; " + self.PROCESSES)
         child.kill()
         child.wait(60)
-        server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 60, 'the command to end')
+        server.wait_until(lambda: not server.is_running(shell) and not server.is_running(sleeper), 60, 'the command to end')
         server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 60, 'the removal of the folder')
 
     def test_command_that_exceeds_the_grace_period(self):
@@ -86,7 +78,7 @@ class Run(server.Test):
             server.wait_for_text('stopping: ', lambda: pathlib.Path(log.name).read_text(encoding='utf-8'), 60)
             child.send_signal(signal.SIGTERM)  # ends the grace period
             self.assertEqual(child.wait(60), 128 + signal.SIGKILL)
-        server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 60, 'the command to end')
+        server.wait_until(lambda: not server.is_running(shell) and not server.is_running(sleeper), 60, 'the command to end')
         self.assertFalse(os.path.exists(os.path.dirname(path)))
 
     def test_on_a_terminal(self):

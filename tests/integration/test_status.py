@@ -79,7 +79,7 @@ class Servers(Status):
             for _ in range(2):
                 while 'pid 4711' not in process.stdout.readline():
                     self.assertIsNone(process.poll())
-            os.unlink(path)  # first, because the command reports another error while nobody listens there
+            os.unlink(path)  # first: the command reports another error if the file exists without a server
             self.assertIn('No such file', process.stderr.readline())
             one.close()
             self.endpoint(path, pid=4712)

@@ -817,7 +817,7 @@ class Others(Upgrade):
         keeper = self.kept()
         pid = self.upgrade(keeper)
         keeper.process.kill()
-        server.wait_until(lambda: not test_keep.exists(pid), 30, 'the end of the server')
+        server.wait_until(lambda: not server.is_running(pid), 30, 'the end of the server')
 
     def test_sigterm_during_an_upgrade(self):
         keeper = self.kept()

@@ -32,7 +32,7 @@ TEST_CASE("OmittedLines: the stop cancels the timer") {
     OmittedLines lines(io, limit);
     lines.start();
     omit_line(limit);
-    CHECK(io.poll_one() == 1);  // starts the timer, whose end would be another handler
+    CHECK(io.poll_one() == 1);  // starts the timer; its expiry is a separate handler
     CHECK_FALSE(io.stopped());
     lines.stop();
     io.poll();
