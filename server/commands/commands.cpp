@@ -17,6 +17,7 @@
 #include "server/tools/reclaim/subcommand.hpp"
 #include "server/tools/serve/subcommand.hpp"
 #include "server/tools/status/subcommand.hpp"
+#include "server/tools/stop/subcommand.hpp"
 #include "server/tools/tls_setup/subcommand.hpp"
 #include "server/tools/top/subcommand.hpp"
 
@@ -25,6 +26,7 @@ namespace gpunbd::server {
 config::Commands all_commands() {
     config::Commands out;
     out.push_back(std::make_unique<tools::ServeCommand>());
+    out.push_back(std::make_unique<tools::StopCommand>());
     out.push_back(std::make_unique<tools::KeepCommand>());
     out.push_back(std::make_unique<tools::KeptCommand>());
     out.push_back(std::make_unique<tools::ReclaimCommand>());

@@ -1,4 +1,4 @@
-"""The lifetime of a server: --background, --exit-with-parent and --pidfile."""
+"""The lifetime of a server: --background, --exit-with-parent, --pidfile and gpunbd stop."""
 import contextlib
 import os
 import signal
@@ -126,6 +126,45 @@ class Background(server.Test):
             with wire.connect(self.path) as client:
                 self.assertEqual(client.read(0, 4), b'kept')
         self.stop()
+
+    def gpunbd_stop(self, *words, status=0):
+        """The output of gpunbd stop: to standard error if it fails, to standard output otherwise."""
+        out = self.command(server.PROGRAM, 'stop', *words, status=status)
+        self.assertEqual(out if status else self.errors, '')
+        return self.errors if status else out
+
+    def test_stop(self):
+        """The server and its supervisor have ended when gpunbd stop returns."""
+        for words in (), ('--pidfile', self.pidfile), ('--socket', '{admin}'), ('--socket', self.path):
+            for keep in (), ('keep', '--background', '--'):
+                with self.subTest(words=words, keep=keep):
+                    self.run_command(*keep, *self.flags(*(('--keep',) if keep else ('--background',))))
+                    pid = self.pid()
+                    with open(f'/proc/{pid}/stat', encoding='ascii') as file:
+                        parent = int(file.read().rsplit(')', 1)[1].split()[1])
+                    admin = f'{os.environ["RUNTIME_DIRECTORY"]}/admin-{pid}.sock'
+                    self.assertEqual(self.gpunbd_stop(*(each.format(admin=admin) for each in words)),
+                                     f'the server, process {pid}, has ended\n')
+                    self.assertFalse(server.is_running(pid) or keep and server.is_running(parent))
+
+    def test_stop_of_no_server(self):
+        """Another process whose id is in an old file is not ended."""
+        self.assertIn('no server was found in ', self.gpunbd_stop(status=1))
+        for text, problem in ('x', 'contains no process id'), (str(os.getpid()), "is 'python3' and not a gpunbd server"):
+            path = os.path.join(self.folder, 'old')
+            with open(path, 'w', encoding='ascii') as file:
+                file.write(text)
+            self.assertRegex(self.gpunbd_stop('--pidfile', path, status=1), f'^gpunbd stop: --pidfile {path}: .*{problem}\n$')
+
+    def test_stop_of_a_server_that_does_not_end(self):
+        one = self.serve()
+        server.wait_until(lambda: os.listdir(os.environ['RUNTIME_DIRECTORY']), 60, 'the admin socket')
+        one.process.send_signal(signal.SIGSTOP)
+        try:
+            self.assertIn(f'process {one.process.pid}, has not ended within 0 s', self.gpunbd_stop('--timeout', '0', status=1))
+        finally:
+            one.process.send_signal(signal.SIGCONT)
+        self.assertEqual(one.process.wait(60), 0)
 
     def test_failed_starts(self):
         for words, status, message in (

@@ -534,8 +534,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"cuda:0"},
          "gpunbd: unknown command 'cuda:0'; did you mean gpunbd serve --device cuda:0?"},
         {{"help", "serv"},
-         "gpunbd help: 'serv' is none of the commands serve, keep, kept, reclaim, export, attach, "
-         "detach, "
+         "gpunbd help: 'serv' is none of the commands serve, stop, keep, kept, reclaim, export, "
+         "attach, detach, "
          "ping, "
          "status, top, devices, check, doctor, tls-setup, completion or help; write for example "
          "gpunbd help serve"},
@@ -544,7 +544,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
         {{"bogus"},
-         "gpunbd: unknown command 'bogus'; use serve, keep, kept, reclaim, export, attach, detach, "
+         "gpunbd: unknown command 'bogus'; use serve, stop, keep, kept, reclaim, export, attach, "
+         "detach, "
          "ping, "
          "status, "
          "top, devices, "
@@ -685,7 +686,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values follow flags, as in --size 8G"},
         {{""},
-         "gpunbd: unknown command ''; use serve, keep, kept, reclaim, export, attach, detach, "
+         "gpunbd: unknown command ''; use serve, stop, keep, kept, reclaim, export, attach, "
+         "detach, "
          "ping, "
          "status, top, "
          "devices, "

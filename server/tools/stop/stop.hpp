@@ -1,0 +1,21 @@
+// `gpunbd stop`: ends a running server by SIGTERM, and waits until its process has ended.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpunbd::status {
+
+struct StopOptions {
+    std::optional<std::string> socket = {};
+    std::optional<std::string> pidfile = {};
+    std::optional<std::chrono::seconds> timeout = {};  // none: waits without a limit
+};
+
+// `folders`: the usual folders of server sockets. Returns the exit status. Throws what fmt::print()
+// throws.
+int run_stop(const StopOptions& command, const std::vector<std::string>& folders);
+
+}  // namespace gpunbd::status
