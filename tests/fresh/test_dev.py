@@ -106,15 +106,15 @@ class Dev(unittest.TestCase):
         self.assertEqual(self.dev('run', '--config', 'my own.yaml'), 0)
         # A relative path refers to the folder of the caller.
         self.assertEqual(self.out, f'in {self.elsewhere}: serve --config my own.yaml\n')
-        self.assertEqual(self.errors.splitlines(),
-                         ['dev: built build/release/gpunbd, starting: gpunbd serve --config my own.yaml'])
+        self.assertRegex(self.errors, r'\A== build, release \(.*minutes.*\)\n'
+                                      r'dev: built build/release/gpunbd, starting: gpunbd serve --config my own\.yaml\n\Z')
         self.assertEqual(self.calls('apt-get') + self.calls('sudo'), [])
 
     def test_root_installs(self):
         self.need_packages()
         self.assertEqual(self.dev('run', LACKING='cmake ninja-build doctest-dev clang-16'), 0)
         self.assertIn(': serve\n', self.out)
-        self.assertEqual(self.errors.splitlines()[:-1],
+        self.assertEqual(self.errors.splitlines()[:-2],
                          ['setup: building needs packages (3 MB to download), installing: cmake ninja-build'])
         self.assertTrue(self.calls('apt-get')[0].endswith('update'))
         self.assertTrue(self.calls('apt-get')[-1].endswith(' cmake ninja-build'))
@@ -220,6 +220,19 @@ class Dev(unittest.TestCase):
         self.assertRegex(lines[12], r'^== tests, release \(.*minutes')
         self.assertEqual(self.dev('test', BREAK='yes'), 1)
         self.assertIn('the build of release failed', self.errors)
+
+    def test_progress_while_nothing_is_finished(self):
+        """A unit that takes long to compile does not look like a build that hangs."""
+        line = 'build, release: 1 of 200, after '
+        self.stand_in('cmake', f'''case "$*" in *--build*--preset*)
+            echo "${{NINJA_STATUS%%%f*}}1 of 200 Building 1"; for i in $(seq 3000); do grep -q "{line}" "$SEEN" && break; sleep 0.01; done ;; esac''')
+        seen = os.path.join(self.path, 'seen')
+        with open(seen, 'wb') as output:
+            subprocess.run([os.path.join(self.path, 'dev'), 'run'], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                           env={'PATH': f'{self.programs}:/usr/bin:/bin', 'CALLS': self.calls_path, 'SEEN': seen,
+                                'GPUNBD_PROGRESS_SECONDS': '0.1'}, check=False)
+        with open(seen, encoding='utf-8') as output:
+            self.assertRegex(output.read(), line + r'\d+ s\n')
 
     def test_editor(self):
         self.assertEqual(self.dev('editor'), 0)
