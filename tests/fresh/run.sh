@@ -188,14 +188,12 @@ package_scenario() {
         apt-get install -y --no-install-recommends /gpunbd-new.deb; tail -n 1 /etc/gpunbd/gpunbd.yaml | grep -x "# mine"' || fail "the upgrade"
     step "apt-get remove" within root 'apt-get remove -y gpunbd; ! test -e /usr/bin/gpunbd; test -e /etc/gpunbd/gpunbd.yaml' || fail "apt-get remove"
     step "apt-get purge" within root "apt-get purge -y gpunbd; $purged" || fail "apt-get purge"
-    step "lintian" within root 'apt-get install -y --no-install-recommends lintian
-        lintian --allow-root --fail-on error,warning --tag-display-limit 0 /gpunbd.deb' || fail "lintian"
 }
 
 # Runs the server as its user with the packaged configuration.
 # shellcheck disable=SC2016
 installed='id gpunbd; gpunbd --version; zcat /usr/share/man/man8/gpunbd.8.gz | grep -q "Nm gpunbd"
-    install -d -o gpunbd -g gpunbd /run/gpunbd; gpunbd check /etc/gpunbd/gpunbd.yaml
+    install -d -o gpunbd -g gpunbd /run/gpunbd; export RUNTIME_DIRECTORY=/run/gpunbd; gpunbd check /etc/gpunbd/gpunbd.yaml
     setpriv --reuid gpunbd --regid gpunbd --init-groups gpunbd serve --config /etc/gpunbd/gpunbd.yaml --pidfile /run/gpunbd/pid &
     for _ in $(seq 300); do if test -s /run/gpunbd/pid; then break; fi; sleep 0.1; done
     gpunbd ping "nbd+unix:///?socket=/run/gpunbd/gpunbd.sock"

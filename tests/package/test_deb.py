@@ -1,4 +1,5 @@
-"""The .deb that cpack makes of this build: files, owners, dependencies, scripts, and lintian."""
+"""The .deb that cpack makes of this build: files, owners, dependencies, scripts, lintian, and a system that installs it."""
+import functools
 import glob
 import gzip
 import os
@@ -6,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../integration'))
 
@@ -110,20 +112,23 @@ class DropIn(server.Test):
         self.assertEqual(os.listdir(os.path.dirname(other)), ['other.conf'])
 
 
+@functools.cache
+def deb():
+    """The path of the package, which the first call makes."""
+    folder = os.path.join(BUILD, 'Testing', 'package')
+    shutil.rmtree(folder, ignore_errors=True)
+    unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
+    # Modes must not depend on the umask of the builder.
+    made = subprocess.run([CPACK, '-G', 'DEB', '-B', folder, '--config', os.path.join(BUILD, 'CPackConfig.cmake')],
+                          capture_output=True, text=True, check=False, umask=0o077)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return glob.glob(os.path.join(folder, '*.deb'))[0]
+
+
 class Package(server.Test):
     @classmethod
     def setUpClass(cls):
-        cls.folder = os.path.join(BUILD, 'Testing', 'package')
-        shutil.rmtree(cls.folder, ignore_errors=True)
-        # Modes must not depend on the umask of the builder.
-        made = subprocess.run([CPACK, '-G', 'DEB', '-B', cls.folder, '--config', os.path.join(BUILD, 'CPackConfig.cmake')],
-                              capture_output=True, text=True, check=False, umask=0o077)
-        assert made.returncode == 0, made.stdout + made.stderr
-        cls.file = glob.glob(os.path.join(cls.folder, '*.deb'))[0]
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.folder, ignore_errors=True)
+        cls.file = deb()
 
     def field(self, name):
         return self.command('dpkg-deb', '--field', self.file, name).strip()
@@ -166,9 +171,57 @@ class Package(server.Test):
 
     def test_lintian(self):
         if not shutil.which('lintian'):
-            server.skip('lintian is not installed (tests/fresh/run.sh package installs it)')
+            server.skip('lintian is not installed (./dev setup installs it)')
         out = self.command('lintian', '--allow-root', '--fail-on', 'error,warning', '--tag-display-limit', '0', self.file, status=None)
         self.assertEqual((out, self.status), ('', 0))
+
+
+class Installed(server.Test):
+    """The package on a Debian 12 that has its dependencies and no network."""
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            server.skip('chroot needs root')
+        if subprocess.run(['unshare', '--mount', '--pid', '--net', '--fork', 'true'], capture_output=True, check=False).returncode:
+            server.skip('namespaces are not permitted')
+        found = subprocess.run([os.path.join(server.ROOT, 'tests/vm/node.sh'), 'find', 'disks'],
+                               capture_output=True, text=True, check=False)
+        if found.returncode:
+            server.skip(found.stderr.strip())
+        self.root = self.directory()
+        self.command('tar', '-C', self.root, '--exclude=./dev/*', '-xf', found.stdout.strip())
+        shutil.copy(deb(), os.path.join(self.root, 'gpunbd.deb'))
+
+    def within(self, script):
+        """Runs a script in the system. Processes and mounts that it leaves end with it."""
+        enter = 'mount -t proc proc "$1/proc"; mount --rbind /dev "$1/dev"; exec chroot "$@"'
+        return self.command('unshare', '--mount', '--pid', '--net', '--fork', '--kill-child', 'sh', '-ec', enter, 'sh', self.root,
+                            '/usr/bin/env', '-i', 'HOME=/root', 'LANG=C.UTF-8', 'DEBIAN_FRONTEND=noninteractive',
+                            'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'sh', '-ec', script)
+
+    def files(self):
+        """The files of the package that exist."""
+        return {path for path in FILES if os.path.lexists(os.path.join(self.root, path))}
+
+    def test_install_use_upgrade_and_remove(self):
+        self.within('dpkg -i /gpunbd.deb')
+        self.assertEqual(self.files(), set(FILES))
+        self.within("""
+            systemd-tmpfiles --create gpunbd.conf
+            export RUNTIME_DIRECTORY=/run/gpunbd  # as the unit does
+            gpunbd check /etc/gpunbd/gpunbd.yaml
+            setpriv --reuid gpunbd --regid gpunbd --init-groups gpunbd serve --background --config /etc/gpunbd/gpunbd.yaml
+            test "$(stat -c '%U %G %a' /run/gpunbd/gpunbd.sock)" = 'gpunbd gpunbd 660'
+            uri='nbd+unix:///?socket=/run/gpunbd/gpunbd.sock'
+            nbdcopy /gpunbd.deb "$uri"
+            nbdcopy "$uri" - | cmp -n "$(stat -c %s /gpunbd.deb)" - /gpunbd.deb
+            gpunbd stop""")
+        self.within('echo "# mine" >>/etc/gpunbd/gpunbd.yaml; dpkg -i /gpunbd.deb; grep -qx "# mine" /etc/gpunbd/gpunbd.yaml')
+        self.within('dpkg --remove gpunbd')
+        self.assertEqual(self.files(), {'./etc/gpunbd/gpunbd.yaml'})
+        # The user remains, as with every package: it may own files.
+        self.assertEqual(self.within('dpkg --purge gpunbd >/dev/null; find / -xdev -path "*gpunbd*" ! -path /gpunbd.deb ! -path "/run/*"'),
+                         '')
 
 
 if __name__ == '__main__':
