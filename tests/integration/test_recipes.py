@@ -31,6 +31,7 @@ NOT_A_RECIPE = (
 ELSEWHERE = {
     ('README.md', 'Two commands', './dev run'): 'tests/fresh/run.sh',
     ('README.md', 'Two commands', './dev test'): 'tests/fresh/run.sh',
+    ('README.md', 'Install', './dev package'): 'tests/fresh/run.sh',
     ('README.md', 'A mount in a minute', '/dev/nbd0'): 'tests/vm/test_kernel_client.py',
     ('README.md', 'A mount in a minute', 'modprobe ublk_drv'): 'tests/vm/test_ublk.py',
     ('server/manual/attach-and-mount.md', 'Local devices with ublk', 'modprobe ublk_drv'): 'tests/vm/test_ublk.py',
@@ -232,6 +233,15 @@ class Recipes(server.Test):
                 self.assertEqual((done.returncode, 'recipe completed' in done.stdout.splitlines()), (0, True), done.stdout)
                 ran += 1
         self.assertGreaterEqual(ran, 20)
+
+    def test_the_first_page_in_its_order(self):
+        """README's recipes also work one after the other, in the same shell and on the same servers."""
+        if self.run_isolated('mount -t tmpfs none /run').returncode:
+            server.skip('mount namespaces are not permitted')
+        lines = [line for page, heading, block in recipes() if heading == 'A mount in a minute' for line in block
+                 if not skip_reason(page, heading, block) and (os.access('/dev/fuse', os.W_OK) or 'nbdfuse disk "$uri" &' not in block)]
+        done = self.run_isolated('\n'.join(script_of(lines)))
+        self.assertEqual((done.returncode, 'recipe completed' in done.stdout.splitlines()), (0, True), done.stdout)
 
     def test_recipes_of_other_tests(self):
         """Each entry of ELSEWHERE is a recipe, and the test reads it from the manual."""
