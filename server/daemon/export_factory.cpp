@@ -67,7 +67,8 @@ void warn_not_kept(const config::ExportOptions& options) {
 
 std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
                                              DeviceRegistry& registry, const VolumeLife& life) {
-    const VolumePlan plan = plan_volume(options, registry);
+    VolumePlan plan = plan_volume(options, registry);
+    plan.options.complete = options.restore.empty();
     std::shared_ptr<storage::Volume> volume;
     const bool kept = options.keep && life.contents != nullptr;
     if (kept) {
@@ -213,6 +214,7 @@ void restore_contents(const config::ExportOptions& options, storage::Volume& vol
         storage::restore_image(options.restore, volume, life.channels, life.stop,
                                [&](std::uint64_t done) { work.set_done(done); });
     if (!why.empty()) throw std::runtime_error(fmt::format("restore: {}", why));
+    volume.set_complete();
     storage::LogLine(spdlog::level::info)
         .with("export", options.name)
         .with("file", options.restore)

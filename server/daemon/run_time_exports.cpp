@@ -132,7 +132,9 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
                    },
                    .adds = true,
                    .begin = [this, wanted](const std::stop_token&) -> std::string {
-                       if (!wanted.clone_of.empty()) context_.retained.drop_earlier(wanted.name);
+                       if (!wanted.clone_of.empty() || !wanted.restore.empty()) {
+                           context_.retained.drop_earlier(wanted.name);
+                       }
                        return {};
                    },
                    .store = [this, wanted] { return store(wanted); },

@@ -43,6 +43,8 @@ std::string save_now(const Export& served, const std::string& path,
                      const std::stop_token& stop, const std::function<void()>& on_progress = {}) {
     const auto began = std::chrono::steady_clock::now();
     std::unique_ptr<storage::Volume> clone;
+    // The file may have the contents that are lacking.
+    if (!served.volume->complete()) return "its contents are not complete";
     if (of_one_instant(served)) {
         auto made = served.volume->clone(served.info.name);
         if (auto* const why = std::get_if<std::string>(&made)) return *why;
@@ -75,24 +77,33 @@ storage::ImageFormat format_for(const std::string& path) {
     return {.zstd = path.ends_with(compressed_suffix)};
 }
 
+// Fills an export that is closed to clients, and that is incomplete until it has all of the file.
+// Returns the problem; empty: none. After a problem it is empty. If the stop of the server is the
+// problem, it stays incomplete, so that neither a save nor the next server takes it for complete.
+std::string fill(const Export& served, const std::string& path,
+                 const storage::ChannelOptions& channels, const std::stop_token& stop) {
+    storage::Volume& volume = *served.volume;
+    if (volume.mapped_bytes() != 0) {
+        return fmt::format("it is not empty: {} are in use; discard them, or create another export",
+                           config::human_size(volume.mapped_bytes()));
+    }
+    if (std::string why = volume.set_incomplete(); !why.empty()) return why;
+    storage::LongWork work("restoring", work_text(served), volume.size(), "bytes");
+    std::string why = storage::restore_image(path, volume, channels, stop,
+                                             [&](std::uint64_t done) { work.set_done(done); });
+    if (!why.empty()) {
+        if (stop.stop_requested()) return why;
+        for (std::uint64_t page = 0; page != volume.pages(); ++page) volume.unmap(page);
+    }
+    volume.set_complete();
+    return why;
+}
+
 // Returns the problem; empty: none. After a problem the export is empty again.
 std::string restore_now(const Export& served, const std::string& path,
                         const storage::ChannelOptions& channels, const std::stop_token& stop) {
-    storage::Volume& volume = *served.volume;
     if (!served.use->close(false)) return "clients are connected to it; disconnect them first";
-    std::string why;
-    if (volume.mapped_bytes() != 0) {
-        why = fmt::format("it is not empty: {} are in use; discard them, or create another export",
-                          config::human_size(volume.mapped_bytes()));
-    } else {
-        storage::LongWork work("restoring", work_text(served), volume.size(), "bytes");
-        const std::uint64_t pages = volume.pages();
-        why = storage::restore_image(path, volume, channels, stop,
-                                     [&](std::uint64_t done) { work.set_done(done); });
-        // Pages beyond a smaller end would appear again when the export grows.
-        if (why.empty() && volume.pages() < pages) why = "it was resized meanwhile";
-        for (std::uint64_t page = 0; !why.empty() && page != pages; ++page) volume.unmap(page);
-    }
+    std::string why = fill(served, path, channels, stop);
     served.use->reopen();
     return why;
 }

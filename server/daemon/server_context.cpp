@@ -75,8 +75,8 @@ std::string RetainedState::keep(const config::ExportOptions& options) const {
     return exports ? exports->keep(options) : std::string();
 }
 
-void RetainedState::drop_earlier(const std::string& clone) const {
-    if (contents) contents->drop(clone);
+void RetainedState::drop_earlier(const std::string& name) const {
+    if (contents) contents->drop(name);
 }
 
 ServerContext::ServerContext(const config::ServeCommand& its_command, config::Options its_options)

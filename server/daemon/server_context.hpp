@@ -28,8 +28,9 @@ struct RetainedState {
     // Lets the next server create this export, if anything is retained. Returns the reason for a
     // failure.
     std::string keep(const config::ExportOptions& options) const;
-    // Before a clone is made: a removed one of this name had other contents.
-    void drop_earlier(const std::string& clone) const;
+    // Before an export is made with contents of its own, as a clone or from a file: a removed one
+    // of this name had other contents.
+    void drop_earlier(const std::string& name) const;
 
     std::optional<RetainedCalibration> calibration;
     std::unique_ptr<RetainedContents> contents;  // after an upgrade: set by Takeover

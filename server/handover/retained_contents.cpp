@@ -86,6 +86,16 @@ void log_end_of_grace(const std::string& name, std::uint64_t size,
             config::in_quotes(name), std::max<std::int64_t>(remaining.count(), 0));
 }
 
+void log_incomplete(const storage::PageTable& table) {
+    const std::string& name = table.shape().name;
+    storage::LogLine(spdlog::level::warn)
+        .with("export", name)
+        .say(
+            "export {}: an earlier server ended while it restored the contents: what there is of "
+            "them is freed, and the export gets new contents",
+            config::in_quotes(name));
+}
+
 // Returns true if the configuration has an export of that name whose contents were rejected.
 bool is_refused(const std::vector<RetainedContents::Offered>& offered, const std::string& name) {
     return std::any_of(offered.begin(), offered.end(), [&](const auto& each) {
@@ -202,6 +212,11 @@ void RetainedContents::inherit(const std::string& id, InheritedDescriptors& hand
                 }
             }
         }
+    }
+    for (auto& [unused, inherited] : tables) {
+        if (!inherited.table || inherited.table->complete()) continue;
+        log_incomplete(*inherited.table);
+        free_contents(inherited);
     }
     if (tables.empty()) {
         // A server died before the table was stored, or while the contents were being freed.
@@ -557,6 +572,8 @@ void RetainedContents::settle(OwnContents& own, const std::vector<Offered>& offe
         own.ends.reset();
         own.held.reset();
         if (!user->keep) own.retainer->forget_volume();
+    } else if (!volume->complete()) {
+        own.retainer->forget_volume();
     } else if (own.retainer->keeps()) {
         own.held = volume;
         if (is_refused(offered, own.name)) {
@@ -600,7 +617,9 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
         if (!volume || !own.retainer->keeps()) continue;
         Summary& summary = add(volume->shape(), volume->size());
         summary.used = volume->mapped_bytes();
-        summary.state = own.held ? "no export has them" : "in use";
+        summary.state = own.held              ? "no export has them"
+                        : !volume->complete() ? "being restored"
+                                              : "in use";
     }
     return all;
 }

@@ -25,6 +25,8 @@ constexpr std::uint64_t table_magic = 0x31656c6261546e67;  // "gnTable1"
 constexpr std::uint32_t table_version = 2;
 constexpr std::uint32_t version_without_sizes = 1;
 constexpr std::uint64_t size_words = 2;
+// No table can have this size, so a gpunbd that does not know the mark refuses the table.
+constexpr std::uint64_t incomplete_mark = 0xffffffff4c4c4946;
 constexpr std::size_t memory_page = 4096;     // bytes
 constexpr std::uint32_t max_text = 64 << 10;  // bytes
 constexpr std::uint64_t max_pages = std::uint64_t{1} << 40;
@@ -206,8 +208,8 @@ InstanceId new_instance() {
 
 std::string instance_text(const InstanceId& id) { return fmt::format("{:02x}", fmt::join(id, "")); }
 
-PageTable::PageTable(TableShape shape, bool kept, std::uint64_t size)
-    : shape_(std::move(shape)), size_(size != 0 ? size : shape_.size) {
+PageTable::PageTable(TableShape shape, bool kept, std::uint64_t size, bool complete)
+    : shape_(std::move(shape)), size_(size != 0 ? size : shape_.size), complete_(complete) {
     const std::uint64_t head =
         head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
     const std::uint64_t used = table_bytes(shape_, head, std::max(shape_.pages(), pages()));
@@ -224,7 +226,7 @@ PageTable::PageTable(TableShape shape, bool kept, std::uint64_t size)
     write_head(base_, shape_, head, bytes_);
     set_parts(head, true);
     set_slots(used);
-    std::atomic_ref(sizes_->current).store(size_);
+    set_size(size_);
 }
 
 std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
@@ -255,6 +257,8 @@ std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
     table.set_parts(header.words, header.version != version_without_sizes);
     table.size_ =
         table.sizes_ == nullptr ? table.shape_.size : std::atomic_ref(table.sizes_->current).load();
+    table.complete_ = table.size_ != incomplete_mark;
+    if (!table.complete()) table.size_ = table.shape_.size;
     const std::uint64_t size = table.size();
     const std::uint64_t page_size = table.shape_.page_size;
     if (size == 0 || size > std::numeric_limits<std::uint64_t>::max() - page_size ||
@@ -276,6 +280,7 @@ PageTable::PageTable(PageTable&& other) noexcept
     : shape_(std::move(other.shape_)),
       size_(other.size_.load()),
       slots_(other.slots_.load()),
+      complete_(other.complete_.load()),
       descriptor_(std::move(other.descriptor_)),
       base_(std::exchange(other.base_, nullptr)),
       bytes_(other.bytes_),
@@ -321,8 +326,15 @@ bool PageTable::make_room(std::uint64_t size) {
 }
 
 void PageTable::set_size(std::uint64_t size) {
-    std::atomic_ref(sizes_->current).store(size);
     size_.store(size, std::memory_order_relaxed);
+    std::atomic_ref(sizes_->current).store(complete() ? size : incomplete_mark);
+}
+
+bool PageTable::set_complete(bool complete) {
+    if (sizes_ == nullptr) return false;
+    complete_ = complete;
+    set_size(size());
+    return true;
 }
 
 std::uint64_t PageTable::configured_size() const {

@@ -4,8 +4,9 @@
 //
 // The format, in the byte order of the machine: a header with a checksum, which never changes; a
 // record for each device; texts; then, aligned to a memory page, the sizes, one word for each slab
-// of each device (SlabEntry), and one word for each page number (PageEntry), with room for more. An
-// earlier format has the entries before the slabs, no sizes and no room; it is read only.
+// of each device (SlabEntry), and one word for each page number (PageEntry), with room for more. A
+// mark replaces the current size while the contents are incomplete. An earlier format has the
+// entries before the slabs, no sizes and no room; it is read only.
 #pragma once
 
 #include <array>
@@ -96,7 +97,7 @@ class PageTable {
  public:
     // `kept`: makes a descriptor, so that another process can keep the table. `size`: at first, if
     // it is not that of the shape. Throws std::system_error.
-    PageTable(TableShape shape, bool kept, std::uint64_t size = 0);
+    PageTable(TableShape shape, bool kept, std::uint64_t size = 0, bool complete = true);
     // Maps a table that another process has created. A text is the reason why it cannot be used.
     static std::variant<PageTable, std::string> open(OwnedFd descriptor);
     PageTable(PageTable&& other) noexcept;
@@ -116,6 +117,10 @@ class PageTable {
     void set_size(std::uint64_t size);
     // False: the table has a format without sizes.
     bool can_resize() const { return sizes_ != nullptr; }
+    // Whether another process may take the contents over. Changed by one store. False: the table
+    // has a format without sizes, and is always complete.
+    bool complete() const { return complete_.load(); }
+    bool set_complete(bool complete);
     // The bytes for which the volume was configured when its size changed last, if that was not the
     // size in shape().wanted; otherwise 0. Set it before the size, which a process that takes the
     // table over has to be able to tell from a changed configuration.
@@ -138,11 +143,12 @@ class PageTable {
     TableShape shape_;
     std::atomic<std::uint64_t> size_{0};
     std::atomic<std::uint64_t> slots_{0};
+    std::atomic<bool> complete_{true};
     OwnedFd descriptor_;
     std::byte* base_ = nullptr;
     std::size_t bytes_ = 0;  // of addresses
     struct Sizes {
-        std::uint64_t current;
+        std::uint64_t current;  // or the mark of incomplete contents
         std::uint64_t configured;
     };
     Sizes* sizes_ = nullptr;

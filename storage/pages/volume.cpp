@@ -6,6 +6,7 @@
 #include <bit>
 #include <ctime>
 #include <limits>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -104,7 +105,7 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
     };
     for (std::uint32_t i = 0; i != devices.size(); ++i) add(*devices[i], i);
     for (const Spill& spill : spills) add(*spill.device, spill.home);
-    PageTable table(std::move(shape), is_kept);
+    PageTable table(std::move(shape), is_kept, 0, options.complete);
     if (is_kept && !retention.retainer->keep_table(table.descriptor())) {
         throw std::runtime_error("the supervisor does not keep its page table");
     }
@@ -135,6 +136,9 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents conten
                                                              const std::vector<Device*>& devices,
                                                              bool quiesced, ImportedSlabs* imported,
                                                              const std::vector<Spill>& spills) {
+    for (const KeptContents::Member& each : contents.members) {
+        if (!each.table.complete()) return std::string("they are incomplete");
+    }
     const auto first = first_of(contents.members);
     if (std::string reason = contradiction_in(contents, *first); !reason.empty()) return reason;
     auto layout = layout_of(first->table.shape());
@@ -281,6 +285,18 @@ void Volume::settle_entries(const EntryCounts& entries) {
         slot.store(is_shared ? PageEntry::shared(entry.device(), entry.page())
                              : PageEntry::mapped(entry.device(), entry.page()));
     }
+}
+
+void Volume::set_complete() {
+    const std::lock_guard serialized(pools_->front().cloning());
+    table_.set_complete(true);
+}
+
+std::string Volume::set_incomplete() {
+    const std::lock_guard serialized(pools_->front().cloning());
+    if (table_.set_complete(false)) return {};
+    return "its contents were made by an earlier gpunbd, which cannot restore them safely; restore "
+           "into a new export";
 }
 
 void Volume::quiesce() {

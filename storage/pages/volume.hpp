@@ -26,6 +26,7 @@ struct VolumeOptions {
     std::uint64_t page_size = 2 << 20;  // bytes, a power of two
     std::uint64_t stripe_size = 0;      // bytes, a multiple of page_size; 0: linear
     Provision provision = Provision::thin;
+    bool complete = true;  // false: until Volume::set_complete()
 };
 
 // Memory to which the pages of one device of a volume are moved when that device has to give memory
@@ -122,6 +123,14 @@ class Volume {
     // failure, for users; empty: done. Blocks. One thread at a time may call it.
     std::string resize(std::uint64_t size, const std::stop_token& stop = {},
                        std::uint64_t configured = 0);
+    // Incomplete contents are being made: they are neither cloned nor resized, and no other process
+    // takes them over, whenever this one ends.
+    bool complete() const { return table_.complete(); }
+    // Call it after the last write of what makes the contents.
+    void set_complete();
+    // Before contents are made again. Waits for a clone in progress. Returns the reason for a
+    // failure, for users; empty: done.
+    std::string set_incomplete();
     // Whether no page from this offset on is mapped.
     bool is_hole_from(std::uint64_t offset) const;
     std::uint64_t page_size() const { return page_size_; }

@@ -53,6 +53,7 @@ void Volume::set_shares(const std::vector<std::uint64_t>& pages_on) {
 std::string Volume::resize(std::uint64_t size, const std::stop_token& stop,
                            std::uint64_t configured) {
     const std::lock_guard serialized(pools_->front().cloning());
+    if (!complete()) return "its contents are being made; try again later";
     if (!table_.can_resize()) {
         return "its contents were made by an earlier gpunbd, and their size is fixed; save them, "
                "and restore them into a new export";

@@ -51,6 +51,7 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
     }
     std::unique_ptr<Volume> out;  // its destructor locks the mutex
     const std::lock_guard serialized(pools_->front().cloning());
+    if (!complete()) return std::string("its contents are being made");
     if (wanted && *wanted < size()) {
         return fmt::format("its size of {} bytes is less than the {} bytes of its source", *wanted,
                            size());

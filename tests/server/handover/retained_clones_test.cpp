@@ -74,6 +74,55 @@ TEST_CASE("kept clones: the next server takes them over with their source") {
     }
 }
 
+TEST_CASE("kept clones: incomplete contents are freed and made again, and the others stay") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    std::uint64_t of_source = 2;
+    std::uint64_t of_clone = 3;
+    bool alone = false;
+    SUBCASE("those of a clone") {
+        leave_both(supervisor, way);
+        Life life(supervisor, way);
+        REQUIRE(life.make(both).problems.empty());
+        REQUIRE(life.exports[1]->volume->set_incomplete().empty());
+        of_clone = 2;  // what its source has when it is made again
+    }
+    SUBCASE("those of its source") {
+        leave_both(supervisor, way);
+        Life life(supervisor, way);
+        REQUIRE(life.make(both).problems.empty());
+        REQUIRE(life.exports[0]->volume->set_incomplete().empty());
+        of_source = 0;
+    }
+    SUBCASE("those without a clone") {
+        alone = true;
+        Life life(supervisor, way);
+        REQUIRE(life.make({both[0]}).problems.empty());
+        write(life, 0, 1, 2);
+        REQUIRE(life.volume().set_incomplete().empty());
+        CHECK(life.state_of("source") == "being restored");
+        const MadeExports made = life.make(both);
+        REQUIRE(made.problems.size() == 1);
+        CHECK(made.problems[0].find("it cannot be a clone of 'source': its contents are being") !=
+              std::string::npos);
+        CHECK(life.volume().resize(kept_page) == "its contents are being made; try again later");
+    }
+    Life next(supervisor, way);
+    if (alone) {
+        CHECK(supervisor.names(way).empty());
+        return;
+    }
+    REQUIRE(next.make(both).refused.empty());
+    CHECK_FALSE(next.settle(Clock::now()));
+    CHECK(read(next, 0, 1) == of_source);
+    CHECK(read(next, 1, 1) == of_clone);
+    // There is no grace for them without an export.
+    REQUIRE(next.exports[1]->volume->set_incomplete().empty());
+    REQUIRE(next.make({both[0]}).problems.empty());
+    CHECK_FALSE(next.settle(Clock::now()));
+    CHECK(next.state_of("clone") == "there is none");
+}
+
 TEST_CASE("kept clones: they outlive their source") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();

@@ -215,6 +215,17 @@ TEST_CASE("page table: it grows and shrinks for the process that opens it too") 
     made.set_size(3 * table_page);
     CHECK(std::get<PageTable>(file.open()).pages() == 3);
     CHECK_FALSE(made.make_room(std::uint64_t{1} << 40));
+    // Incomplete contents stay so, whatever their size, until one store completes them.
+    REQUIRE(made.set_complete(false));
+    made.set_size(4 * table_page);
+    CHECK(made.pages() == 4);
+    CHECK_FALSE(std::get<PageTable>(file.open()).complete());
+    REQUIRE(made.set_complete(true));
+    CHECK(std::get<PageTable>(file.open()).complete());
+    CHECK(std::get<PageTable>(file.open()).pages() == 4);
+    const PageTable new_one(shape, true, 0, false);
+    CHECK_FALSE(
+        std::get<PageTable>(PageTable::open(OwnedFd::copy_of(new_one.descriptor()))).complete());
     for (const std::uint64_t wrong :
          {std::uint64_t{0}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
         file.set(head, wrong);
@@ -245,6 +256,8 @@ TEST_CASE("page table: one of the format without sizes is taken over, and cannot
     CHECK(table.size() == shape.size);
     CHECK(is_filled_in(table));
     CHECK_FALSE(table.can_resize());
+    CHECK(table.complete());
+    CHECK_FALSE(std::get<PageTable>(opened).set_complete(false));
 }
 
 TEST_CASE("page table: outlives the process that created it") {
