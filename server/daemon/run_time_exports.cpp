@@ -162,27 +162,31 @@ void RunTimeExports::apply(const RemoveExport& remove, const Completion& complet
              : "");
     // The callbacks must not hold a reference to the export: each reference keeps its memory, and
     // the log counts it as a client.
+    const auto closed = std::make_shared<ExportUse::Closed>();
     exports_.edit(
-        {.change = [its_name = remove.name, use = served->use,
+        {.change = [its_name = remove.name, use = served->use, closed,
                     force = remove.force](config::Options& options) -> std::string {
              const auto found = find_export(options, its_name);
              if (found == options.exports.end()) return "the export does not exist any more";
              if (std::string user = template_of(options, its_name); !user.empty()) {
                  return fmt::format("export {} makes clones of it; remove that one first", user);
              }
-             if (!use->close(force)) {
-                 const std::uint32_t clients = use->connections();
-                 return fmt::format("{} client{} connected; --force disconnects {}", clients,
-                                    clients == 1 ? " is" : "s are", clients == 1 ? "it" : "them");
+             *closed = use->close("the export is being removed", force);
+             if (!closed->closure) {
+                 const std::uint32_t clients = closed->connections;
+                 return closed->why_not + (clients == 0   ? ""
+                                           : clients == 1 ? "; --force disconnects it"
+                                                          : "; --force disconnects them");
              }
              options.exports.erase(found);
              return {};
          },
          .store = [this, options = served->options] { return unstore(options); },
          .done =
-             [use = served->use,
+             [closed,
               completing = completing(completion, std::move(done))](const std::string& why_not) {
-                 if (!why_not.empty()) use->reopen();
+                 if (why_not.empty() && closed->closure) closed->closure->make_final();
+                 closed->closure.reset();
                  completing(why_not);
              }});
 }

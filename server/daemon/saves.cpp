@@ -102,10 +102,11 @@ std::string fill(const Export& served, const std::string& path,
 // Returns the problem; empty: none. After a problem the export is empty again.
 std::string restore_now(const Export& served, const std::string& path,
                         const storage::ChannelOptions& channels, const std::stop_token& stop) {
-    if (!served.use->close(false)) return "clients are connected to it; disconnect them first";
-    std::string why = fill(served, path, channels, stop);
-    served.use->reopen();
-    return why;
+    const ExportUse::Closed closed = served.use->close("the export is being restored");
+    if (!closed.closure) {
+        return closed.why_not + (closed.connections != 0 ? "; disconnect all clients first" : "");
+    }
+    return fill(served, path, channels, stop);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ ExportUse::Answer ExportUse::enter(const std::string& peer) {
     // Allocated first, so that a bad_alloc changes nothing.
     auto lease = std::make_unique<Lease>(shared_from_this(), peer);
     const std::lock_guard lock(mutex_);
-    if (closed_) return {nullptr, "the export is being removed"};
+    if (!closed_.empty()) return {nullptr, closed_.front().text};
     if (max_connections_ != 0 && connections_ >= max_connections_) {
         return {nullptr, fmt::format("the export has {} connection{}, which is its limit",
                                      connections_, connections_ == 1 ? "" : "s")};
@@ -63,16 +63,47 @@ ExportUse::Answer ExportUse::enter(const std::string& peer) {
     return {std::move(lease), {}};
 }
 
-bool ExportUse::close(bool forced) {
-    const std::lock_guard lock(mutex_);
-    if (connections_ != 0 && !forced) return false;
-    closed_ = true;
-    return true;
+ExportUse::Closure::~Closure() {
+    if (!use_) return;
+    const std::lock_guard lock(use_->mutex_);
+    use_->closed_.erase(reason_);
 }
 
-void ExportUse::reopen() {
+ExportUse::Closed ExportUse::close(std::string reason, bool forced) {
     const std::lock_guard lock(mutex_);
-    closed_ = false;
+    if (!closed_.empty()) {
+        return {nullptr, closed_.front().text + "; try again later"};
+    }
+    if (connections_ != 0 && !forced) {
+        return {
+            nullptr,
+            fmt::format("{} client{} connected", connections_, connections_ == 1 ? " is" : "s are"),
+            connections_};
+    }
+    return {closed_for(std::move(reason), forced), {}};
+}
+
+std::shared_ptr<ExportUse::Closure> ExportUse::close_to_others(std::string reason) {
+    const std::lock_guard lock(mutex_);
+    return closed_for(std::move(reason), false);
+}
+
+std::shared_ptr<ExportUse::Closure> ExportUse::closed_for(std::string reason, bool disconnects) {
+    std::list<Closure::Reason> one;
+    one.push_back({std::move(reason), disconnects});
+    const std::shared_ptr<Closure> closure(new Closure(nullptr));
+    closure->reason_ = one.begin();
+    closed_.splice(closed_.end(), one);
+    closure->use_ = shared_from_this();
+    return closure;
+}
+
+std::string ExportUse::disconnected() {
+    const std::lock_guard lock(mutex_);
+    for (const Closure::Reason& each : closed_) {
+        if (each.disconnects) return each.text;
+    }
+    return {};
 }
 
 std::uint32_t ExportUse::connections() {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,7 +38,8 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
 
         // The limits of the current configuration.
         RateLimits rates() const { return use_->rates(peer_); }
-        bool closed() const { return use_->closed_; }
+        // An owner of the export disconnects its clients, for this reason. Empty: none does.
+        std::string disconnected() const { return use_->disconnected(); }
         bool requires_current_size() const { return use_->requires_current_size_; }
 
      private:
@@ -57,10 +59,39 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     };
     // `peer`: its peer_key().
     Answer enter(const std::string& peer);
-    // The export is being removed: refuses further connections. Returns false, and changes nothing,
-    // if there are connections; `forced`: closes it in any case.
-    bool close(bool forced);
-    void reopen();
+    // Keeps further connections out until it is destroyed, by any thread. The export is open when
+    // all closures are gone.
+    class Closure {
+     public:
+        ~Closure();
+        Closure(const Closure&) = delete;
+        Closure& operator=(const Closure&) = delete;
+
+        // The export stays closed for good.
+        void make_final() { use_.reset(); }
+
+     private:
+        friend class ExportUse;
+        struct Reason {
+            std::string text;
+            bool disconnects = false;
+        };
+        explicit Closure(std::shared_ptr<ExportUse> use) : use_(std::move(use)) {}
+
+        std::shared_ptr<ExportUse> use_;
+        std::list<Reason>::iterator reason_;
+    };
+    struct Closed {
+        std::shared_ptr<Closure>
+            closure;                    // null: it has connections, or is closed by another owner
+        std::string why_not;            // for administrators
+        std::uint32_t connections = 0;  // if they are the reason
+    };
+    // For an owner that needs the export for itself. `reason`: for clients, such as "the export is
+    // being removed". `forced`: the connections that there are do not prevent it, and end.
+    Closed close(std::string reason, bool forced = false);
+    // For new contents, whoever else has closed the export, or is connected to earlier contents.
+    std::shared_ptr<Closure> close_to_others(std::string reason);
     // Whether clients that have an earlier size are disconnected.
     void require_current_size(bool required) { requires_current_size_ = required; }
     std::uint32_t connections();
@@ -72,7 +103,9 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     };
     using Peers = std::map<std::string, PeerUse>;
 
+    std::shared_ptr<Closure> closed_for(std::string reason, bool disconnects);
     void leave(const std::string& peer);
+    std::string disconnected();
     RateLimits rates(const std::string& peer);
     // A peer without connections is remembered while its bucket is not full, or it could reconnect
     // for a full one.
@@ -80,7 +113,7 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
 
     std::mutex mutex_;
     std::atomic<bool> requires_current_size_{false};
-    std::atomic<bool> closed_{false};    // changed with the lock held
+    std::list<Closure::Reason> closed_;  // not empty: closed
     std::uint32_t max_connections_ = 0;  // 0: no limit
     std::uint32_t max_per_peer_ = 0;
     config::Rates rates_;

@@ -25,7 +25,7 @@ void Session::check_access() noexcept {
 }
 
 std::string Session::reason_to_close() const {
-    if (lease_ && lease_->closed()) return "the export is being removed";
+    if (std::string why = lease_ ? lease_->disconnected() : ""; !why.empty()) return why;
     const auto now = exports_.open(export_name_);
     if (!now || now->info.name != export_name_)
         return {};  // the export was removed; its connections stay

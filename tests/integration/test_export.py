@@ -221,7 +221,7 @@ class Save(Export):
         self.assertIn("export 'new': it is not empty: 10 MiB are in use", self.errors)
         with wire.connect(self.one.path, name='configured'):
             self.export('restore', f'{folder}/new.img', 'configured', status=1)
-            self.assertIn('clients are connected', self.errors)
+            self.assertIn('1 client is connected; disconnect all clients first', self.errors)
         self.export('create', 'small', '--size', '1M', '--device', server.DEVICE)
         self.export('restore', f'{folder}/new.img', 'small', status=1)
         self.assertIn('it has 33554432 bytes, and the export only 1048576', self.errors)

@@ -135,6 +135,38 @@ TEST_CASE("export use: connections of a peer share a rate, which reconnecting do
     CHECK(other->rates() == RateLimits{});
 }
 
+TEST_CASE(
+    "export use: it is open when all that have closed it have ended, and clients get the reason") {
+    const auto use = std::make_shared<ExportUse>();
+    const auto refusal = [&] { return use->enter("a").refusal; };
+    auto restored = use->close("the export is being restored");
+    REQUIRE(restored.closure);
+    CHECK(refusal() == "the export is being restored");
+    for (const bool forced : {false, true}) {
+        auto removed = use->close("the export is being removed", forced);
+        CHECK(removed.closure == nullptr);
+        CHECK(removed.why_not == "the export is being restored; try again later");
+    }
+    auto others = use->close_to_others("the export gets new contents");
+    restored.closure.reset();
+    CHECK(refusal() == "the export gets new contents");
+    others.reset();
+    const auto client = use->enter("a").lease;
+    REQUIRE(client);
+    auto refused = use->close("the export is being removed");
+    CHECK(refused.closure == nullptr);
+    CHECK(refused.connections == 1);
+    CHECK(refused.why_not == "1 client is connected");
+    others = use->close_to_others("the export gets new contents");
+    CHECK(client->disconnected().empty());
+    others.reset();
+    auto forced = use->close("the export is being removed", true);
+    CHECK(client->disconnected() == "the export is being removed");
+    forced.closure->make_final();
+    forced.closure.reset();
+    CHECK(refusal() == "the export is being removed");
+}
+
 TEST_CASE("export use: a peer is forgotten only if its bucket is full") {
     const auto use = std::make_shared<ExportUse>();
     config::ExportOptions options;
