@@ -78,6 +78,15 @@ std::string refusal_of(const config::Options& options, const CloneRequest& reque
     return "there are too many clones of this export";
 }
 
+// The reason why the source of the clone cannot be cloned now, for the client; empty: it can.
+std::string lack_of_source(const ServerContext& context, const CloneRequest& request) {
+    const ExportOptions* const its_template = template_in(context.options, request);
+    if (has_clone(context.options, *its_template, request)) return {};
+    const auto source = context.exports.find(its_template->clone_per_client.of);
+    if (!source || source->volume->complete()) return {};
+    return "the export that it is a clone of is being restored; try again later";
+}
+
 // `added`: the clone, if there was none. It is kept if its source is.
 std::string add_clone(config::Options& options, const CloneRequest& request,
                       std::optional<ExportOptions>& added) {
@@ -111,6 +120,9 @@ void ClientClones::stop() { context_.exports.clone_requests().set_receiver({}); 
 void ClientClones::make(const CloneRequest& request) {
     // A refusal does not wait for the creation of other exports.
     if (std::string why = refusal_of(context_.options, request); !why.empty()) {
+        return request.answer(std::move(why));
+    }
+    if (std::string why = lack_of_source(context_, request); !why.empty()) {
         return request.answer(std::move(why));
     }
     if (waiting_.use_count() > max_waiting) {

@@ -135,6 +135,7 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
                                              config::in_quotes(options.clone_of)));
     }
     const Export& source = **found;
+    if (std::string why = source.why_incomplete(); !why.empty()) throw std::runtime_error(why);
     const auto size = options.size ? std::optional(options.size->bytes) : std::nullopt;
     const auto create = [&](const storage::Retention& keeping) {
         auto made = source.volume->clone(keeping, size);

@@ -99,9 +99,9 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
         if (!source) {
             return completion(NotDone{.why = unknown(wanted.clone_of), .unknown = true});
         }
-        if (const std::string why = clone_misfit(create, source->options); !why.empty()) {
-            return completion(NotDone{why});
-        }
+        std::string why = clone_misfit(create, source->options);
+        if (why.empty()) why = source->why_incomplete();
+        if (!why.empty()) return completion(NotDone{why});
         wanted.keep = source->options.keep;
     }
     if (!wanted.restore.empty() && !wanted.size) {
@@ -211,6 +211,7 @@ void RunTimeExports::remove_template(const config::ExportOptions& removed,
 void RunTimeExports::apply(const ResizeExport& resize, const Completion& completion) {
     const std::shared_ptr<const Export> served = context_.exports.find(resize.name);
     if (!served) return completion(NotDone{.why = unknown(resize.name), .unknown = true});
+    if (std::string why = served->why_incomplete(); !why.empty()) return completion(NotDone{why});
     const std::string name = config::in_quotes(resize.name);
     const auto resized = std::make_shared<config::ExportOptions>();
     // The size with which the next server looks for kept contents, unless the new one is stored.
@@ -262,6 +263,7 @@ void RunTimeExports::apply(const ResizeExport& resize, const Completion& complet
 void RunTimeExports::apply(const SaveExport& save, const Completion& completion) {
     const std::shared_ptr<const Export> served = context_.exports.find(save.name);
     if (!served) return completion(NotDone{.why = unknown(save.name), .unknown = true});
+    if (std::string why = served->why_incomplete(); !why.empty()) return completion(NotDone{why});
     saves_.save(served, save.file, {.zstd = save.zstd, .threads = save.threads}, completion);
 }
 
@@ -278,6 +280,7 @@ void RunTimeExports::apply(const RestoreExport& restore, const Completion& compl
             "leave them out",
             config::in_quotes(served->info.name))});
     }
+    if (std::string why = served->why_incomplete(); !why.empty()) return completion(NotDone{why});
     saves_.restore(served, restore.file, completion);
 }
 

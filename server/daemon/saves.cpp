@@ -44,7 +44,7 @@ std::string save_now(const Export& served, const std::string& path,
     const auto began = std::chrono::steady_clock::now();
     std::unique_ptr<storage::Volume> clone;
     // The file may have the contents that are lacking.
-    if (!served.volume->complete()) return "its contents are not complete";
+    if (!served.volume->complete()) return "it is not restored completely";
     if (of_one_instant(served)) {
         auto made = served.volume->clone(served.info.name);
         if (auto* const why = std::get_if<std::string>(&made)) return *why;
@@ -213,7 +213,7 @@ void Saves::save_those_due() {
     const auto exports = context_.exports.snapshot();
     for (const auto& each : *exports) {
         const config::SaveOptions& save = each->options.save;
-        if (!save.every) continue;
+        if (!save.every || !each->volume->complete()) continue;
         const auto [last, is_new] = last_.try_emplace(each->info.name, now);
         if (is_new || now - last->second < *save.every) continue;
         if (context_.lifecycle.refuses_changes()) continue;  // it stays due

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "config/options.hpp"
+#include "config/quote.hpp"
 #include "protocol/export_info.hpp"
 #include "server/counters/activity_map.hpp"
 #include "server/exports/access_list.hpp"
@@ -26,6 +28,11 @@ struct Export {
     // Exports of the same volume before a reload, if clients still have them.
     std::vector<std::weak_ptr<const Export>> earlier = {};
 
+    // Why nothing can be made of its contents now; empty: they are complete.
+    std::string why_incomplete() const {
+        if (volume->complete()) return {};
+        return "export " + config::in_quotes(info.name) + " is being restored; try again later";
+    }
     bool contents_outlive_server() const { return options.keep && volume->outlives_process(); }
 };
 

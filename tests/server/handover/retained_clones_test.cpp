@@ -103,7 +103,7 @@ TEST_CASE("kept clones: incomplete contents are freed and made again, and the ot
         CHECK(life.state_of("source") == "being restored");
         const MadeExports made = life.make(both);
         REQUIRE(made.problems.size() == 1);
-        CHECK(made.problems[0].find("it cannot be a clone of 'source': its contents are being") !=
+        CHECK(made.problems[0].find("export 'source' is being restored; try again later") !=
               std::string::npos);
         CHECK(life.volume().resize(kept_page) == "its contents are being made; try again later");
     }
