@@ -632,7 +632,7 @@ Without the key they are not saved.)"});
 raw or as
 .Ic gpunbd export save
 writes it.
-The export is offered once it is read.
+Clients are refused until it is read.
 Contents that are kept take precedence.)"});
     if constexpr (V::reads) {
         if (const auto misfit = rules::size_misfit(exported, "block_size.minimum");

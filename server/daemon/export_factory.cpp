@@ -208,7 +208,7 @@ void set_spills(const SpillPlan& plan, const VolumeLife& life) {
 
 void restore_contents(const config::ExportOptions& options, storage::Volume& volume,
                       const VolumeLife& life) {
-    if (options.restore.empty()) return;
+    if (options.restore.empty() || life.restores_later) return;
     const std::string name = config::in_quotes(options.name);
     storage::LongWork work("restoring", fmt::format("export {}", name), volume.size(), "bytes");
     const std::string why =
@@ -247,12 +247,15 @@ std::string keep_misfit(const Export& old, const config::ExportOptions& wanted,
         wanted.name);
 }
 
-// Whether the contents cannot be made because those of the source could not be taken over, or
-// because a clone that was created at run time has outlived it. The other exports are made.
+// Whether the contents cannot be made because those of the source could not be taken over, are
+// being restored, or because a clone that was created at run time has outlived it. The other
+// exports are made.
 bool lacks_source(const config::ExportOptions& clone, const MadeExports& made) {
     if (clone.clone_of.empty()) return false;
-    const bool is_made = std::ranges::any_of(
+    const auto source = std::ranges::find_if(
         made.exports, [&](const auto& each) { return each->info.name == clone.clone_of; });
+    const bool is_made = source != made.exports.end();
+    if (is_made && !(*source)->volume->complete()) return true;
     const bool is_refused = std::ranges::any_of(
         made.refused, [&](const auto& each) { return each.name == clone.clone_of; });
     return !is_made && (is_refused || clone.origin.run_time);
@@ -266,6 +269,11 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
     std::vector<SpillPlan> planned;
     for (const config::ExportOptions& wanted : options) {
         if (wanted.is_template()) continue;
+        if (const auto failed = life.not_restored.find(wanted.name);
+            failed != life.not_restored.end()) {
+            made.refused.push_back({wanted.name, failed->second});
+            continue;
+        }
         const auto kept = std::find_if(current.begin(), current.end(), [&](const auto& old) {
             return old->info.name == wanted.name && same_volume(*old, wanted);
         });
@@ -305,8 +313,9 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
                 continue;
             }
         }
+        const bool is_new = next->volume == nullptr;
         try {
-            if (next->volume) {
+            if (!is_new) {
                 planned.push_back(plan_spills(wanted.name, next->volume, devices));
             } else {
                 next->volume = wanted.clone_of.empty() ? make_volume(wanted, devices, life)
@@ -315,7 +324,9 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             }
         } catch (const std::exception& error) {
             std::string why = fmt::format("export '{}': {}", wanted.name, error.what());
-            if (lacks_source(wanted, made)) {
+            // A file that is missing now must not prevent the start of the server.
+            const bool lacks_file = wanted.origin.run_time && !wanted.restore.empty();
+            if (lacks_file || lacks_source(wanted, made)) {
                 made.refused.push_back({wanted.name, std::move(why)});
             } else {
                 made.problems.push_back(std::move(why));
@@ -345,6 +356,10 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         next->info.description = described(wanted.description, instance);
         next->info.instance = instance;
         next->info.size = next->volume->size();
+        if (is_new && !next->volume->complete()) {
+            made.unfilled.push_back(
+                {next, next->use->close_to_others("the export is being restored")});
+        }
         made.exports.push_back(std::move(next));
     }
     // Not if the new configuration is refused.

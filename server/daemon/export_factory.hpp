@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -20,6 +22,9 @@ struct VolumeLife {
     RetainedContents* contents =
         nullptr;  // null: contents are not kept; otherwise `disposal` is set
     storage::ChannelOptions channels = {};  // to restore contents
+    bool restores_later = false;            // see MadeExports::unfilled
+    // Exports that could not be restored later, with the reasons. They are refused.
+    std::map<std::string, std::string> not_restored = {};
     // Opens the channels of all workers to devices that exports get as spill memory, so that no
     // request waits for that. Throws if that fails. Empty: requests open them.
     std::function<void(const std::vector<storage::Device*>&)> open_channels = {};
@@ -36,6 +41,13 @@ struct MadeExports {
         std::string why;
     };
     std::vector<Refused> refused = {};
+    // New exports that the caller has to restore from their options.restore. They are incomplete,
+    // and closed to clients. Empty unless VolumeLife::restores_later.
+    struct Unfilled {
+        std::shared_ptr<const Export> exported;
+        std::shared_ptr<ExportUse::Closure> closure;
+    };
+    std::vector<Unfilled> unfilled = {};
 };
 MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
                          const ExportRegistry::Exports& current, const VolumeLife& life = {});

@@ -63,6 +63,15 @@ struct ExportService::Reload {
     Commit commit = {};
     std::shared_ptr<const ExportRegistry::Exports> before = {};
     std::string not_stored = {};  // the problem of Edit::store, if the edit is in effect
+    std::map<std::string, std::string> not_restored = {};
+    bool restores = false;  // the export that the edit adds
+};
+
+struct ExportService::Restoring {
+    MadeExports::Unfilled unfilled;
+    std::function<std::string()> store;   // Edit::store; may be empty
+    ServerAdminBackend::ChangeDone done;  // Edit::done; may be empty
+    const std::shared_ptr<const bool> counted;
 };
 
 ExportService::ExportService(ServerContext& context, const WorkerPool& workers, CheckReload check)
@@ -136,6 +145,15 @@ void ExportService::edit(Edit edit) {
     waiting_.push_back(std::move(edit));
 }
 
+// Ahead of those that wait, and however many they are: it ends an edit that has begun.
+void ExportService::enqueue_first(Edit edit) {
+    if (context_.lifecycle.refuses_changes()) {
+        return edit.done(std::get<NotDone>(outcome_of_ending()).why);
+    }
+    if (!busy()) return enqueue(std::move(edit));
+    waiting_.push_front(std::move(edit));
+}
+
 void ExportService::begin_waiting_edit() {
     if (waiting_.empty() || busy()) return;
     Edit next = std::move(waiting_.front());
@@ -180,8 +198,11 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
         if (!apply_edit(*reload)) return nullptr;
     } else if (!load(*reload)) {
         return nullptr;
+    } else {
+        not_restored_.clear();
     }
     reload->before = context_.exports.snapshot();
+    reload->not_restored = not_restored_;
     return [this, reload](const std::stop_token& stop) {
         context_.devices.set_options(reload->options.devices);
         if (reload->edit.begin) {
@@ -189,8 +210,14 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
                 return MadeExports{.exports = {}, .problems = {std::move(why)}};
             }
         }
-        MadeExports made = make_exports(reload->options.exports, context_.devices, *reload->before,
-                                        volume_life(stop));
+        VolumeLife life = volume_life(stop);
+        life.restores_later = true;
+        life.not_restored = reload->not_restored;
+        MadeExports made =
+            make_exports(reload->options.exports, context_.devices, *reload->before, life);
+        reload->restores = std::ranges::any_of(made.unfilled, [&](const auto& each) {
+            return each.exported->info.name == reload->edit.restores;
+        });
         if (reload->edit.change) store_edit(*reload, made);
         return made;
     };
@@ -199,11 +226,12 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
 void ExportService::store_edit(Reload& reload, MadeExports& made) const {
     // The export that the edit adds cannot have the contents that are kept for it.
     for (const MadeExports::Refused& each : made.refused) {
+        if (reload.not_restored.contains(each.name)) continue;
         if (std::ranges::find(refused_, each.name, &MadeExports::Refused::name) == refused_.end()) {
             made.problems.push_back(each.why);
         }
     }
-    if (!made.problems.empty() || !reload.edit.store) return;
+    if (!made.problems.empty() || !reload.edit.store || reload.restores) return;
     std::string why = reload.edit.store();
     if (why.empty()) return;
     if (reload.edit.begin_is_final) {
@@ -272,7 +300,9 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
         when_remade_();
         return;
     }
+    std::vector<MadeExports::Unfilled> unfilled = std::exchange(made.unfilled, {});
     apply(*reload, std::move(made));
+    restore(std::move(unfilled), reload->edit);
     when_remade_();
     finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
                        context_.retained.mappings.get());
@@ -284,8 +314,67 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
             spdlog::info("SIGHUP: {} exports are offered now", reload->options.exports.size());
             context.supervision.notify_ready(any_keeps(context.options.exports));
         }
-        if (reload->edit.done) reload->edit.done(reload->not_stored);
+        if (reload->edit.done && !reload->restores) reload->edit.done(reload->not_stored);
     });
+}
+
+void ExportService::restore(std::vector<MadeExports::Unfilled> unfilled, const Edit& edit) {
+    for (MadeExports::Unfilled& each : unfilled) {
+        const std::shared_ptr<const Export> exported = each.exported;
+        const bool is_of_edit = exported->info.name == edit.restores;
+        const auto restoring =
+            std::make_shared<Restoring>(Restoring{.unfilled = std::move(each),
+                                                  .store = is_of_edit ? edit.store : nullptr,
+                                                  .done = is_of_edit ? edit.done : nullptr,
+                                                  .counted = restoring_});
+        restore_(exported, [&io = context_.io, weak = std::weak_ptr(self_),
+                            restoring](const std::string& why_not) {
+            asio::post(io, [weak, restoring, why_not] {
+                const auto self = weak.lock();
+                if (!self) return;
+                why_not.empty() ? (*self)->offer(restoring) : (*self)->withdraw(restoring, why_not);
+            });
+        });
+    }
+}
+
+// Makes what waits for the export: its clones in the configuration, and its block device.
+void ExportService::offer(const std::shared_ptr<Restoring>& restored) {
+    enqueue_first({.change = [](config::Options&) { return std::string(); },
+                   .store = [restored]() -> std::string {
+                       std::string why = restored->store ? restored->store() : std::string();
+                       if (why.empty()) restored->unfilled.closure.reset();
+                       return why;
+                   },
+                   .done =
+                       [this, restored](const std::string& why_not) {
+                           if (!why_not.empty()) return withdraw(restored, why_not);
+                           if (restored->done) restored->done({});
+                       }});
+}
+
+// Removes an export that was created at run time, and refuses one of the file until that is read
+// again.
+void ExportService::withdraw(const std::shared_ptr<Restoring>& restored, const std::string& why) {
+    const config::ExportOptions options = restored->unfilled.exported->options;
+    const std::string problem = fmt::format("export {}: {}", config::in_quotes(options.name), why);
+    storage::LogLine(spdlog::level::err).with("export", options.name).say("{}", problem);
+    const auto served = context_.exports.find(options.name);
+    const bool is_served = served && served->volume == restored->unfilled.exported->volume;
+    if (is_served && !options.origin.run_time) not_restored_[options.name] = problem;
+    restored->unfilled.exported.reset();  // which has the memory
+    enqueue_first({.change = [is_served, name = options.name](config::Options& all) -> std::string {
+                       if (is_served) {
+                           std::erase_if(all.exports, [&](const config::ExportOptions& each) {
+                               return each.name == name && each.origin.run_time;
+                           });
+                       }
+                       return {};
+                   },
+                   .done =
+                       [restored, problem](const std::string&) {
+                           if (restored->done) restored->done(problem);
+                       }});
 }
 
 void ExportService::fail(const Reload& reload, const std::vector<std::string>& problems) {
@@ -346,7 +435,7 @@ void ExportService::apply_to_sessions(std::function<void()> then) {
     }
 }
 
-VolumeLife ExportService::volume_life(const std::stop_token& stop) {
+VolumeLife ExportService::volume_life(const std::stop_token& stop) const {
     return {.stop = stop,
             .disposal = &context_.disposal,
             .contents = context_.retained.contents.get(),

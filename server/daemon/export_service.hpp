@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,9 @@ class ExportService final : public Service {
         std::function<std::string()> store = {};
         // What begin() has changed stays: after a problem of store() the edit is in effect, too.
         bool begin_is_final = false;
+        // The new export that the edit adds, if it has to be restored: store() and done() wait for
+        // that, and the edit fails with it.
+        std::string restores = {};
         ServerAdminBackend::ChangeDone done = {};
     };
     // Edits are made one after the other.
@@ -58,6 +62,13 @@ class ExportService final : public Service {
     bool busy() const { return maker_.busy(); }
     // Exports that are not offered because their kept contents cannot be taken over.
     const std::vector<MadeExports::Refused>& refused() const { return refused_; }
+    // Whether a new export is being restored.
+    bool restoring() const { return restoring_.use_count() > 1; }
+    // Sets the function that restores new exports. It calls `done` once, on any thread, with the
+    // problem, if any, and has completed the contents before.
+    using RestoreDone = std::function<void(std::string why_not)>;
+    using Restore = std::function<void(const std::shared_ptr<const Export>&, RestoreDone done)>;
+    void set_restore(Restore restore) { restore_ = std::move(restore); }
     // Sets the function to call after each attempt to create exports again.
     void when_remade(std::function<void()> call) { when_remade_ = std::move(call); }
     // Sets the function to call after each attempt, also that of make_first().
@@ -68,7 +79,13 @@ class ExportService final : public Service {
     enum class Source { current, file };
     struct Reload;
 
+    // A new export that is being restored, until it is offered or withdrawn.
+    struct Restoring;
+    void restore(std::vector<MadeExports::Unfilled> unfilled, const Edit& edit);
+    void offer(const std::shared_ptr<Restoring>& restored);
+    void withdraw(const std::shared_ptr<Restoring>& restored, const std::string& why);
     void enqueue(Edit edit);
+    void enqueue_first(Edit edit);
     void begin_waiting_edit();
     ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
     bool apply_edit(Reload& reload) const;
@@ -81,7 +98,7 @@ class ExportService final : public Service {
     void apply(const Reload& reload, MadeExports made);
     void log_changes(const Reload& reload) const;
     void apply_to_sessions(std::function<void()> then);
-    VolumeLife volume_life(const std::stop_token& stop);
+    VolumeLife volume_life(const std::stop_token& stop) const;
     void log_progress();
 
     ServerContext& context_;
@@ -92,6 +109,11 @@ class ExportService final : public Service {
     Source source_ = Source::current;
     std::vector<MadeExports::Refused> refused_;
     std::deque<Edit> waiting_;
+    Restore restore_;
+    // Held once by each export that is being restored.
+    const std::shared_ptr<const bool> restoring_ = std::make_shared<const bool>();
+    // Exports of the file that could not be restored, with the reasons, until it is read again.
+    std::map<std::string, std::string> not_restored_;
     // Handlers that begin a waiting edit do nothing once this is gone.
     std::shared_ptr<ExportService*> self_ = std::make_shared<ExportService*>(this);
     ExportMaker maker_;

@@ -64,7 +64,8 @@ std::string HandOver::obstacle() const {
     if (context_.lifecycle.phase == Phase::starting || parts_.exports.busy()) {
         return "its exports are being made; try again later";
     }
-    if (parts_.saves.busy()) return "an export is being saved or restored; try again later";
+    if (parts_.saves.busy() || parts_.exports.restoring())
+        return "an export is being saved or restored; try again later";
     if (const ublk::Device* const bound = parts_.ublk.bound_to_this_server()) {
         return fmt::format("{} ends with this server, because export {} does not have keep: true",
                            bound->path(), config::in_quotes(bound->exported().info.name));

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <memory>
 #include <utility>
 
@@ -67,7 +68,12 @@ RunTimeExports::RunTimeExports(ServerContext& context, ExportService& exports, S
       exports_(exports),
       saves_(saves),
       state_(context.options.state.empty() ? std::nullopt
-                                           : std::optional(StateFolder(context.options.state))) {}
+                                           : std::optional(StateFolder(context.options.state))) {
+    exports.set_restore(
+        [&saves](const std::shared_ptr<const Export>& made, ExportService::RestoreDone done) {
+            saves.restore_new(made, std::move(done));
+        });
+}
 
 void RunTimeExports::change(const ExportChange& change, const Completion& completion) {
     std::visit([&](const auto& each) { apply(each, completion); }, change);
@@ -138,6 +144,7 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
                        return {};
                    },
                    .store = [this, wanted] { return store(wanted); },
+                   .restores = wanted.restore.empty() ? "" : wanted.name,
                    .done = completing(completion, fmt::format("Export {} is created.", name))});
 }
 
@@ -163,32 +170,33 @@ void RunTimeExports::apply(const RemoveExport& remove, const Completion& complet
     // The callbacks must not hold a reference to the export: each reference keeps its memory, and
     // the log counts it as a client.
     const auto closed = std::make_shared<ExportUse::Closed>();
-    exports_.edit(
-        {.change = [its_name = remove.name, use = served->use, closed,
-                    force = remove.force](config::Options& options) -> std::string {
-             const auto found = find_export(options, its_name);
-             if (found == options.exports.end()) return "the export does not exist any more";
-             if (std::string user = template_of(options, its_name); !user.empty()) {
-                 return fmt::format("export {} makes clones of it; remove that one first", user);
-             }
-             *closed = use->close("the export is being removed", force);
-             if (!closed->closure) {
-                 const std::uint32_t clients = closed->connections;
-                 return closed->why_not + (clients == 0   ? ""
-                                           : clients == 1 ? "; --force disconnects it"
-                                                          : "; --force disconnects them");
-             }
-             options.exports.erase(found);
-             return {};
-         },
-         .store = [this, options = served->options] { return unstore(options); },
-         .done =
-             [closed,
-              completing = completing(completion, std::move(done))](const std::string& why_not) {
-                 if (why_not.empty() && closed->closure) closed->closure->make_final();
-                 closed->closure.reset();
-                 completing(why_not);
-             }});
+    exports_.edit({.change = [its_name = remove.name, use = served->use, closed,
+                              force = remove.force](config::Options& options) -> std::string {
+                       const auto found = find_export(options, its_name);
+                       if (found == options.exports.end())
+                           return "the export does not exist any more";
+                       if (std::string user = template_of(options, its_name); !user.empty()) {
+                           return fmt::format("export {} makes clones of it; remove that one first",
+                                              user);
+                       }
+                       *closed = use->close("the export is being removed", force);
+                       if (!closed->closure) {
+                           const std::uint32_t clients = closed->connections;
+                           return closed->why_not + (clients == 0   ? ""
+                                                     : clients == 1 ? "; --force disconnects it"
+                                                                    : "; --force disconnects them");
+                       }
+                       options.exports.erase(found);
+                       return {};
+                   },
+                   .store = [this, options = served->options] { return unstore(options); },
+                   .done =
+                       [closed, completing = completing(completion, std::move(done))](
+                           const std::string& why_not) {
+                           if (why_not.empty() && closed->closure) closed->closure->make_final();
+                           closed->closure.reset();
+                           completing(why_not);
+                       }});
 }
 
 // Its clones stay.
@@ -281,7 +289,16 @@ void RunTimeExports::apply(const RestoreExport& restore, const Completion& compl
             config::in_quotes(served->info.name))});
     }
     if (std::string why = served->why_incomplete(); !why.empty()) return completion(NotDone{why});
-    saves_.restore(served, restore.file, completion);
+    // A reload may have left out clones of it meanwhile.
+    const auto remake = [&io = context_.io, &exports = exports_] {
+        boost::asio::post(io, [&exports] {
+            if (!exports.refused().empty()) exports.remake();
+        });
+    };
+    saves_.restore(served, restore.file, Completion([completion, remake](Outcome outcome) {
+                       completion(std::move(outcome));
+                       remake();
+                   }));
 }
 
 }  // namespace gpunbd::server

@@ -38,13 +38,12 @@ bool of_one_instant(const Export& served) {
 }
 
 // Returns the problem; empty: none. `on_progress` may be empty.
-std::string save_now(const Export& served, const std::string& path,
-                     const storage::ImageFormat& format, const storage::ChannelOptions& channels,
-                     const std::stop_token& stop, const std::function<void()>& on_progress = {}) {
-    const auto began = std::chrono::steady_clock::now();
-    std::unique_ptr<storage::Volume> clone;
+std::string write_file(const Export& served, const std::string& path,
+                       const storage::ImageFormat& format, const storage::ChannelOptions& channels,
+                       const std::stop_token& stop, const std::function<void()>& on_progress) {
     // The file may have the contents that are lacking.
     if (!served.volume->complete()) return "it is not restored completely";
+    std::unique_ptr<storage::Volume> clone;
     if (of_one_instant(served)) {
         auto made = served.volume->clone(served.info.name);
         if (auto* const why = std::get_if<std::string>(&made)) return *why;
@@ -52,11 +51,18 @@ std::string save_now(const Export& served, const std::string& path,
     }
     storage::Volume& volume = clone ? *clone : *served.volume;
     storage::LongWork work("saving", work_text(served), served.volume->size(), "bytes");
-    std::string why =
-        storage::save_image(volume, channels, path, format, stop, [&](std::uint64_t done) {
-            work.set_done(done);
-            if (on_progress) on_progress();
-        });
+    return storage::save_image(volume, channels, path, format, stop, [&](std::uint64_t done) {
+        work.set_done(done);
+        if (on_progress) on_progress();
+    });
+}
+
+// The same, and logs the outcome.
+std::string save_now(const Export& served, const std::string& path,
+                     const storage::ImageFormat& format, const storage::ChannelOptions& channels,
+                     const std::stop_token& stop, const std::function<void()>& on_progress = {}) {
+    const auto began = std::chrono::steady_clock::now();
+    std::string why = write_file(served, path, format, channels, stop, on_progress);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
     if (why.empty()) {
         storage::LogLine(spdlog::level::info)
@@ -77,6 +83,14 @@ storage::ImageFormat format_for(const std::string& path) {
     return {.zstd = path.ends_with(compressed_suffix)};
 }
 
+// Writes the contents of the file. Returns the problem; empty: none.
+std::string refill(const Export& served, const std::string& path,
+                   const storage::ChannelOptions& channels, const std::stop_token& stop) {
+    storage::LongWork work("restoring", work_text(served), served.volume->size(), "bytes");
+    return storage::restore_image(path, *served.volume, channels, stop,
+                                  [&](std::uint64_t done) { work.set_done(done); });
+}
+
 // Fills an export that is closed to clients, and that is incomplete until it has all of the file.
 // Returns the problem; empty: none. After a problem it is empty. If the stop of the server is the
 // problem, it stays incomplete, so that neither a save nor the next server takes it for complete.
@@ -88,9 +102,7 @@ std::string fill(const Export& served, const std::string& path,
                            config::human_size(volume.mapped_bytes()));
     }
     if (std::string why = volume.set_incomplete(); !why.empty()) return why;
-    storage::LongWork work("restoring", work_text(served), volume.size(), "bytes");
-    std::string why = storage::restore_image(path, volume, channels, stop,
-                                             [&](std::uint64_t done) { work.set_done(done); });
+    std::string why = refill(served, path, channels, stop);
     if (!why.empty()) {
         if (stop.stop_requested()) return why;
         for (std::uint64_t page = 0; page != volume.pages(); ++page) volume.unmap(page);
@@ -162,6 +174,25 @@ void Saves::restore(const std::shared_ptr<const Export>& served, const std::stri
                 return Done{fmt::format("Export {} has the contents of {}.", name, path)};
             },
             completion});
+}
+
+void Saves::restore_new(const std::shared_ptr<const Export>& made,
+                        std::function<void(std::string why_not)> done) {
+    submit({[this, made](const std::stop_token& stop) -> Outcome {
+                const std::string& path = made->options.restore;
+                const std::string why = refill(*made, path, channels_, stop);
+                if (!why.empty()) return NotDone{fmt::format("restore: {}", why)};
+                made->volume->set_complete();
+                storage::LogLine(spdlog::level::info)
+                    .with("export", made->info.name)
+                    .with("file", path)
+                    .say("{}: restored from {}", work_text(*made), path);
+                return Done{};
+            },
+            Completion([done = std::move(done)](const Outcome& outcome) {
+                const auto* const failed = std::get_if<NotDone>(&outcome);
+                done(failed == nullptr ? std::string() : failed->why);
+            })});
 }
 
 bool Saves::busy() const {

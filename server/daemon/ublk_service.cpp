@@ -188,7 +188,8 @@ void UblkService::apply() {
         return false;
     });
     for (const auto& each : *exports) {
-        if (!each->options.ublk.enabled || has_device(*each)) continue;
+        const bool waits = !each->volume->complete();  // for its contents
+        if (!each->options.ublk.enabled || has_device(*each) || waits) continue;
         try {
             make(each);
         } catch (const std::exception& error) {

@@ -20,7 +20,7 @@ def thread_named(pid, name):
 
 @contextlib.contextmanager
 def stopped(pid, name):
-    """The thread is stopped inside of the `with` block."""
+    """The thread is stopped inside of the `with` block. Killed there, it waits for waitpid() of its id with WALL."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     libc.ptrace.restype = ctypes.c_long
@@ -30,6 +30,6 @@ def stopped(pid, name):
     libc.ptrace(INTERRUPT, thread, None, None)
     os.waitpid(thread, WALL)
     try:
-        yield
+        yield thread
     finally:
         libc.ptrace(DETACH, thread, None, None)

@@ -1,11 +1,13 @@
 """gpunbd export changes the exports of a running server, which clients then open or lose."""
 import json
 import os
+import signal
 import subprocess
 
 import admin
 import kept
 import server
+import stopped_thread
 import wire
 from server import KiB, MiB
 
@@ -651,6 +653,86 @@ class Supervised(Commands, kept.Test):
         self.check(client)
         self.one.kill_and_wait()
         self.check()
+
+
+class Restored(Commands, kept.Test):
+    """The thread that restores is stopped, so that nothing depends on how fast it is."""
+
+    KEPT = CONFIG.replace('[{device}]', '[{device}], keep: true')
+
+    def start(self):
+        self.one = self.keep(config=self.KEPT)
+
+    def image(self, text):
+        path = f'{self.directory()}/image'
+        with open(path, 'wb') as file:
+            file.write(text)
+            file.truncate(4 * MiB)
+        return path
+
+    def begins(self, name):
+        with wire.connect(self.one.path, name=name) as client:
+            return client.read(0, 5)
+
+    def test_an_export_is_closed_until_it_is_whole_and_made_again_after_a_kill(self):
+        self.start()
+        first, second = self.image(b'first'), self.image(b'other')
+        flags = ('new', '--keep', '--device', server.DEVICE)
+        with stopped_thread.stopped(self.one.server(), 'saves') as thread:
+            asked = admin.PendingRequest(f'{self.one.directory}/admin', '/api/v1/exports/restore', {
+                'file': first, 'export': {'name': 'new', 'keep': True, 'devices': [server.DEVICE]}, 'persist': False})
+            server.wait_until(lambda: 'new' in self.exports(), 60, 'the export')
+            for words in (('snapshot', 'new', 'x'), ('clone', 'new', 'x'), ('save', 'new', f'{first}.2'),
+                          ('resize', 'new', '8M'), ('restore', first, 'new'), ('remove', 'new'), ('remove', 'new', '--force')):
+                self.export(*words, status=1)
+                self.assertIn('is being restored; try again later', self.errors)
+            # Nothing else waits for it.
+            self.export('create', 'node', '--clone-per-client-of', 'new', '--clone-per-client-max', '9',
+                        '--clone-per-client-name', 'machine')
+            for name in ('new', 'node/m1'):
+                with wire.Wire(self.one.path) as client:
+                    client.greet()
+                    with self.assertRaises(wire.Refused) as refused:
+                        client.go(name)
+                    self.assertIn('is being restored', refused.exception.args[1])
+            self.export('remove', 'node')
+            self.one.reload()
+            self.assertFalse(asked.answered(0))
+            self.one.process.send_signal(signal.SIGUSR2)
+            self.logged('nothing can be handed over to another server: an export is being saved or restored', self.one)
+            count = self.one.ready()
+            self.one.kill()
+            os.waitpid(thread, stopped_thread.WALL)
+        self.one.wait_ready(count + 1)
+        asked.connection.close()
+        self.logged("export 'new': an earlier server ended while it restored the contents", self.one)
+        self.assertEqual(set(self.exports()), {'configured'})
+        self.export('restore', first, *flags)
+        self.assertEqual(self.begins('new'), b'first')
+        # A removed export leaves contents, which another restore does not take.
+        self.wait_until_unused('new')
+        self.export('remove', 'new')
+        self.export('restore', second, *flags)
+        self.assertEqual(self.begins('new'), b'other')
+        self.one.kill_and_wait()
+        self.assertEqual(self.begins('new'), b'other')
+
+    def test_a_reload_adds_it_and_then_its_clones(self):
+        self.start()
+        first = self.image(b'first')
+        added = f", {{name: base, size: 4M, devices: [{server.DEVICE}], restore: '{first}'}}, {{name: clone, clone_of: base}}]"
+        with stopped_thread.stopped(self.one.server(), 'saves'):
+            self.one.reload(self.KEPT.rstrip()[:-1] + added)
+            self.assertEqual(set(self.exports()), {'configured', 'base'})
+        server.wait_until(lambda: 'clone' in self.exports(), 60, 'the clone')
+        self.assertEqual([self.begins(name) for name in ('base', 'clone')], [b'first', b'first'])
+        self.one.reload(self.KEPT)
+        os.unlink(first)
+        self.one.reload(self.KEPT.rstrip()[:-1] + added)
+        self.logged(f"export 'base': restore: {first}: No such file", self.one)
+        server.wait_until(lambda: set(self.exports()) == {'configured'}, 60, 'its end')
+        self.create('beside')
+        self.assertEqual(set(self.exports()), {'configured', 'beside'})
 
 
 if __name__ == '__main__':

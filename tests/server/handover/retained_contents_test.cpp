@@ -364,6 +364,59 @@ TEST_CASE("kept contents: without keep they end with the server") {
     CHECK(server.contents.summaries().empty());
 }
 
+TEST_CASE(
+    "kept contents: a restore that did not end is made again, and nothing is made of it before") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    config::ExportOptions restored = kept_export("one");
+    restored.restore = "/an/image";
+    config::ExportOptions clone;
+    clone.name = "clone";
+    clone.clone_of = "one";
+    clone.keep = true;
+    {
+        Life first(supervisor, way);
+        first.restores_later = true;
+        MadeExports made = first.make({restored, clone, kept_export("other")});
+        CHECK(made.problems.empty());
+        REQUIRE(made.unfilled.size() == 1);
+        CHECK(made.unfilled[0].exported == first.exports.at(0));
+        CHECK(first.exports[0]->use->enter("a").refusal == "the export is being restored");
+        CHECK(first.exports[1]->use->enter("a").lease);
+        REQUIRE(first.refused.size() == 1);
+        has(first.refused[0].why,
+            "export 'clone': export 'one' is being restored; try again later");
+        CHECK(first.state_of("one") == "being restored");
+        first.fill(3);
+        // A reload meanwhile neither starts a second restore nor opens the export.
+        CHECK(first.make({restored, clone, kept_export("other")}).unfilled.empty());
+        first.settle(Clock::now());
+        CHECK(first.exports[0]->use->enter("a").lease == nullptr);
+    }
+    Life next(supervisor, way);
+    CHECK(next.state_of("one") == "there is none");
+    CHECK(next.state_of("other") == "no export has them");
+    next.restores_later = true;
+    MadeExports made = next.make({restored, clone, kept_export("other")});
+    REQUIRE(made.unfilled.size() == 1);
+    CHECK(next.volume().mapped_bytes() == 0);
+    SUBCASE("it succeeds") {
+        next.volume().set_complete();
+        made.unfilled.clear();
+        CHECK(next.make({restored, clone, kept_export("other")}).refused.empty());
+        CHECK(next.exports[0]->use->enter("a").lease);
+        CHECK(next.exports.size() == 3);
+    }
+    SUBCASE("it fails") {
+        next.not_restored["one"] = "no such file";
+        CHECK(next.make({restored, clone, kept_export("other")}).unfilled.empty());
+        REQUIRE(next.refused.size() == 2);
+        CHECK(next.refused[0].why == "no such file");
+        CHECK_FALSE(next.settle(Clock::now()));
+        CHECK(next.state_of("one") == "there is none");
+    }
+}
+
 TEST_CASE("kept contents: forgotten ones end with the server, even if keep is set again") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();

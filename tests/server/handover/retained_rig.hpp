@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,7 +95,10 @@ class Life {
     // As at a start or a reload. Earlier exports are held until settle().
     MadeExports make(const std::vector<config::ExportOptions>& options) {
         MadeExports made = make_exports(options, devices_, exports,
-                                        {.disposal = &disposal_, .contents = &contents});
+                                        {.disposal = &disposal_,
+                                         .contents = &contents,
+                                         .restores_later = restores_later,
+                                         .not_restored = not_restored});
         if (made.problems.empty()) before_ = std::exchange(exports, made.exports);
         refused = made.refused;
         return made;
@@ -155,6 +159,8 @@ class Life {
  public:
     ExportRegistry::Exports exports;
     std::vector<MadeExports::Refused> refused;
+    bool restores_later = false;
+    std::map<std::string, std::string> not_restored;
 };
 
 }  // namespace gpunbd::server::test
