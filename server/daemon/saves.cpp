@@ -23,9 +23,6 @@ namespace {
 constexpr auto check_interval = std::chrono::seconds(1);  // of the times of saving
 constexpr int yielding = 10;                              // nice value: clients come first
 
-// Names that end so are compressed.
-constexpr std::string_view compressed_suffix = ".zst";
-
 std::string work_text(const Export& served) {
     return fmt::format("export {}", config::in_quotes(served.info.name));
 }
@@ -77,10 +74,6 @@ std::string save_now(const Export& served, const std::string& path,
             .say("export {}: it was not saved: {}", config::in_quotes(served.info.name), why);
     }
     return why;
-}
-
-storage::ImageFormat format_for(const std::string& path) {
-    return {.zstd = path.ends_with(compressed_suffix)};
 }
 
 // Writes the contents of the file. Returns the problem; empty: none.
@@ -145,7 +138,7 @@ void Saves::stop() {
         if (!save.at_stop) continue;
         // The supervisor would end a server that does not report for long.
         auto reported = Clock::now();
-        save_now(*each, save.path, format_for(save.path), channels_, {}, [&] {
+        save_now(*each, save.path, {}, channels_, {}, [&] {
             if (Clock::now() - reported < check_interval) return;
             reported = Clock::now();
             context_.supervision.notify("WATCHDOG=1\nEXTEND_TIMEOUT_USEC=30000000");
@@ -249,7 +242,7 @@ void Saves::save_those_due() {
         if (is_new || now - last->second < *save.every) continue;
         if (context_.lifecycle.refuses_changes()) continue;  // it stays due
         last->second = now;
-        this->save(each, save.path, format_for(save.path), Completion([](const Outcome&) {}));
+        this->save(each, save.path, {}, Completion([](const Outcome&) {}));
     }
     timer_.expires_after(check_interval);
     timer_.async_wait([this](boost::system::error_code error) {

@@ -1,6 +1,7 @@
 #include "storage/images/image_file.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -18,30 +19,63 @@ namespace {
 
 constexpr std::size_t direct_alignment = 4096;              // of memory, length and offset
 constexpr std::size_t longest_read = std::size_t{8} << 20;  // bytes of one call
+constexpr std::uint64_t max_size = std::uint64_t{1} << 62;  // of the contents, as of an export
+
+// Whether the file begins with a frame of zstd, or with a skippable one.
+bool is_zstd(std::span<const std::byte> head) {
+    constexpr std::uint32_t frame = 0xFD2FB528;
+    constexpr std::uint32_t skippable = 0x184D2A50;  // to 0x184D2A5F
+    std::uint32_t magic = 0;
+    for (std::size_t i = 0; i != sizeof magic; ++i) {
+        magic |= static_cast<std::uint32_t>(head[i]) << (8 * i);
+    }
+    return magic == frame || (magic & ~std::uint32_t{0xF}) == skippable;
+}
 
 }  // namespace
 
 std::string ImageFile::open() {
     fd_ = OwnedFd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd_) return problem(std::strerror(errno));
-    struct stat its {};
-    if (::fstat(fd_.get(), &its) != 0) return problem(std::strerror(errno));
-    if (!S_ISREG(its.st_mode) && !S_ISBLK(its.st_mode)) {
+    if (::fstat(fd_.get(), &opened_) != 0) return problem(std::strerror(errno));
+    if (!S_ISREG(opened_.st_mode) && !S_ISBLK(opened_.st_mode)) {
         return problem("it is neither a file nor a block device");
     }
     const off_t end = ::lseek(fd_.get(), 0, SEEK_END);
     if (end < 0) return problem(std::strerror(errno));
     direct_ = OwnedFd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT));
-    size_ = static_cast<std::uint64_t>(end);
+    struct stat its {};
+    const bool same = direct_ && ::fstat(direct_.get(), &its) == 0 &&
+                      its.st_dev == opened_.st_dev && its.st_ino == opened_.st_ino;
+    if (!same) direct_ = OwnedFd();  // the file was replaced just now
+    file_size_ = size_ = static_cast<std::uint64_t>(end);
+    if (size_ == 0) return problem("it is empty");
     std::array<std::byte, ImageRecord::bytes> head{};
-    if (size_ < head.size()) return size_ == 0 ? problem("it is empty") : std::string();
-    if (std::string why = read(0, head); !why.empty()) return why;
+    const std::span<std::byte> known =
+        std::span(head).first(std::min<std::uint64_t>(size_, head.size()));
+    if (std::string why = read(0, known); !why.empty()) return why;
     const auto record = ImageRecord::decode(head);
-    if (!record) return {};
+    if (!record) {
+        if (!is_zstd(head)) return {};
+        return problem(
+            "it is compressed by zstd, but is no complete file of gpunbd export save; "
+            "decompress it with zstd -d, and restore the result");
+    }
     if (record->kind != ImageRecord::Kind::image) return problem("it is damaged: it has no size");
+    if (record->length == 0 || record->length > max_size) {
+        return problem(fmt::format("it is damaged: its size is {} bytes", record->length));
+    }
     compressed_ = true;
     size_ = record->length;
     return {};
+}
+
+bool ImageFile::changed() const {
+    struct stat now {};
+    if (::fstat(fd_.get(), &now) != 0) return true;
+    if (!S_ISREG(now.st_mode)) return false;
+    return now.st_size != opened_.st_size || now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
+           now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec;
 }
 
 std::string ImageFile::read(std::uint64_t offset, std::span<std::byte> to) const {
@@ -89,6 +123,8 @@ std::optional<ImageFile::Extent> ImageFile::next_data(std::uint64_t offset) cons
     const off_t data = ::lseek(fd_.get(), static_cast<off_t>(offset), SEEK_DATA);
     if (data < 0 && errno == ENXIO) return std::nullopt;
     if (data < 0) return offset == size_ ? std::nullopt : std::optional(Extent{offset, size_});
+    // The file has grown since open().
+    if (static_cast<std::uint64_t>(data) >= size_) return std::nullopt;
     const off_t hole = ::lseek(fd_.get(), data, SEEK_HOLE);
     return Extent{static_cast<std::uint64_t>(data),
                   hole < 0 ? size_ : std::min(size_, static_cast<std::uint64_t>(hole))};

@@ -1,6 +1,8 @@
 // An image that is opened to be read, raw or compressed.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,12 +20,16 @@ class ImageFile {
     // Each returns the problem; empty: none.
     std::string open();
     std::uint64_t size() const { return size_; }  // of the contents
+    std::uint64_t file_size() const { return file_size_; }
     bool compressed() const { return compressed_; }
+    // Whether another program has written or resized the file since open(), so that what was read
+    // may be of no one state.
+    bool changed() const;
     // Exactly that many bytes of the file. What is not in the page cache does not get there.
     std::string read(std::uint64_t offset, std::span<std::byte> to) const;
     // Up to that many; sets the number.
     std::string read_some(std::uint64_t offset, std::span<std::byte> to, std::size_t& got) const;
-    // The data of a raw image from `offset` on, as a range; empty: only holes follow.
+    // The data of a raw image from `offset` on, as a range within size(); empty: only holes follow.
     struct Extent {
         std::uint64_t begin = 0;
         std::uint64_t end = 0;
@@ -36,7 +42,9 @@ class ImageFile {
 
     const std::string path_;
     OwnedFd fd_;
-    OwnedFd direct_;  // past the page cache; empty: the file system does not allow it
+    OwnedFd direct_;         // past the page cache; empty: the file system does not allow it
+    struct stat opened_ {};  // the state at open()
+    std::uint64_t file_size_ = 0;
     std::uint64_t size_ = 0;
     bool compressed_ = false;
 };

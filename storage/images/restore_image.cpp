@@ -21,17 +21,18 @@ namespace {
 
 using Progress = std::function<void(std::uint64_t)>;
 
-constexpr std::uint64_t step = std::uint64_t{64} << 20;  // bytes between two checks of `stop`
+constexpr const char* cancelled = "cancelled";
+constexpr std::uint64_t step = std::uint64_t{64} << 20;  // bytes between two calls of `progress`
 
 std::string restore_raw(const ImageFile& file, VolumeWriter& writer, const std::stop_token& stop,
                         const Progress& progress) {
     std::uint64_t at = 0;
     while (const auto data = file.next_data(at)) {
         for (at = data->begin; at != data->end;) {
-            if (stop.stop_requested()) return "cancelled";
             const std::uint64_t length = std::min(step, data->end - at);
             std::uint64_t from = at;
             std::string why = writer.write(at, length, [&](std::span<std::byte> memory) {
+                if (stop.stop_requested()) return std::string(cancelled);
                 std::string wrong = file.read(from, memory);
                 from += memory.size();
                 return wrong;
@@ -46,14 +47,18 @@ std::string restore_raw(const ImageFile& file, VolumeWriter& writer, const std::
 
 class CompressedImage {
  public:
-    CompressedImage(const ImageFile& file, VolumeWriter& writer)
-        : file_(file), writer_(writer), context_(ZSTD_createDCtx()), in_(ZSTD_DStreamInSize()) {}
+    CompressedImage(const ImageFile& file, VolumeWriter& writer, const std::stop_token& stop)
+        : file_(file),
+          writer_(writer),
+          stop_(stop),
+          context_(ZSTD_createDCtx()),
+          in_(ZSTD_DStreamInSize()) {}
 
-    std::string restore(const std::stop_token& stop, const Progress& progress) {
+    std::string restore(const Progress& progress) {
         if (!context_) return "no memory to decompress";
         offset_ = ImageRecord::bytes;  // behind the first record, which ImageFile has read
         for (std::uint64_t at = 0;;) {
-            if (stop.stop_requested()) return "cancelled";
+            if (stop_.stop_requested()) return cancelled;
             std::array<std::byte, ImageRecord::bytes> bytes{};
             if (std::string why = file_.read(offset_, bytes); !why.empty()) return why;
             offset_ += bytes.size();
@@ -64,12 +69,14 @@ class CompressedImage {
             }
             if (record->length == 0 || record->length > file_.size() - at) return damaged();
             if (record->kind == ImageRecord::Kind::hole) {
+                // Only forward, so that this loop ends.
+                if (record->skip > file_.file_size()) return damaged();
                 offset_ += record->skip;
-            } else if (std::string why = run(at, record->length); !why.empty()) {
+                progress(at + record->length);
+            } else if (std::string why = run(at, record->length, progress); !why.empty()) {
                 return why;
             }
             at += record->length;
-            progress(at);
         }
     }
 
@@ -82,12 +89,18 @@ class CompressedImage {
         return file_.problem(fmt::format("it is damaged at byte {}", offset_));
     }
 
-    std::string run(std::uint64_t at, std::uint64_t length) {
+    std::string run(std::uint64_t at, std::uint64_t length, const Progress& progress) {
         have_ = {in_.data(), 0, 0};
         ZSTD_DCtx_reset(context_.get(), ZSTD_reset_session_only);
         ended_ = false;
-        std::string why = writer_.write(
-            at, length, [this](std::span<std::byte> memory) { return decompress(memory); });
+        std::string why;
+        for (std::uint64_t done = 0; done != length && why.empty();) {
+            const std::uint64_t part = std::min(step, length - done);
+            why = writer_.write(at + done, part,
+                                [this](std::span<std::byte> memory) { return decompress(memory); });
+            done += part;
+            if (why.empty()) progress(at + done);
+        }
         // The checksum follows the last byte.
         while (why.empty() && !ended_) why = decompress_some({});
         if (why.empty()) offset_ -= have_.size - have_.pos;  // what belongs to the next record
@@ -112,6 +125,7 @@ class CompressedImage {
 
     // Continues at out_ of `to`.
     std::string decompress_some(std::span<std::byte> to) {
+        if (stop_.stop_requested()) return cancelled;
         if (have_.pos == have_.size) {
             std::size_t got = 0;
             if (std::string why = file_.read_some(offset_, in_, got); !why.empty()) return why;
@@ -132,6 +146,7 @@ class CompressedImage {
 
     const ImageFile& file_;
     VolumeWriter& writer_;
+    const std::stop_token& stop_;
     const std::unique_ptr<ZSTD_DCtx, Free> context_;
     std::vector<std::byte> in_;
     ZSTD_inBuffer have_{};      // the part of in_ that is not decompressed
@@ -158,8 +173,14 @@ std::string restore_image(const std::string& path, Volume& volume, const Channel
                 fmt::format("it has {} bytes, and the export only {}", file.size(), volume.size()));
         }
         VolumeWriter writer(volume, channels);
-        if (!file.compressed()) return restore_raw(file, writer, stop, progress);
-        return CompressedImage(file, writer).restore(stop, progress);
+        std::string why = file.compressed() ? CompressedImage(file, writer, stop).restore(progress)
+                                            : restore_raw(file, writer, stop, progress);
+        // Also instead of damage, which a file that is being written seems to have.
+        if (why != cancelled && file.changed()) {
+            return file.problem(
+                "another program wrote to it meanwhile; restore it again when it is complete");
+        }
+        return why;
     } catch (const std::exception& error) {
         return error.what();
     }

@@ -1,6 +1,7 @@
 #include "storage/images/save_image.hpp"
 
 #include <exception>
+#include <string_view>
 
 #include "storage/images/replaced_file.hpp"
 #include "storage/images/volume_reader.hpp"
@@ -11,6 +12,8 @@ namespace gpunbd::storage {
 namespace {
 
 using Progress = std::function<void(std::uint64_t)>;
+
+constexpr std::string_view compressed_suffix = ".zst";
 
 class RawWriter final : public VolumeSink {
  public:
@@ -27,11 +30,11 @@ class RawWriter final : public VolumeSink {
 };
 
 std::string save_to(ReplacedFile& file, Volume& volume, const ChannelOptions& channels,
-                    const ImageFormat& format, const std::stop_token& stop,
+                    const std::string& path, const ImageFormat& format, const std::stop_token& stop,
                     const Progress& progress) {
     VolumeReader reader(volume, channels);
     const std::uint64_t size = volume.size();
-    if (!format.zstd) {
+    if (!format.zstd && !path.ends_with(compressed_suffix)) {
         RawWriter writer(file);
         return reader.read(size, stop, writer, progress);
     }
@@ -49,7 +52,7 @@ std::string save_image(Volume& volume, const ChannelOptions& channels, const std
     try {
         ReplacedFile file(path);
         if (std::string why = file.create(); !why.empty()) return why;
-        std::string why = save_to(file, volume, channels, format, stop, progress);
+        std::string why = save_to(file, volume, channels, path, format, stop, progress);
         return why.empty() ? file.publish() : why;
     } catch (const std::exception& error) {
         return error.what();

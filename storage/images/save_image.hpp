@@ -12,7 +12,7 @@
 namespace gpunbd::storage {
 
 struct ImageFormat {
-    bool zstd = false;          // otherwise raw, with holes
+    bool zstd = false;  // also if the name of the file ends in .zst; otherwise raw, with holes
     std::uint32_t threads = 1;  // that compress
 };
 

@@ -10,7 +10,7 @@ namespace gpunbd::storage {
 
 namespace {
 
-// In bytes, between two checks of `stop`. A hole takes less time.
+// In bytes, between two calls of `progress`. A hole takes less time.
 constexpr std::uint64_t longest_run = std::uint64_t{64} << 20;
 constexpr std::uint64_t longest_hole = std::uint64_t{64} << 30;
 
@@ -30,7 +30,7 @@ std::string VolumeReader::read(std::uint64_t size, const std::stop_token& stop, 
         const std::uint64_t length =
             run.device == 0 ? run.length : std::min(longest_run, run.length);
         std::string why = run.device == 0 ? sink.hole(length) : sink.run(length);
-        if (why.empty() && run.device != 0) why = read({at, length}, sink);
+        if (why.empty() && run.device != 0) why = read({at, length}, stop, sink);
         if (!why.empty()) return why;
         at += length;
         progress(at);
@@ -39,7 +39,7 @@ std::string VolumeReader::read(std::uint64_t size, const std::stop_token& stop, 
     return {};
 }
 
-std::string VolumeReader::read(Range range, VolumeSink& sink) {
+std::string VolumeReader::read(Range range, const std::stop_token& stop, VolumeSink& sink) {
     const TransferContext context{.volume = volume_, .channels = channels_, .account = account_};
     ReadTransfer transfer;
     transfer.begin(context, *this, range);
@@ -55,7 +55,7 @@ std::string VolumeReader::read(Range range, VolumeSink& sink) {
             continue;
         }
         channels_.poll();  // copies for the next pieces run meanwhile
-        std::string why = sink.data(piece.data, piece.length);
+        std::string why = stop.stop_requested() ? "cancelled" : sink.data(piece.data, piece.length);
         transfer.give_back();
         if (why.empty()) continue;
         settle(transfer);

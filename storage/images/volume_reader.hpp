@@ -40,7 +40,7 @@ class VolumeReader final : private TransferOwner {
 
  private:
     void transfer_moved(Transfer& /*transfer*/) override {}
-    std::string read(Range range, VolumeSink& sink);
+    std::string read(Range range, const std::stop_token& stop, VolumeSink& sink);
     // Lets the copies of a transfer that is given up end.
     void settle(ReadTransfer& transfer);
 

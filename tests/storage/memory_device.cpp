@@ -53,6 +53,7 @@ std::uint64_t MemoryDevice::available() const {
 }
 
 Status MemoryDevice::allocate(const SlabRequest& request, Slab& out) {
+    if (allocates) allocates();
     const std::lock_guard lock(mutex_);
     CHECK(request.bytes != 0);
     if (used_ + request.bytes > capacity_) return Status::no_space;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,6 +43,7 @@ class MemoryDevice final : public Device {
     std::uint64_t slabs() const;
     void set_capacity(std::uint64_t bytes);
 
+    std::function<void()> allocates;  // called by each allocation, if it is not empty
     std::atomic<bool> clears_fail{false};
     std::atomic<std::uint64_t> clears{0};
     std::atomic<std::uint64_t> copies{0};

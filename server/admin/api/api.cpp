@@ -77,6 +77,16 @@ auto take_value(Body& body, const std::string& name, Rule rule) {
     return out;
 }
 
+// The path of a file of the server.
+std::string take_file(Body& body) {
+    std::string path = body.text("file");
+    const auto checked = config::rules::file_path(path);
+    if (const auto* wrong = std::get_if<config::rules::Wrong>(&checked)) {
+        body.set_error("file", wrong->what);
+    }
+    return path;
+}
+
 // The options of an export in a body, or the error.
 struct NewExport {
     config::ExportOptions options = {};
@@ -416,7 +426,7 @@ Response Api::create_clone(const Request& request, bool read_only) const {
 
 Response Api::save_export(const Request& request) const {
     Body body(request.body);
-    SaveExport wanted{.name = body.text("name"), .file = body.text("file")};
+    SaveExport wanted{.name = body.text("name"), .file = take_file(body)};
     const std::string compress = body.text_or_null("compress");
     if (!compress.empty() && compress != "zstd") {
         body.set_error("compress", "is neither null nor \"zstd\"");
@@ -434,7 +444,7 @@ Response Api::save_export(const Request& request) const {
 
 Response Api::restore_export(const Request& request) const {
     Body body(request.body);
-    RestoreExport wanted{.file = body.text("file")};
+    RestoreExport wanted{.file = take_file(body)};
     const std::string text = body.object_text("export");
     wanted.create.persist = body.flag("persist");
     if (const auto error = body.error()) return error_response(400, *error);

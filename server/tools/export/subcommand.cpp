@@ -70,7 +70,7 @@ ExportCommand::ExportCommand()
        gpunbd export resize NAME SIZE [--discard] [--reconnect] [--json]
        gpunbd export snapshot SOURCE NAME [--json]
        gpunbd export clone SOURCE NAME [--json]
-       gpunbd export save NAME FILE [--compress zstd [--threads N]] [--json]
+       gpunbd export save NAME FILE [--compress zstd] [--threads N] [--json]
        gpunbd export restore FILE NAME [--persist] [--json] [FLAG...]
        each with [--socket PATH | --url URL [--token FILE]]
 )",
@@ -94,17 +94,17 @@ new.
                                  .takes = "KIND",
                                  .example = "zstd",
                                  .brief = "With save: compress the file",
-                                 .more = "; default: a raw image with holes.",
+                                 .more = "; default: only if its name ends in .zst. Other "
+                                         "files are raw images with holes.",
                                  .words = {"zstd"},
                                  .called = "--zstd --compression",
                                  .store = into_zstd(settings.zstd)},
                                 {.name = "--threads",
                                  .takes = "N",
                                  .example = "4",
-                                 .brief = "With --compress: threads that compress",
+                                 .brief = "With save: threads that compress the file",
                                  .more = ", 1 to 256; default 1.",
                                  .called = "--jobs --workers",
-                                 .needs = "--compress",
                                  .store = into(settings.threads, integer_in(1, max_threads))},
                                 {.name = "--force",
                                  .brief = "With remove: disconnect its clients",
@@ -134,7 +134,7 @@ new.
   gpunbd export resize fast 16G
   gpunbd export snapshot fast before-upgrade
   gpunbd export remove fast --force
-  gpunbd export save fast /backup/fast.img.zst --compress zstd --threads 4
+  gpunbd export save fast /backup/fast.img.zst --threads 4
   gpunbd export restore /backup/fast.img.zst fast
 )",
                .ending =
@@ -220,6 +220,10 @@ void ExportCommand::store_arguments(const std::vector<std::string>& arguments) {
         }
         if (action->takes[i] == "FILE") {
             if (each.empty()) throw UsageError("the FILE is empty; name a file");
+            const auto checked = rules::file_path(each);
+            if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
+                throw UsageError(wrong->what);
+            }
             continue;
         }
         const auto checked = rules::export_name(each);
@@ -242,6 +246,11 @@ void ExportCommand::check() {
     only_for(settings.discard, "--discard", {"resize"});
     only_for(settings.reconnect, "--reconnect", {"resize"});
     only_for(settings.zstd, "--compress", {"save"});
+    only_for(settings.threads.has_value(), "--threads", {"save"});
+    if (settings.threads && !settings.zstd && !settings.names[1].ends_with(".zst")) {
+        throw UsageError(
+            "--threads is for compressed files; add --compress zstd, or end the FILE in .zst");
+    }
     only_for(!settings.keys.empty(), "a key of an export", {"create", "restore"});
     const auto is_size = [](const auto& each) {
         return each.first == "size" || each.first == "restore" || each.first == "clone_of" ||

@@ -8,9 +8,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,6 +23,7 @@
 #include "storage/images/replaced_file.hpp"
 #include "storage/images/restore_image.hpp"
 #include "storage/images/save_image.hpp"
+#include "storage/images/volume_reader.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
@@ -66,8 +71,12 @@ TEST_CASE("image: a restored volume has the contents and the holes of the saved 
             std::memset(reinterpret_cast<void*>(ref.address()), static_cast<int>(page + 1),
                         image_page - 512);
         }
-        const std::string path = folder.path + (zstd ? "/zstd" : "/raw");
-        CHECK(save(*volume, path, zstd) == "");
+        // The name alone makes a compressed file as well.
+        const std::string path = folder.path + (zstd ? "/image.zst" : "/raw");
+        CHECK(save(*volume, path, false) == "");
+        ImageFile file(path);
+        REQUIRE(file.open() == "");
+        CHECK(file.compressed() == zstd);
         const auto size = image_size(path);
         REQUIRE(std::holds_alternative<std::uint64_t>(size));
         CHECK(std::get<std::uint64_t>(size) == volume->size());
@@ -132,6 +141,123 @@ TEST_CASE("image: a compressed file that is damaged anywhere is refused") {
         const auto target = image_volume(device);
         CHECK(restore(path, *target).find(path + ": it is damaged") == 0);
     }
+}
+
+struct Damage {
+    std::string_view name;
+    std::string contents;
+    std::string_view why;  // the beginning of the reason
+};
+
+std::string record(ImageRecord::Kind kind, std::uint64_t length, std::uint64_t skip = 0) {
+    const auto bytes = ImageRecord{.kind = kind, .length = length, .skip = skip}.encode();
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST_CASE("image: a file that is no image is refused") {
+    using enum ImageRecord::Kind;
+    constexpr std::uint64_t back_to_end = -std::uint64_t{2 * ImageRecord::bytes};
+    const std::string own = record(image, 1024) + record(hole, 1024) + record(end, 1024);
+    const std::vector<Damage> rows{
+        {"empty", "", "it is empty"},
+        {"size 0", record(image, 0) + record(end, 0), "it is damaged: its size is 0 bytes"},
+        {"size", record(image, ~std::uint64_t{0}),
+         "it is damaged: its size is 18446744073709551615"},
+        {"backward skip",
+         record(image, 1024) + record(hole, 512, ImageRecord::bytes) + record(end, 1024) +
+             record(hole, 512, back_to_end),
+         "it is damaged at byte 160"},
+        {"a file of zstd", "\x28\xb5\x2f\xfd\x24", "it is compressed by zstd"},
+        {"a file of pzstd", "\x50\x2a\x4d\x18" + std::string(100, 'x'), "it is compressed by zstd"},
+        {"a part of the first record", own.substr(0, 20), "it is compressed by zstd"},
+    };
+    const Folder folder;
+    MemoryDevice device(0, {});
+    for (const Damage& row : rows) {
+        CAPTURE(row.name);
+        const std::string path = folder.path + "/image";
+        std::ofstream(path, std::ios::binary | std::ios::trunc) << row.contents;
+        const auto target = image_volume(device);
+        const std::string why = restore(path, *target);
+        CAPTURE(why);
+        CHECK(why.starts_with(path + ": " + std::string(row.why)));
+    }
+}
+
+TEST_CASE("image: a file that is written while it is restored is refused") {
+    const Folder folder;
+    MemoryDevice device(0, {});
+    const auto volume = image_volume(device);
+    for (const std::uint64_t page : {0, 30}) {
+        PageRef ref;
+        REQUIRE(volume->map(page, ref) == Status::ok);
+        std::memset(reinterpret_cast<void*>(ref.address()), 7, image_page);
+    }
+    const std::string path = folder.path + "/image";
+    const std::uint64_t size = volume->size();
+    const auto append = [&] { std::ofstream(path, std::ios::binary | std::ios::app) << "more"; };
+    const std::vector<std::pair<std::string_view, std::function<void()>>> changes{
+        {"grows", append},
+        {"grows behind a hole",
+         [&] {
+             std::filesystem::resize_file(path, size + (8 << 20));
+             append();
+         }},
+        {"shrinks", [&] { std::filesystem::resize_file(path, 20 * image_page); }},
+        {"shrinks to data", [&] { std::filesystem::resize_file(path, 30 * image_page + 512); }},
+    };
+    for (const bool zstd : {false, true}) {
+        CAPTURE(zstd);
+        for (const auto& [name, change] : changes) {
+            CAPTURE(name);
+            REQUIRE(save(*volume, path, zstd) == "");
+            const auto target = image_volume(device);
+            bool changed = false;
+            const std::string why = restore_image(path, *target, {}, {}, [&](std::uint64_t) {
+                if (!std::exchange(changed, true)) change();
+            });
+            CHECK(why == path +
+                             ": another program wrote to it meanwhile; restore it again when it "
+                             "is complete");
+        }
+    }
+}
+
+TEST_CASE("image: a restore and a save end in the middle of a run when they are stopped") {
+    const Folder folder;
+    MemoryDevice device(0, {});
+    const auto volume = image_volume(device);
+    for (std::uint64_t page = 0; page != image_pages; ++page) {
+        PageRef ref;
+        REQUIRE(volume->map(page, ref) == Status::ok);
+        std::memset(reinterpret_cast<void*>(ref.address()), 7, image_page - 512);
+    }
+    for (const bool zstd : {false, true}) {
+        CAPTURE(zstd);
+        const std::string path = folder.path + "/image";
+        REQUIRE(save(*volume, path, zstd) == "");
+        const auto target = image_volume(device);
+        std::stop_source stop;
+        device.allocates = [&] { stop.request_stop(); };  // for the first page of the run
+        CHECK(restore_image(path, *target, {}, stop.get_token(), [](std::uint64_t) {}) ==
+              "cancelled");
+        device.allocates = {};
+    }
+    struct Stopping final : VolumeSink {
+        std::string hole(std::uint64_t) override { return {}; }
+        std::string run(std::uint64_t) override { return {}; }
+        std::string data(const std::byte*, std::uint64_t) override {
+            stop.request_stop();
+            ++pieces;
+            return {};
+        }
+        std::stop_source stop;
+        int pieces = 0;
+    } sink;
+    VolumeReader reader(*volume, {});
+    CHECK(reader.read(volume->size(), sink.stop.get_token(), sink, [](std::uint64_t) {}) ==
+          "cancelled");
+    CHECK(sink.pieces == 1);
 }
 
 // Pieces of any length and alignment, written back and read past the page cache where possible.
