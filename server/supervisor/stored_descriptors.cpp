@@ -57,6 +57,13 @@ std::size_t StoredDescriptors::remove(std::string_view name) {
     return count;
 }
 
+void StoredDescriptors::keep_first(std::size_t count) {
+    while (entries_.size() > count) {
+        names_length_ -= std::size_t{entries_.back().length} + 1;
+        entries_.pop_back();
+    }
+}
+
 // The descriptors are moved in ascending order. The target of each is its own number or below it,
 // and below all later ones, so nothing is overwritten and no extra descriptor is needed.
 bool StoredDescriptors::hand_over() {

@@ -28,6 +28,8 @@ class StoredDescriptors {
     Answer keep(std::string_view name, OwnedFd fd);
     // Closes all descriptors of that name and returns their number.
     std::size_t remove(std::string_view name);
+    // Closes the descriptors that were stored after the first `count` ones.
+    void keep_first(std::size_t count);
 
     std::size_t size() const { return entries_.size(); }
     std::size_t capacity() const { return capacity_; }

@@ -406,6 +406,8 @@ void Supervisor::on_death(int status) {
     server_ = 0;
     exit_pipe_.reset();
     last_status_ = status;
+    // Contents that no client could use are not worth a further start, and may be incomplete.
+    if (!ever_ready_) kept_.keep_first(from_outside_);
     // Status 0 means a requested end. A server that has never been ready would fail again.
     const bool permanent = WIFEXITED(status) && (code == exit_usage || !ever_ready_);
     if (ending_ || status == 0 || (permanent && !holds_contents())) {

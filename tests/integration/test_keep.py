@@ -336,9 +336,15 @@ class Restarts(Test):
         self.assertEqual(keeper.log().count('was killed by signal 11 (SEGV); 0 descriptors are kept'), 4)
 
     def test_crashes_before_ready(self):
-        keeper = self.keep("report()\nos.kill(os.getpid(), signal.SIGKILL)\n", restarts=2)
+        """They count, and what such a server stored is not passed on."""
+        keeper = self.keep('''
+report(*(name for name, _ in inherited()))
+store('a', memory(b'x'))
+barrier()
+os.kill(os.getpid(), signal.SIGKILL)
+''', restarts=2)
         for _ in range(3):
-            keeper.line()
+            self.assertEqual(keeper.line()[1], [])
         self.assertEqual(keeper.end(None), 128 + signal.SIGKILL)
 
     def test_unexpected_exit(self):
@@ -356,7 +362,7 @@ sys.exit(0)
 
     def test_a_first_server_that_does_not_start(self):
         for status in (1, 2, 77):
-            keeper = self.keep(f'report()\nsys.exit({status})\n')
+            keeper = self.keep(f"store('a', memory(b'x'))\nbarrier()\nreport()\nsys.exit({status})\n")
             keeper.line()
             self.assertEqual(keeper.end(None), status)
             self.assertEqual(keeper.process.stdout.read(), '')

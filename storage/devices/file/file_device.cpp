@@ -60,7 +60,7 @@ class FileDevice final : public Device {
     // The file is locked, and a second process would need the key.
     bool exclusive() const override { return true; }
     std::string reason_not_kept() const override {
-        return "the key of the file ends with the server";
+        return "the contents of the file end with the server";
     }
 
     Status allocate(const SlabRequest& request, Slab& out) override {

@@ -57,7 +57,7 @@ TEST_CASE("file device: the file is private and reserved, and is emptied at the 
     CHECK(device->use(mib).mapped == 0);
     CHECK(device->exclusive());
     CHECK_FALSE(device->slow_to_allocate());
-    CHECK(device->reason_not_kept() == "the key of the file ends with the server");
+    CHECK(device->reason_not_kept() == "the contents of the file end with the server");
     CHECK((stat_of(path).st_mode & 07777) == 0600);
     CHECK(static_cast<std::uint64_t>(stat_of(path).st_blocks) * 512 >= mib);
     device.reset();
