@@ -21,6 +21,10 @@ void Connection::flush() {
     accounting_.publish();
     if (out_of_memory_) close(no_memory);
     if (closed_) return;
+    // Replies that are queued behind a full socket wait as well, even if it took all earlier ones.
+    if (send_wait_.pending() && !send_queue_.nothing_to_send()) {
+        progress_.update_stall(accounting_.unsent_since(), false, true);
+    }
     if (!send_wait_.pending() && !send_queue_.nothing_to_send()) {
         // A reply to a WRITE guarantees that its payload is visible to all clients.
         storage::store_fence();

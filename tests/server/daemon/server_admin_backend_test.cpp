@@ -219,39 +219,46 @@ TEST_CASE("observed: requests that failed because of the client") {
 }
 
 TEST_CASE("observed: a client that does not read its replies is stalled until it does") {
-    Watched watched({.devices = "h", .size = 64 * mib});
-    Client client = watched.rig.enter({.structured = false});
-    Client other = watched.rig.enter();
-    const std::uint64_t asked = client.send({.length = 8 * mib});
-    watched.rig.let_run();
-    CHECK(watched.observed.status().exports.at(0).stalled == 0);  // not for long enough
-    // Long enough, without waiting.
-    watched.rig.on_worker_with([](WorkerContext& its) {
-        for (const auto& each : its.counters.connections()) {
-            auto& since = const_cast<Counter&>(each.counters->unsent_since);
-            if (since.value() != 0) since.set(since.value() - 12'000'000'000);
+    // Replies of 1 MiB each end a turn of sending, and the socket is full when the next one comes.
+    for (const std::uint32_t length : {8 * mib, 1 * mib}) {
+        CAPTURE(length);
+        Watched watched({.devices = "h", .size = 64 * mib});
+        Client client = watched.rig.enter({.structured = false});
+        Client other = watched.rig.enter();
+        std::vector<std::uint64_t> asked;
+        for (std::uint32_t sent = 0; sent != 8 * mib; sent += length) {
+            asked.push_back(client.send({.length = length}));
+            watched.rig.let_run();
         }
-    });
-    const Status status = watched.observed.status();
-    CHECK(status.exports.at(0).stalled == 1);
-    REQUIRE(status.connections.size() == 2);
-    std::vector<double> stalled{status.connections[0].stalled, status.connections[1].stalled};
-    std::sort(stalled.begin(), stalled.end());
-    CHECK(stalled[0] == 0);
-    CHECK(stalled[1] >= 12);
-    CHECK(client.answer(asked).error == Error::none);
-    CHECK(watched.status().exports.at(0).stalled == 0);
-    const CapturedLog log(spdlog::level::info);
-    client.send({CommandType::disc});
-    CHECK_FALSE(client.next().has_value());
-    // The session logs its line after it has closed the socket.
-    std::vector<std::string> lines;
-    for (int i = 0; i != 1000 && lines.empty(); ++i) {
-        watched.rig.on_worker([] {});
-        lines = log.lines(config::LogFormat::text);
+        CHECK(watched.observed.status().exports.at(0).stalled == 0);  // not for long enough
+        // Long enough, without waiting.
+        watched.rig.on_worker_with([](WorkerContext& its) {
+            for (const auto& each : its.counters.connections()) {
+                auto& since = const_cast<Counter&>(each.counters->unsent_since);
+                if (since.value() != 0) since.set(since.value() - 12'000'000'000);
+            }
+        });
+        const Status status = watched.observed.status();
+        CHECK(status.exports.at(0).stalled == 1);
+        REQUIRE(status.connections.size() == 2);
+        std::vector<double> stalled{status.connections[0].stalled, status.connections[1].stalled};
+        std::sort(stalled.begin(), stalled.end());
+        CHECK(stalled[0] == 0);
+        CHECK(stalled[1] >= 12);
+        for (const std::uint64_t each : asked) CHECK(client.answer(each).error == Error::none);
+        CHECK(watched.status().exports.at(0).stalled == 0);
+        const CapturedLog log(spdlog::level::info);
+        client.send({CommandType::disc});
+        CHECK_FALSE(client.next().has_value());
+        // The session logs its line after it has closed the socket.
+        std::vector<std::string> lines;
+        for (int i = 0; i != 1000 && lines.empty(); ++i) {
+            watched.rig.on_worker([] {});
+            lines = log.lines(config::LogFormat::text);
+        }
+        REQUIRE(lines.size() == 1);
+        CHECK(lines[0].find("; the client did not read replies for 1") != std::string::npos);
     }
-    REQUIRE(lines.size() == 1);
-    CHECK(lines[0].find("; the client did not read replies for 1") != std::string::npos);
 }
 
 TEST_CASE("observed: closes the connection with the id, and no other") {
