@@ -25,6 +25,7 @@ ServerAdminBackend::Actions actions_of(const AdminService::Parts& parts) {
                            const auto& device,
                            const auto& completion) { reclaim.end(device, completion); },
         .add_reclaim = [&reclaim = parts.reclaim](DeviceStatus& status) { reclaim.add_to(status); },
+        .validities = [&certificates = parts.certificates] { return certificates.validities(); },
         .change_exports = [&exports = parts.run_time_exports](
                               const auto& change,
                               const auto& completion) { exports.change(change, completion); }};

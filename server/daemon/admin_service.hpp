@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "server/admin/endpoint.hpp"
+#include "server/daemon/certificate_watch.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/reclaim_service.hpp"
@@ -24,6 +25,7 @@ class AdminService final : public Service {
         RunTimeExports& run_time_exports;
         RetainedQueries& queries;
         ReclaimService& reclaim;
+        const CertificateWatch& certificates;
         const AcceptCounters& counters;
     };
     AdminService(ServerContext& context, const Parts& parts,

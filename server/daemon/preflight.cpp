@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "server/daemon/state_folder.hpp"
 #include "server/exports/exposure.hpp"
 #include "server/exports/volume_plan.hpp"
+#include "server/net/credentials/validity.hpp"
 #include "server/net/tcp_address.hpp"
 #include "server/net/transport/tls_context.hpp"
 #include "server/net/unix_address.hpp"
@@ -159,6 +161,11 @@ class Preflight {
     void try_tls(const config::Options& options) {
         try {
             static_cast<void>(TlsContext::load(options));
+            for (const Validity& each : server_validities(options)) {
+                if (auto found = validity_warning(each, std::time(nullptr))) {
+                    note("tls", std::move(found->text));
+                }
+            }
         } catch (const std::runtime_error& error) {
             fail("tls", error.what());
         }

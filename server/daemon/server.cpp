@@ -9,6 +9,7 @@
 #include "server/base/line_limit.hpp"
 #include "server/base/open_files.hpp"
 #include "server/daemon/admin_service.hpp"
+#include "server/daemon/certificate_watch.hpp"
 #include "server/daemon/client_clones.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/contents_service.hpp"
@@ -79,6 +80,7 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
         if (!ublk_->delays_end()) this->drain();
     });
     auto& dispatcher = list.add<ConnectionDispatcher>(c, workers);
+    auto& certificates = list.add<CertificateWatch>(c);
     if (c.supervision.predecessor) {
         takeover_ = &list.add<Takeover>(c, workers, exports, dispatcher, [&contents, &reclaim] {
             contents.settle();
@@ -91,7 +93,7 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
     auto& admin =
         list.add<AdminService>(c,
                                AdminService::Parts{workers, exports, run_time_exports, queries,
-                                                   reclaim, dispatcher.counters()},
+                                                   reclaim, certificates, dispatcher.counters()},
                                std::move(events));
     if (c.command.run) command_ = &list.add<RunCommand>(c, drain);
     auto& listeners = list.add<Listeners>(c, dispatcher, command_);

@@ -297,6 +297,11 @@ Status ServerAdminBackend::status() {
     for (std::size_t i = 0; i != connection_limits.size(); ++i) {
         status.refused[connection_limits[i]] = counters_.refused[i].value();
     }
+    if (actions_->validities) {
+        for (const Validity& each : actions_->validities()) {
+            status.certificates.push_back({.file = each.path, .expires = each.until});
+        }
+    }
     add_exports(status, workers);
     add_connections(status, workers);
     return status;

@@ -22,6 +22,7 @@
 #include "server/exports/export_registry.hpp"
 #include "server/nbd/worker.hpp"
 #include "server/net/connection_slots.hpp"
+#include "server/net/credentials/validity.hpp"
 
 namespace gpunbd::server {
 
@@ -52,6 +53,7 @@ class ServerAdminBackend final : public AdminBackend {
         std::function<void(const std::string& device, const Completion&)> end_reclaim;
         // Adds the counters of reclaiming to those of a device; on the endpoint's thread.
         std::function<void(DeviceStatus&)> add_reclaim;
+        std::function<std::vector<Validity>()> validities = {};  // of TLS; on the endpoint's thread
         std::function<void(const ExportChange&, const Completion&)> change_exports = {};
     };
 

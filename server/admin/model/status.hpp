@@ -430,6 +430,22 @@ struct EventStatus {
     std::string fields = {};  // the fields of the line: a JSON object
 };
 
+// A certificate, or a list of revoked ones, of TLS.
+struct CertificateStatus {
+    std::string file = {};
+    std::int64_t expires = 0;
+
+    static constexpr Schema schema{"Certificate"};
+    static constexpr auto fields() {
+        using Self = CertificateStatus;
+        return std::tuple{
+            label("file", &Self::file, "file"),
+            gauge("expires", &Self::expires, "gpunbd_certificate_expiry_timestamp_seconds",
+                  "When connections in TLS begin to fail unless the file is replaced, since 1970."),
+        };
+    }
+};
+
 // An operation that takes long.
 struct ProgressStatus {
     std::string what = {};  // "provisioning", "taking over", "calibrating", "draining"
@@ -510,6 +526,7 @@ struct Status : WorkerCounts<std::uint64_t> {
     double time = 0;
     ProcessStatus process;
     std::vector<ProgressStatus> progress = {};
+    std::vector<CertificateStatus> certificates = {};
     std::uint64_t accepted = 0;
     CountsByReason refused = {};
     std::vector<DeviceStatus> devices = {};
@@ -539,6 +556,7 @@ struct Status : WorkerCounts<std::uint64_t> {
                   "When these values were taken, since 1970."),
             part("process", &Self::process),
             part("progress", &Self::progress),
+            part("certificates", &Self::certificates),
             counter("accepted", &Self::accepted, "gpunbd_connections_accepted",
                     "Accepted connections."),
             calculated(

@@ -20,10 +20,6 @@ namespace gpunbd::server {
 
 namespace {
 
-struct FreeDateText {
-    void operator()(BIO* bio) const noexcept { ::BIO_free(bio); }
-};
-
 [[noreturn]] void wrong_file(const std::string& path, const std::string& what) {
     throw std::runtime_error(fmt::format("{}: {}", path, what));
 }
@@ -40,26 +36,6 @@ void need_file(const std::string& path) {
 // There is no terminal to ask for a passphrase.
 int refuse_passphrase(char*, int, int, void*) { return -1; }
 
-std::string date_of(const ASN1_TIME& time) {
-    const std::unique_ptr<BIO, FreeDateText> bio(::BIO_new(::BIO_s_mem()));
-    char* text = nullptr;
-    if (bio == nullptr || ::ASN1_TIME_print(bio.get(), &time) != 1) return "?";
-    const long length = ::BIO_get_mem_data(bio.get(), &text);
-    return {text, static_cast<std::size_t>(length)};
-}
-
-// No peer would accept it, so report it now.
-void check_dates(const std::string& path, const X509& certificate) {
-    const ASN1_TIME& until = *::X509_get0_notAfter(&certificate);
-    const ASN1_TIME& from = *::X509_get0_notBefore(&certificate);
-    if (::X509_cmp_current_time(&until) < 0) {
-        wrong_file(path, fmt::format("expired on {}; create a new one", date_of(until)));
-    }
-    if (::X509_cmp_current_time(&from) > 0) {
-        wrong_file(path, fmt::format("is not valid before {}; check the clock", date_of(from)));
-    }
-}
-
 }  // namespace
 
 std::string in_folder(const std::string& folder, const char* name) {
@@ -73,10 +49,8 @@ void use_certificate(SSL_CTX& context, const std::string& certificate, const std
         wrong_file(certificate, fmt::format("is not a usable PEM certificate ({})",
                                             take_openssl_error("no reason given")));
     }
-    const X509& read = *::SSL_CTX_get0_certificate(&context);
-    check_dates(certificate, read);
     const auto its_key = read_private_key(key);
-    if (::X509_check_private_key(&read, its_key.get()) != 1) {
+    if (::X509_check_private_key(::SSL_CTX_get0_certificate(&context), its_key.get()) != 1) {
         ::ERR_clear_error();
         wrong_file(key, fmt::format("is not the key of the certificate {}", certificate));
     }

@@ -19,7 +19,7 @@ std::string in_folder(const std::string& folder, const char* name);
 
 // Throws std::runtime_error with the path of the file at fault.
 
-// Loads certificate and key. The certificate must be in date and match the key.
+// Loads certificate and key, which must match. The dates are not checked; see Validity.
 void use_certificate(SSL_CTX& context, const std::string& certificate, const std::string& key);
 // Loads the authority and its revocation list.
 void trust_authority(SSL_CTX& context, const std::string& folder);

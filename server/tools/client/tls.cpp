@@ -6,6 +6,7 @@
 #include <openssl/x509v3.h>
 
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <stdexcept>
 
@@ -13,6 +14,7 @@
 #include "server/net/credentials/certificate_folder.hpp"
 #include "server/net/credentials/openssl_error.hpp"
 #include "server/net/credentials/psk_keys.hpp"
+#include "server/net/credentials/validity.hpp"
 #include "server/tools/client/kernel_tls.hpp"
 
 namespace gpunbd::client {
@@ -98,6 +100,9 @@ void Tls::use_certificates(const NbdTarget& target) {
     const std::string certificate =
         server::in_folder(target.certificates, server::client_certificate_file);
     if (!std::filesystem::exists(certificate)) return;
+    const auto its = server::chain_validity(certificate);
+    const std::string why = its ? server::why_invalid(*its, std::time(nullptr)) : std::string();
+    if (!why.empty()) throw std::runtime_error(why);  // no server would accept it
     server::use_certificate(*context_, certificate,
                             server::in_folder(target.certificates, server::client_key_file));
 }

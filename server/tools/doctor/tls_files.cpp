@@ -18,13 +18,14 @@
 #include "server/net/credentials/certificate_folder.hpp"
 #include "server/net/credentials/private_key.hpp"
 #include "server/net/credentials/psk_keys.hpp"
+#include "server/net/credentials/validity.hpp"
 #include "server/tools/tls_setup/certificates.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
-constexpr int soon = 30;  // days
+constexpr int soon = expires_soon / (24 * 3600);  // days
 
 struct FreeOfTlsFiles {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }

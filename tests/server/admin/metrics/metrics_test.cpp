@@ -64,6 +64,7 @@ const char* const expected[] = {
     R"(gpunbd_progress_done{what="provisioning",of="scratch",unit="bytes"} 1073741824)",
     R"(gpunbd_progress_expected{what="provisioning",of="scratch",unit="bytes"} 4294967296)",
     R"(gpunbd_progress_done{what="draining",of="",unit="connections"} 2)",
+    R"(gpunbd_certificate_expiry_timestamp_seconds{file="/etc/gpunbd/tls/server-cert.pem"} 1800000000)",
     // connections
     "gpunbd_connections_accepted_total 1001",
     R"(gpunbd_connections_refused_total{reason="too many connections"} 11)",

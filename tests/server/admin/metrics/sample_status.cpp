@@ -134,6 +134,7 @@ Status sample_status(std::uint64_t seconds) {
     made.process = sample_process(seconds);
     made.progress = {{"provisioning", "scratch", 1 * GiB, 4 * GiB, "bytes"},
                      {"draining", "", 2, 0, "connections"}};
+    made.certificates = {{"/etc/gpunbd/tls/server-cert.pem", 1'800'000'000}};
     made.accepted = 1001 + seconds;
     made.refused = {{"too many connections", 11 + seconds}, {"too many of this peer", 12}};
     made.handshakes = 901 + seconds;

@@ -742,10 +742,11 @@ TEST_CASE("tls: each invalid file is reported in one line") {
     CHECK(with_folder() == "");
     files.write("server-cert.pem", "nothing");
     CHECK(with_folder().starts_with(at("server-cert.pem") + "is not a usable PEM certificate"));
+    // What needs no TLS is served; see Validity.
     files.issue("server", {.common_name = "x", .from = -100, .until = -50});
-    CHECK(with_folder().starts_with(at("server-cert.pem") + "expired on "));
+    CHECK(with_folder() == "");
     files.issue("server", {.common_name = "x", .from = 1000, .until = 5000});
-    CHECK(with_folder().starts_with(at("server-cert.pem") + "is not valid before "));
+    CHECK(with_folder() == "");
     files.write("server-cert.pem", certificate);
     files.write("server-key.pem", key);
     files.write("ca-cert.pem", "nothing");
