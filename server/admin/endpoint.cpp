@@ -99,6 +99,9 @@ class Endpoint::Running final : public Connection::RequestHandler {
         thread_ = std::thread([this] { run(); });
     }
 
+    // Before stop(), which is the first to use it.
+    void set_replaced() { replaced_ = true; }
+
     // Called once, before the destructor. The thread never waits for another thread, so it ends
     // with its current event. A client that waits for an outcome gets a response if its socket
     // takes it at once; the other connections are closed.
@@ -113,7 +116,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
             for (const Entry& entry : entries_) {
                 for (Connection* const each : entry.pool.connections()) {
                     if (each->awaits_outcome()) {
-                        each->complete_and_end(Api::response_to(outcome_of_ending()));
+                        each->complete_and_end(Api::response_to(refusal()));
                     } else {
                         each->close();
                     }
@@ -128,7 +131,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
     }
 
     Response respond(Request request, const Connection& from) override {
-        if (ending_) return Api::response_to(outcome_of_ending());
+        if (ending_) return Api::response_to(refusal());
         const EndpointPolicy& policy = entries_[from.listener()].policy;
         const bool page = !policy.kept_only && is_page(split_target(request.target).path);
         if (auto refusal = check_site(request, policy, from.local_address(), page)) {
@@ -243,6 +246,9 @@ class Endpoint::Running final : public Connection::RequestHandler {
         }
     }
 
+    // Of requests at the end.
+    Outcome refusal() const { return replaced_ ? outcome_of_replacement() : outcome_of_ending(); }
+
     const Limits limits_;
     AdminBackend& server_;
     const std::shared_ptr<const EventLog> events_;
@@ -250,6 +256,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
     Ticks ticks_;
     const Api api_;
     std::vector<Entry> entries_;
+    bool replaced_ = false;
     bool ending_ = false;
     asio::io_context io_;  // destroys the connections, which use all of the above
     const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>(io_);
@@ -291,5 +298,7 @@ void Endpoint::renew_tls(std::shared_ptr<const TlsContext> tls) {
 bool Endpoint::listens() const { return running_->listens(); }
 
 void Endpoint::start() { running_->start(); }
+
+void Endpoint::set_replaced() { running_->set_replaced(); }
 
 }  // namespace gpunbd::server::admin

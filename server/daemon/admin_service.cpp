@@ -64,7 +64,12 @@ void AdminService::resume() {
 }
 
 void AdminService::yield() {
-    if (has_exclusive_admin_address(context_.options)) endpoint_.reset();
+    if (has_exclusive_admin_address(context_.options)) close_endpoint();
+}
+
+void AdminService::close_endpoint() {
+    if (endpoint_) endpoint_->set_replaced();
+    endpoint_.reset();
 }
 
 void AdminService::open_endpoint(Failure failure) {

@@ -35,7 +35,8 @@ class AdminService final : public Service {
     void start() override;
     Commit reload(const config::Options& next, Problems& problems) override;
     void drain() override { backend_.drains(); }
-    void hand_over() override { backend_.drains(); }
+    // A client that looks for the server finds only the successor.
+    void hand_over() override { close_endpoint(); }
     void resume() override;
     void stop() override { endpoint_.reset(); }
 
@@ -43,6 +44,7 @@ class AdminService final : public Service {
     void yield();
 
  private:
+    void close_endpoint();
     enum class Failure { fatal, logged };
     void open_endpoint(Failure failure);
 

@@ -134,7 +134,7 @@ void ExportService::reload_file() {
 void ExportService::edit(Edit edit) {
     const Lifecycle& lifecycle = context_.lifecycle;
     if (lifecycle.refuses_changes()) {
-        return edit.done(std::get<NotDone>(outcome_of_ending()).why);
+        return edit.done(std::get<NotDone>(lifecycle.refusal()).why);
     }
     if (lifecycle.phase == Phase::starting)
         return edit.done("exports are being made; try again later");

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <exception>
 
+#include "server/admin/model/admin_backend.hpp"
+
 namespace gpunbd::server {
 
 enum class Phase : std::uint8_t {
@@ -19,10 +21,16 @@ struct Lifecycle {
     Phase phase = Phase::starting;
     int exit_code = 0;
     std::exception_ptr failure = {};  // of the start
+    bool handed_over = false;         // it drains because a successor serves
 
     bool draining() const { return phase == Phase::draining; }
     // No change begins now: another process may serve the contents.
     bool refuses_changes() const { return phase == Phase::handing_over || draining(); }
+    // The reason for that.
+    Outcome refusal() const {
+        const bool replaced = phase == Phase::handing_over || handed_over;
+        return replaced ? outcome_of_replacement() : outcome_of_ending();
+    }
     // Termination was requested.
     bool ending() const { return phase >= Phase::awaiting_swapoff; }
 };

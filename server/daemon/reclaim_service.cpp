@@ -135,7 +135,7 @@ void ReclaimService::end(const std::string& device, const Completion& completion
 std::vector<std::string> ReclaimService::devices_for(const std::string& device,
                                                      const Completion& completion) {
     if (context_.lifecycle.refuses_changes()) {
-        completion(outcome_of_ending());
+        completion(context_.lifecycle.refusal());
         return {};
     }
     reclaimer_->update(context_.options.devices);

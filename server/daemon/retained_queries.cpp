@@ -31,7 +31,7 @@ void RetainedQueries::answer(const ServerAdminBackend::RetainedQuery& query) {
     }
     if (!query.drop) return query.completion(list_kept(*context_.retained.contents));
     if (context_.lifecycle.refuses_changes()) {
-        return query.completion(outcome_of_ending());
+        return query.completion(context_.lifecycle.refusal());
     }
     const Outcome outcome = drop_kept(*context_.retained.contents, *query.drop);
     if (std::holds_alternative<Done>(outcome) && !exports_.refused().empty()) exports_.remake();

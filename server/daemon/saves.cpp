@@ -194,7 +194,7 @@ bool Saves::busy() const {
 }
 
 void Saves::submit(Job job) {
-    if (context_.lifecycle.refuses_changes()) return job.completion(outcome_of_ending());
+    if (context_.lifecycle.refuses_changes()) return job.completion(context_.lifecycle.refusal());
     {
         const std::lock_guard lock(mutex_);
         jobs_.push_back(std::move(job));

@@ -167,6 +167,7 @@ void Server::drain() {
 
 void Server::handed_over() {
     context_.lifecycle.phase = Phase::draining;
+    context_.lifecycle.handed_over = true;
     services_.hand_over();
     if (ublk_->left_devices()) drain_->expire();
 }

@@ -292,26 +292,36 @@ class Load4(Upgrade):
         path = os.path.join(self.directory(), 'admin')
         keeper = self.kept('--admin-socket', path)
         [predecessor] = server.children(keeper.process.pid)
+
+        def sends(process):
+            folder = f'/proc/{process.pid}/fd'
+            return any(os.readlink(f'{folder}/{each}').startswith('socket:') for each in os.listdir(folder))
         with wire.connect(self.path) as client:
             keeper.process.send_signal(signal.SIGSTOP)
             try:
                 os.kill(predecessor, signal.SIGUSR2)
                 self.logged('to serve in place', keeper, 30)
+                # It waits for the successor, which makes the export.
+                command = subprocess.Popen([server.PROGRAM, 'export', 'create', 'b', '--size', '1M', '--device', server.DEVICE,
+                                            '--socket', path], preexec_fn=server.die_with_parent)
+                self.addCleanup(command.kill)
                 while True:
                     asked = admin.PendingRequest(path, '/api/v1/read-only', {'export': '', 'read_only': True})
                     if not asked.answered(0.5):
                         break
                     status, value = asked.answer()
-                    self.assertEqual(status, 409, value)
+                    self.assertEqual(status, 421, value)
+                server.wait_until(lambda: sends(command), 60, 'the request of the command')
             finally:
                 keeper.process.send_signal(signal.SIGCONT)
             status, value = asked.answer()
-            self.assertEqual(status, 409)
+            self.assertEqual(status, 421)
             self.assertIn('being replaced', value['error'])
             self.logged('is the server now', keeper, 60)
             server.wait_until(lambda: keeper.log().count('ready: ') == 2, 60, keeper.log)
             client.write(0, b'x')
             self.assertEqual(admin.request(path, '/api/v1/read-only', {'export': '', 'read_only': True})[0], 200)
+        self.assertEqual(command.wait(60), 0)
         self.assertEqual(keeper.end(), 0)
 
     def test_a_write_that_stays_half_sent(self):

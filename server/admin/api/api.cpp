@@ -215,7 +215,8 @@ Response Api::respond(const Request& request) const {
 
 Response Api::response_to(const Outcome& outcome) {
     if (const auto* not_done = std::get_if<NotDone>(&outcome)) {
-        return error_response(not_done->unknown ? 404 : 409, not_done->why);
+        const unsigned code = not_done->unknown ? 404 : not_done->of_replacement() ? 421 : 409;
+        return error_response(code, not_done->why);
     }
     if (const auto* kept = std::get_if<Kept>(&outcome)) {
         return as_json(json::object{{"kept", encode_all(kept->contents)}});

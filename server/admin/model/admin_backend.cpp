@@ -6,6 +6,13 @@
 
 namespace gpunbd::server {
 
+namespace {
+
+constexpr const char* replacement =
+    "the server is being replaced; send the request again, to its successor";
+
+}  // namespace
+
 struct Completion::State {
     explicit State(Sink given) : sink(std::move(given)) {}
     ~State() {
@@ -31,7 +38,11 @@ Completion::Completion(Sink sink) : state_(std::make_shared<State>(std::move(sin
 void Completion::operator()(Outcome outcome) const { state_->take(std::move(outcome)); }
 
 Outcome outcome_of_ending() {
-    return NotDone{"the server is ending or being replaced; send the request to its successor"};
+    return NotDone{"the server is ending; send the request to the next one"};
 }
+
+Outcome outcome_of_replacement() { return NotDone{replacement}; }
+
+bool NotDone::of_replacement() const { return why == replacement; }
 
 }  // namespace gpunbd::server

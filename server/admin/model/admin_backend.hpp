@@ -47,6 +47,10 @@ struct Done {
 struct NotDone {
     std::string why = {};  // one sentence, with the remedy
     bool unknown = false;  // there is no such export or connection
+
+    // Whether it is outcome_of_replacement(). The text says so, because a change of exports passes
+    // on only that.
+    bool of_replacement() const;
 };
 struct Kept {
     std::vector<RetainedStatus> contents = {};
@@ -110,6 +114,8 @@ class Completion {
     std::shared_ptr<State> state_;
 };
 Outcome outcome_of_ending();
+// A successor takes over, and can make the change.
+Outcome outcome_of_replacement();
 
 class AdminBackend {
  public:

@@ -13,6 +13,9 @@ struct Failure {
     std::string text;
     std::string remedy =
         {};  // an action for the user; empty if none is known or `text` includes it
+    // What a server has responded, if it has.
+    enum class Response { none, refused, replaced };  // replaced: its successor can do it
+    Response response = Response::none;
 };
 
 // The final error message of a command.

@@ -153,12 +153,12 @@ Or<std::string> export_table(std::string_view json) {
 }
 
 int run_export(const ExportRequest& request, const std::vector<std::string>& folders) {
-    const Or<AdminServer> server = find_server(request.server, folders);
-    const auto* failed = std::get_if<Failure>(&server);
-    Or<std::string> text = std::string();
-    if (failed == nullptr) text = fetch(request, std::get<AdminServer>(server));
-    if (failed == nullptr) failed = std::get_if<Failure>(&text);
-    if (failed != nullptr) {
+    const Or<std::string> text = repeat_while_replaced([&]() -> Or<std::string> {
+        const Or<AdminServer> server = find_server(request.server, folders);
+        if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
+        return fetch(request, std::get<AdminServer>(server));
+    });
+    if (const auto* const failed = std::get_if<Failure>(&text)) {
         fmt::print(stderr, "gpunbd export: {}\n", with_remedy(*failed));
         return server::exit_failure;
     }

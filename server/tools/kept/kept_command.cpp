@@ -128,12 +128,12 @@ Or<std::string> kept_table(std::string_view text) {
 
 int run_kept(const KeptOptions& command, const std::optional<std::string>& configured,
              const std::vector<std::string>& folders) {
-    const Or<AdminServer> server = find_it(command, configured, folders);
-    const auto* failed = std::get_if<Failure>(&server);
-    Or<std::string> text = std::string();
-    if (failed == nullptr) text = fetch(command, std::get<AdminServer>(server));
-    if (failed == nullptr) failed = std::get_if<Failure>(&text);
-    if (failed != nullptr) {
+    const Or<std::string> text = repeat_while_replaced([&]() -> Or<std::string> {
+        const Or<AdminServer> server = find_it(command, configured, folders);
+        if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
+        return fetch(command, std::get<AdminServer>(server));
+    });
+    if (const auto* const failed = std::get_if<Failure>(&text)) {
         fmt::print(stderr, "gpunbd kept: {}\n", with_remedy(*failed));
         return server::exit_failure;
     }

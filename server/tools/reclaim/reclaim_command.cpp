@@ -70,9 +70,11 @@ int report(const Failure& failed) {
 }  // namespace
 
 int run_reclaim(const ReclaimOptions& command, const std::vector<std::string>& folders) {
-    const Or<AdminServer> server = find_server(command.server, folders);
-    if (const auto* failed = std::get_if<Failure>(&server)) return report(*failed);
-    const Or<std::string> body = fetch(command, std::get<AdminServer>(server));
+    const Or<std::string> body = repeat_while_replaced([&]() -> Or<std::string> {
+        const Or<AdminServer> server = find_server(command.server, folders);
+        if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
+        return fetch(command, std::get<AdminServer>(server));
+    });
     if (const auto* failed = std::get_if<Failure>(&body)) return report(*failed);
     const auto reclaimed = read_reclaimed(std::get<std::string>(body));
     if (const auto* failed = std::get_if<Failure>(&reclaimed)) return report(*failed);

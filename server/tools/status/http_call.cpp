@@ -6,8 +6,11 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "server/tools/status/snapshot.hpp"
@@ -81,7 +84,31 @@ Or<std::string> get(const AdminServer& server, const HttpRequest& request, clien
     }
     std::string body = answer.take_body();
     if (answer.code() == 200) return body;
-    return Failure{fmt::format("{}: {}", server.address.text, refusal(answer.code(), body).text)};
+    constexpr unsigned replaced = 421;
+    return Failure{
+        .text = fmt::format("{}: {}", server.address.text, refusal(answer.code(), body).text),
+        .response =
+            answer.code() == replaced ? Failure::Response::replaced : Failure::Response::refused};
+}
+
+void pause_of_attempts() { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
+
+Or<std::string> repeat_while_replaced(const std::function<Or<std::string>()>& attempt,
+                                      const std::function<void()>& pause) {
+    constexpr std::chrono::minutes longest_upgrade{2};  // see Upgrade
+    std::optional<client::Deadline> until;
+    for (;;) {
+        Or<std::string> result = attempt();
+        const auto* const failed = std::get_if<Failure>(&result);
+        if (failed == nullptr || failed->response == Failure::Response::refused) return result;
+        if (!until && failed->response == Failure::Response::replaced) {
+            until = client::Clock::now() + longest_upgrade;
+            fmt::print(stderr, "gpunbd: the server is being replaced; waiting for its successor\n");
+        }
+        // In between, no server or two servers can be found.
+        if (!until || client::Clock::now() >= *until) return result;
+        pause();
+    }
 }
 
 }  // namespace gpunbd::status

@@ -2,6 +2,7 @@
 // or an open stream.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,8 @@
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::status {
+
+void pause_of_attempts();
 
 inline constexpr std::size_t longest_response = std::size_t{32} << 20;  // bytes
 
@@ -24,5 +27,10 @@ Or<bool> receive(int fd, HttpAnswer& answer);
 
 // The body of a response with status 200; otherwise the error that the server reports.
 Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until);
+
+// Repeats an attempt, after a pause, while the server is being replaced: each one finds the server
+// anew, and sends it the same request. Returns the last result.
+Or<std::string> repeat_while_replaced(const std::function<Or<std::string>()>& attempt,
+                                      const std::function<void()>& pause = pause_of_attempts);
 
 }  // namespace gpunbd::status
