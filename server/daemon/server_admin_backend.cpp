@@ -284,6 +284,8 @@ Status ServerAdminBackend::status() {
     status.time = seconds_since_1970(std::chrono::system_clock::now());
     status.process = describe_own_process();
     status.process.started = seconds_since_1970(started_);
+    status.process.uptime =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - up_since_).count();
     status.process.workers = static_cast<std::uint32_t>(workers.size());
     status.process.state = ProcessStatus::states[static_cast<std::size_t>(state_.load())];
     for (const auto& work : storage::LongWork::in_progress()) {

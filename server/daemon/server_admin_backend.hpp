@@ -97,6 +97,7 @@ class ServerAdminBackend final : public AdminBackend {
     // Posted handlers hold weak references, so they do nothing after the destruction.
     const std::shared_ptr<const Actions> actions_;
     const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
+    const std::chrono::steady_clock::time_point up_since_ = std::chrono::steady_clock::now();
     std::atomic<State> state_{State::starting};
     mutable std::mutex mutex_;
     Workers workers_;

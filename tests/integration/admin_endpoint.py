@@ -46,9 +46,9 @@ def device(identity='cuda:0'):
 def status(names=('fast', 'slow'), moved=0, at=0, pid=4711):
     start = 1_700_000_000.0
     return {'time': start + 3600 + at, 'process': {
-                'version': '0.1.0', 'commit': 'abc1234', 'build': 'Release', 'pid': pid, 'started': start, 'cpu_seconds': 1.5,
-                'resident': 123456789, 'open_files': 45, 'max_open_files': 1024, 'workers': 2, 'state': 'serving'},
-            'progress': [], 'accepted': 12, 'connections': 1, 'refused': {}, 'handshakes': 1, 'tls_handshakes': 0,
+                'version': '0.1.0', 'commit': 'abc1234', 'build': 'Release', 'pid': pid, 'started': start, 'uptime': 3600.0 + at,
+                'cpu_seconds': 1.5, 'resident': 123456789, 'open_files': 45, 'max_open_files': 1024, 'workers': 2, 'state': 'serving'},
+            'progress': [], 'certificates': [], 'accepted': 12, 'connections': 1, 'refused': {}, 'handshakes': 1, 'tls_handshakes': 0,
             'failed_handshakes': {}, 'devices': [device()], 'exports': [export(name, moved=moved) for name in names]}
 
 

@@ -276,9 +276,10 @@ class FakeAdmin:
         connections = len(list(self.connections()))
         return {'time': self.now(),
                 'process': {'version': '0.1.0', 'commit': '0123abc', 'build': 'Release, CUDA 13.0', 'pid': self.pid,
-                            'started': self.started, 'cpu_seconds': 812.5 + self.second * 0.31, 'resident': 214 * MiB,
-                            'open_files': 41 + connections, 'max_open_files': 65536, 'workers': 8, 'state': self.state},
-                'progress': self.progress, 'accepted': connections + 12, 'connections': connections,
+                            'started': self.started, 'uptime': self.now() - self.started,
+                            'cpu_seconds': 812.5 + self.second * 0.31, 'resident': 214 * MiB, 'open_files': 41 + connections,
+                            'max_open_files': 65536, 'workers': 8, 'state': self.state},
+                'progress': self.progress, 'certificates': [], 'accepted': connections + 12, 'connections': connections,
                 'refused': self.refused, 'handshakes': connections + 9, 'tls_handshakes': connections // 2,
                 'failed_handshakes': self.failed_handshakes, 'devices': [device.status(self.exports) for device in self.devices],
                 'exports': [export.status() for export in self.exports]}

@@ -5,7 +5,7 @@
 
 namespace gpunbd::server {
 
-// Leaves out `started`, `workers` and `state`, which only the server knows.
+// Leaves out `started`, `uptime`, `workers` and `state`, which only the server knows.
 ProcessStatus describe_own_process();
 
 }  // namespace gpunbd::server

@@ -478,6 +478,7 @@ struct ProcessStatus {
     std::string build = {};  // "Release, CUDA 12.4" and the like
     std::uint64_t pid = 0;
     double started = 0;
+    double uptime = 0;  // seconds, whatever happens to the clock
     double cpu_seconds = 0;
     std::uint64_t resident = 0;
     std::uint64_t open_files = 0;
@@ -504,6 +505,8 @@ struct ProcessStatus {
             gauge("pid", &Self::pid, "gpunbd_process_id", "Process id."),
             gauge("started", &Self::started, "process_start_time_seconds",
                   "Start of the process, since 1970."),
+            field("uptime", &Self::uptime,
+                  "Seconds since the start, also if the clock was set meanwhile."),
             counter(
                 "cpu_seconds", &Self::cpu_seconds, "process_cpu_seconds",
                 "CPU time used, in user and system mode; workers that poll use it without work."),

@@ -12,7 +12,7 @@ function drawState(status) {
 function drawHeader(status) {
   const {process} = status;
   const version = process.commit ? `${process.version} (${process.commit})` : process.version;
-  put(byId('process'), `${version}, ${process.build} · pid ${process.pid} · up ${age(status.time - process.started)}`);
+  put(byId('process'), `${version}, ${process.build} · pid ${process.pid} · up ${age(process.uptime)}`);
 }
 
 function stalledText(exports) {

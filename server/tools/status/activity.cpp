@@ -27,9 +27,9 @@ Rates Activity::of_connection(std::uint64_t id) const {
 }
 
 std::optional<Activity> activity_between(const Tick& before, const Tick& now) {
-    const double seconds = now.status.time - before.status.time;
     const ProcessFigures& then = before.status.process;
     const ProcessFigures& process = now.status.process;
+    const double seconds = process.uptime - then.uptime;
     if (!(seconds > 0) || then.pid != process.pid || then.started != process.started) {
         return std::nullopt;
     }

@@ -47,8 +47,8 @@ std::string server_line(const Snapshot& status) {
     std::string out =
         fmt::format("gpunbd {}{}, pid {}, {} for {}: {}, {}", process.version,
                     process.commit.empty() ? "" : fmt::format(" ({})", process.commit), process.pid,
-                    process.state, short_age(status.time - process.started),
-                    counted(process.workers, "worker"), counted(status.connections, "connection"));
+                    process.state, short_age(process.uptime), counted(process.workers, "worker"),
+                    counted(status.connections, "connection"));
     if (status.refused > 0) out += fmt::format(", {} refused", status.refused);
     if (status.failed_handshakes > 0) {
         out += ", " + counted(status.failed_handshakes, "failed handshake");

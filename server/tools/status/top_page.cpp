@@ -169,8 +169,7 @@ class Pen {
         const ProcessFigures& process = status.process;
         std::string text = fmt::format("gpunbd {}", process.version);
         add_part(text, fmt::format("  pid {}", process.pid));
-        add_part(text,
-                 fmt::format("  {} {}", process.state, short_age(status.time - process.started)));
+        add_part(text, fmt::format("  {} {}", process.state, short_age(process.uptime)));
         add_part(text, fmt::format("  {} workers", process.workers));
         if (picture_.activity) {
             add_part(text, fmt::format("  {:.0f}% CPU", picture_.activity->cpus * 100));

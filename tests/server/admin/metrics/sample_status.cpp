@@ -16,6 +16,7 @@ ProcessStatus sample_process(std::uint64_t seconds) {
             .build = "Release, CUDA 12.4",
             .pid = 4711,
             .started = 1764000000.25,
+            .uptime = 100.25 + static_cast<double>(seconds),
             .cpu_seconds = 12.5 + static_cast<double>(seconds) / 2,
             .resident = 123456789,
             .open_files = 42,

@@ -7,13 +7,14 @@
 
 namespace gpunbd::status {
 
-// `moved`: the bytes that "fast" has read; it has received one request per thousand. `stalled`: the
-// number of its stalled clients, and of its errors beyond five.
+// The clock was set after the start: it is `time` - 1'700'000'000 seconds ago. `moved`: the bytes
+// that "fast" has read; it has received one request per thousand. `stalled`: the number of its
+// stalled clients, and of its errors beyond five.
 inline std::string sample_status(double time = 1'700'003'600, std::uint64_t moved = 0,
                                  int stalled = 0) {
     return fmt::format(
         R"({{"time":{},"process":{{"version":"0.1.0","commit":"abc1234","build":"Release","pid":4711,
-        "started":1700000000.0,"cpu_seconds":12.5,"resident":123456789,"open_files":45,
+        "started":100000000.0,"uptime":{},"cpu_seconds":12.5,"resident":123456789,"open_files":45,
         "max_open_files":1024,"workers":2,"state":"serving"}},
         "progress":[{{"what":"provisioning","of":"fast","done":1073741824,"total":4294967296,
         "unit":"bytes"}}],"accepted":120,"connections":2,"refused":{{"full":1,"access":2}},
@@ -30,7 +31,7 @@ inline std::string sample_status(double time = 1'700'003'600, std::uint64_t move
         "errors":{{"EIO":{}}},"latency":{{"count":1,"sum":1,"p50":5,"p90":6,"p99":7,"max":9}}}},{{"type":"write","requests":20,"bytes":4096,"in_flight":1,"errors":{{}},
         "latency":{{"p50":5,"p99":7}}}}]}},
         {{"name":"slow","size":1048576,"used":0,"connections":0,"memory":[],"requests":[]}}]}})",
-        time, stalled, 10 + moved / 1000, (1 << 20) + moved, 5 + stalled);
+        time, time - 1'700'000'000, stalled, 10 + moved / 1000, (1 << 20) + moved, 5 + stalled);
 }
 
 inline std::string sample_tick(double time, std::uint64_t moved, int stalled = 0) {
