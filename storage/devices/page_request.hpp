@@ -26,7 +26,7 @@ class PageWaiter {
 struct PageRequest {
     bool in_progress = false;    // used by the worker
     Status status = Status::ok;  // of the last request; ok: look at the entry again
-    bool copies = false;         // a shared page of the pool
+    bool copies = false;         // a shared page
     std::uint64_t number = 0;    // the page number in the volume
     EntrySlot slot;
     PageWaiter* waiter = nullptr;

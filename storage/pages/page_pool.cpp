@@ -144,11 +144,11 @@ Status PagePool::map(std::uint64_t number, EntrySlot slot, PageRef& out) {
     while (!map_at_once(number, slot, out)) {
         PageIndex page = 0;
         if (pin_retired(number, slot, page)) return map_retired(slot, page, out);
-        if (const Status status = take(page); status != Status::ok) {
-            if (map_to_spill(number, slot, out)) return Status::ok;
+        TakenPage taken;
+        if (const Status status = take_in_order(taken, Purpose::zeroes); status != Status::ok) {
             const std::lock_guard lock(mutex_);
             if (!has_page(slot, number)) return status;
-        } else if (map_taken(number, slot, *this, page, out)) {
+        } else if (map_taken(number, slot, taken, out)) {
             return Status::ok;
         }
         // map_at_once() of another thread has mapped a page meanwhile.
@@ -178,27 +178,18 @@ Status PagePool::map_retired(EntrySlot slot, PageIndex page, PageRef& out) {
     return Status::ok;
 }
 
-// False: another page was mapped meanwhile, and this one of `owner` is free again.
-bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, PagePool& owner, PageIndex page,
+// False: another page was mapped meanwhile, and this one is free again.
+bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, const TakenPage& taken,
                          PageRef& out) {
     {
         Lock lock(mutex_);
         wait_for_thaw(lock);
         if (!has_page(slot, number)) {
-            owner.publish(slot, page, out);
+            taken.owner->publish(slot, taken.page, out);
             return true;
         }
     }
-    owner.put_back(page);
-    return false;
-}
-
-bool PagePool::map_to_spill(std::uint64_t number, EntrySlot slot, PageRef& out) {
-    for (PagePool* const spill : spills()) {
-        if (spill->device().failed()) continue;
-        PageIndex page = 0;
-        if (spill->take(page) == Status::ok) return map_taken(number, slot, *spill, page, out);
-    }
+    taken.owner->put_back(taken.page);
     return false;
 }
 
@@ -392,8 +383,6 @@ SlabKind PagePool::kind_of(std::uint32_t slab) const {
 
 Status PagePool::take(PageIndex& page) { return take(page, Purpose::zeroes); }
 
-Status PagePool::take_unclear(PageIndex& page) { return take(page, Purpose::copy); }
-
 Status PagePool::take_target(PageIndex& page, std::optional<SlabKind> kind) {
     if (!kind) return take(page, Purpose::move);
     Lock lock(mutex_);
@@ -447,6 +436,20 @@ Status PagePool::take(PageIndex& page, Purpose purpose) {
     const Status status = clear(page);
     if (status != Status::ok) put_back(page);
     return status;
+}
+
+// After a failure, returns that of the first device.
+Status PagePool::take_in_order(TakenPage& out, Purpose purpose) {
+    std::optional<Status> failure;
+    const auto take_from = [&](PagePool* pool) {
+        if (pool->device_.failed()) return false;
+        const Status status = pool->take(out.page, purpose);
+        if (status != Status::ok && !failure) failure = status;
+        out.owner = pool;
+        return status == Status::ok;
+    };
+    if (take_from(this) || std::ranges::any_of(spills(), take_from)) return Status::ok;
+    return failure.value_or(Status::io_error);
 }
 
 // No exception may leave the provisioner's thread.

@@ -79,8 +79,8 @@ class PagePool {
     // Afterwards the pool can only be destroyed.
     void abandon() noexcept;
 
-    // Until resume(), only map(), take() and take_unclear() make slabs, no slab is released, no
-    // release is announced, and no page moves. Waits for work in progress. Page requests wait.
+    // Until resume(), only map(), take() and copies make slabs, no slab is released, no release is
+    // announced, and no page moves. Waits for work in progress. Page requests wait.
     void quiesce();
     void resume();
     // The slabs as the directory has them, with copies of their descriptors. Throws
@@ -105,11 +105,9 @@ class PagePool {
 
     // Takes a page that reads as zeroes. Blocks.
     Status take(PageIndex& page);
-    // The same, but the page may contain anything.
-    Status take_unclear(PageIndex& page);
-    // The same, for a page that moves here, into a slab of `kind` if given. Fixed slabs are made if
-    // necessary, also one more than the exports need; revocable ones are not. A quiesced pool makes
-    // no slab.
+    // The same for a page that moves here: it may contain anything. Into a slab of `kind` if given.
+    // Fixed slabs are made if necessary, also one more than the exports need; revocable ones are
+    // not. A quiesced pool makes no slab.
     Status take_target(PageIndex& page, std::optional<SlabKind> kind);
     // Returns a page that was taken and never mapped; the second one, a page of take_target().
     void put_back(PageIndex page);
@@ -162,14 +160,17 @@ class PagePool {
                         std::uint64_t end, std::vector<std::uint64_t>& written);
     // The page of this number is shared from now on. False: it is still being written.
     bool settle(const PageTable& from, const PageTable& to, std::uint64_t number);
-    // `to` gets a copy of the page, which may have parts of writes in progress. Blocks. After an
-    // error, call cancel_sharing().
-    Status copy_written(const PageTable& from, const PageTable& to, std::uint64_t number);
+    // `to` gets a copy of the page, which may have parts of writes in progress. `home`: the pool of
+    // the device on which the layout places the page. Blocks. After an error, call
+    // cancel_sharing().
+    Status copy_written(const PageTable& from, const PageTable& to, std::uint64_t number,
+                        PagePool& home);
     void cancel_sharing(const PageTable& from, const PageTable& to, std::uint64_t number);
     // Makes a page writable that no other table has, and pins it for writing; a hole if the entry
     // has to be looked at again. False: the page has to be copied.
     bool claim(EntrySlot slot, PageRef& out);
-    // The entry gets a copy of its page, if the page is shared. Blocks.
+    // The entry of a number that the layout places here gets a copy of its page, if the page is
+    // shared. The page may be in spill memory. Blocks.
     Status copy_shared(EntrySlot slot);
     // Takes a free page with any contents, which is to replace a shared one, and pins it for
     // writing. Does not call the device. A hole: there is none, or this pool has to copy. Call
@@ -238,12 +239,17 @@ class PagePool {
     // Without the lock held.
     bool pin_retired(std::uint64_t number, EntrySlot slot, PageIndex& page);
     Status map_retired(EntrySlot slot, PageIndex page, PageRef& out);
-    bool map_taken(std::uint64_t number, EntrySlot slot, PagePool& owner, PageIndex page,
-                   PageRef& out);
-    bool map_to_spill(std::uint64_t number, EntrySlot slot, PageRef& out);
+    struct TakenPage {
+        PagePool* owner = nullptr;
+        PageIndex page = 0;
+    };
+    bool map_taken(std::uint64_t number, EntrySlot slot, const TakenPage& taken, PageRef& out);
     // Why a page is taken: to be mapped with zeroes, or to be filled by a copy or by a move.
     enum class Purpose : std::uint8_t { zeroes, copy, move };
     Status take(PageIndex& page, Purpose purpose);
+    // Takes a page for a number that the layout places here: a page of this pool, or of the first
+    // spill memory that has one. Passes over devices that have failed.
+    Status take_in_order(TakenPage& out, Purpose purpose);
     void end_move(Lock& lock);
     void end_sharing(EntrySlot slot, PageIndex page, Lock& lock);
     void free_if_unpinned(PageIndex page);
@@ -251,13 +257,10 @@ class PagePool {
     // the page already.
     void free(PageIndex page, bool discards);
     Status clear(PageIndex page);
-    // A copy of a page of this pool, in this pool or in spill memory.
-    struct PageCopy {
-        PagePool* owner = nullptr;
-        PageIndex page = 0;
-    };
-    Status make_copy(PageIndex page, PageCopy& out);
-    Status copy_contents(PageIndex page, const PageCopy& to) noexcept;
+    // Of a page of this pool. `home`: see copy_written().
+    Status copy_shared(EntrySlot slot, PagePool& home);
+    Status make_copy(PageIndex page, PagePool& home, TakenPage& out);
+    Status copy_contents(PageIndex page, const TakenPage& to) noexcept;
     bool discard(PageIndex page) noexcept;
     Status allocate(std::uint32_t number, const SlabRequest& request, Slab& slab);
     bool may_wait_for_others() const;

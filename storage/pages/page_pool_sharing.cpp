@@ -151,11 +151,12 @@ bool PagePool::settle(const PageTable& from, const PageTable& to, std::uint64_t 
     return true;
 }
 
-Status PagePool::copy_written(const PageTable& from, const PageTable& to, std::uint64_t number) {
+Status PagePool::copy_written(const PageTable& from, const PageTable& to, std::uint64_t number,
+                              PagePool& home) {
     const EntrySlot slot = to.slot(number);
     const PageIndex page = slot.load().page();
-    PageCopy copy;
-    if (const Status status = make_copy(page, copy); status != Status::ok) return status;
+    TakenPage copy;
+    if (const Status status = make_copy(page, home, copy); status != Status::ok) return status;
     Lock lock(mutex_);
     const bool is_needed = pins_.any_writer(page);
     if (is_needed) {
@@ -202,7 +203,17 @@ bool PagePool::claim(EntrySlot slot, PageRef& out) {
     return true;
 }
 
+// The provisioner of the home pool copies pages of spill memory too: if those of spill pools waited
+// for memory of the home device, each could wait for a slab that the other one has to release.
 Status PagePool::copy_shared(EntrySlot slot) {
+    const PageEntry entry = slot.load();
+    if (!entry.is_shared()) return Status::ok;
+    if (entry.device() == device_index_) return copy_shared(slot, *this);
+    return (*std::ranges::find(spills(), entry.device(), &PagePool::device_index_))
+        ->copy_shared(slot, *this);
+}
+
+Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
     PageRef source;
     PageEntry entry;
     std::uint64_t claims = 0;
@@ -215,8 +226,10 @@ Status PagePool::copy_shared(EntrySlot slot) {
         source = PageRef(*this, entry.page(), Access::read);
         claims = claims_;
     }
-    PageCopy copy;
-    if (const Status status = make_copy(entry.page(), copy); status != Status::ok) return status;
+    TakenPage copy;
+    if (const Status status = make_copy(entry.page(), home, copy); status != Status::ok) {
+        return status;
+    }
     {
         Lock lock(mutex_);
         wait_for_thaw(lock);
@@ -273,22 +286,15 @@ void PagePool::give_up(PageRef page) {
     owner.retired_.add(page.page_, RetiredPages::no_number);
 }
 
-Status PagePool::make_copy(PageIndex page, PageCopy& out) {
-    out.owner = this;
-    Status status = take_unclear(out.page);
-    for (PagePool* const spill : spills()) {
-        if (status != Status::no_space) break;
-        if (spill->device().failed()) continue;
-        out.owner = spill;
-        status = out.owner->take_unclear(out.page);
-    }
+Status PagePool::make_copy(PageIndex page, PagePool& home, TakenPage& out) {
+    Status status = home.take_in_order(out, Purpose::copy);
     if (status != Status::ok) return status;
     status = copy_contents(page, out);
     if (status != Status::ok) out.owner->put_back(out.page);
     return status;
 }
 
-Status PagePool::copy_contents(PageIndex page, const PageCopy& to) noexcept {
+Status PagePool::copy_contents(PageIndex page, const TakenPage& to) noexcept {
     const Slab& from = slabs_.slab_of(page);
     const Slab& target = to.owner->slabs_.slab_of(to.page);
     const std::uint64_t from_offset = slabs_.offset_in_slab(page);

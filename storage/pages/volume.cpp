@@ -374,12 +374,11 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
             }
             if (!out.hole()) return Status::ok;
         } else if (entry.is_shared()) {
-            PagePool& pool = pools_->at(entry.device());
-            if (!pool.claim(slot, out)) {
+            if (!pools_->at(entry.device()).claim(slot, out)) {
                 request.copies = true;
                 request.slot = slot;
                 completions.begin(request);
-                pool.submit(request);
+                pool_for(page).submit(request);
                 return std::nullopt;
             }
             if (!out.hole()) return Status::ok;
@@ -399,8 +398,8 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
         if (!out.hole()) break;
         const PageEntry entry = slot.load();
         if (entry.is_shared()) {
-            PagePool& pool = pools_->at(entry.device());
-            if (!pool.claim(slot, out)) status = pool.copy_shared(slot);
+            const bool claimed = pools_->at(entry.device()).claim(slot, out);
+            if (!claimed) status = pool_for(page).copy_shared(slot);
         } else {
             status = pool_for(page).map(page, slot, out);
         }

@@ -154,7 +154,9 @@ Status Volume::settle(const Volume& target, std::vector<std::uint64_t>& written)
     Status status = Status::ok;
     for (const std::uint64_t page : written) {
         PagePool& pool = pool_of(page);
-        if (status == Status::ok) status = pool.copy_written(table_, target.table_, page);
+        if (status == Status::ok) {
+            status = pool.copy_written(table_, target.table_, page, pool_for(page));
+        }
         if (status != Status::ok) pool.cancel_sharing(table_, target.table_, page);
     }
     return status;

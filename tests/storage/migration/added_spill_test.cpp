@@ -138,30 +138,81 @@ TEST_CASE("added spill memory: a volume that has had too much of it gets no more
     rig.volume.reset();
 }
 
-class FailedDevice final : public LatchDevice {
+// Its pages can still be read.
+class FailingDevice final : public LatchDevice {
  public:
     using LatchDevice::LatchDevice;
-    bool failed() const override { return true; }
+    bool failed() const override { return has_failed; }
+    bool readable() const override { return true; }
+
+    bool has_failed = false;
 };
 
 TEST_CASE("added spill memory: new pages and copies pass over memory that has failed") {
-    FailedDevice failed(1, {});
+    FailingDevice failing(1, {});
     MemoryDevice works(2, {});
     RigOptions options = bare_rig("h", "");
     options.size = options.page_size;
     Rig rig(options);
-    REQUIRE(rig.volume->set_spills({{.device = &failed, .budget = &rig.spill_budget},
+    REQUIRE(rig.volume->set_spills({{.device = &failing, .budget = &rig.spill_budget},
                                     {.device = &works, .budget = &rig.spill_budget}}) == "");
+    rig.devices[0]->budget().set_limit(0);
     rig.map_all();
+    CHECK(rig.volume->memory()[1].mapped == options.page_size);
+    failing.has_failed = true;
     auto made = rig.volume->clone("clone", 2 * options.page_size);
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
     const auto clone = std::get<std::unique_ptr<Volume>>(std::move(made));
-    rig.devices[0]->budget().set_limit(0);
     for (const std::uint64_t page : {0, 1}) {
         PageRef ref;
         REQUIRE(clone->map(page, ref) == Status::ok);
         CHECK(&ref.device() == &works);
     }
+}
+
+// Also if the page is in spill memory, and if it is copied because a client writes to it during a
+// clone.
+TEST_CASE("added spill memory: a copy takes memory in the order of new pages") {
+    RigOptions options = bare_rig("h", "hh");
+    options.size = 16 * options.page_size;
+    MovingRig rig(options);
+    Family family(rig);
+    REQUIRE(rig.set_spills({1, 2}) == "");
+    rig.memories[1]->set_capacity(8 * options.page_size);
+    for (std::uint32_t page = 0; page != 8; ++page) {
+        REQUIRE(write_to(rig, page, page + 1) == Status::ok);
+    }
+    rig.reclaim(MovingRig::all);
+    REQUIRE(rig.bytes_on(1) == 8 * options.page_size);
+    const auto device_of = [&](std::uint64_t page) {
+        return rig.volume->find(page).device().info().id;
+    };
+    {
+        PageRef writer;
+        REQUIRE(rig.volume->map(7, writer) == Status::ok);
+        REQUIRE(family.clone().empty());
+        family.use(0);
+        CHECK(device_of(7) == "memory:2");
+    }
+    std::uint32_t page = 0;
+    const auto write_both = [&](const char* expected) {
+        for (const std::uint32_t each : {page, page + 8}) {
+            REQUIRE(write_to(rig, each, each) == Status::ok);
+            CHECK(device_of(each) == expected);
+        }
+        ++page;
+    };
+    write_both("memory:2");
+    rig.memories[1]->set_capacity(16 * options.page_size);
+    write_both("memory:1");
+    rig.home().budget().set_limit(SlabBudget::unlimited);
+    write_both("memory:0");
+    family.for_each([&] {
+        for (std::uint64_t each = 0; each != rig.pages(); ++each) {
+            CHECK(read_from(rig, each) == Status::ok);
+        }
+    });
+    rig.migrate({});
 }
 
 class NoChannels final : public LatchDevice {

@@ -412,7 +412,7 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
     for (const bool trimmed : {false, true}) {
         CAPTURE(trimmed);
         PageIndex target = 0;
-        REQUIRE(spill.take_unclear(target) == Status::ok);
+        REQUIRE(spill.take_target(target, {}) == Status::ok);
         PageRef source;
         const EntrySlot slot = rig.volume->slot(0);
         REQUIRE(home.begin_move(0, slot, source));
@@ -424,10 +424,10 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
             rig.volume->unmap(0);
             CHECK(rig.volume->find(0).hole());
             CHECK_FALSE(home.commit_move(0, source.index(), spill, target));
-            spill.put_back(target);
+            spill.put_back_target(target);
         } else {
             home.cancel_move(0, source.index());
-            spill.put_back(target);
+            spill.put_back_target(target);
         }
         source.reset();
         REQUIRE(writer.acquire(*rig.volume, 0, page) == Status::ok);
