@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "config/quote.hpp"
@@ -115,7 +116,7 @@ void describe(const storage::Device& device, DeviceStatus& status) {
     status.id = info.id;
     status.name = info.name;
     status.failed = device.failed();
-    status.total = info.total;
+    status.total = info.size();
     status.available = device.available();
     status.reserve = info.reserve;
     status.mapped = use.mapped;
@@ -208,20 +209,23 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
     const auto exports = exports_.snapshot();
     std::map<std::uint32_t, const storage::Device*> devices;
     std::map<std::uint32_t, DeviceStatus> by_number;
+    std::set<const storage::PagePool*> counted;  // exports that share pages have the same pools
     for (const auto& each : *exports) {
         status.exports.push_back(describe(*each));
         const storage::Volume& volume = *each->volume;
-        const auto memories = volume.memory();
-        for (std::uint32_t i = 0; i != memories.size(); ++i) {
-            const storage::Volume::Memory& memory = memories[i];
+        const std::uint32_t pools = volume.pools();
+        for (std::uint32_t i = 0; i != pools; ++i) {
+            const storage::PagePool& pool = volume.pool(i);
+            if (!counted.insert(&pool).second) continue;
+            const std::uint64_t mapped = pool.mapped_bytes();
             if (const storage::Device* const home = home_of(volume, i)) {
-                by_number[home->number()].spilled += memory.mapped;
+                by_number[home->number()].spilled += mapped;
             }
-            devices[memory.device->number()] = memory.device;
-            DeviceStatus& device = by_number[memory.device->number()];
-            device.used += memory.mapped;
-            device.allocated += memory.allocated;
-            device.slabs += memory.slabs;
+            devices[pool.device().number()] = &pool.device();
+            DeviceStatus& device = by_number[pool.device().number()];
+            device.used += mapped;
+            device.allocated += pool.allocated_bytes();
+            device.slabs += pool.allocated_slabs();
         }
     }
     const auto templates = exports_.templates();

@@ -37,8 +37,12 @@ struct DeviceInfo {
     int copy_engines = 0;
     std::uint64_t total = 0;      // bytes
     std::uint64_t reserve = 0;    // bytes left to other users of the device
+    std::optional<std::uint64_t> capacity = {};  // the most bytes of all slabs; empty: not limited
     std::uint64_t revocable = 0;  // the most bytes of revocable slabs
     int numa_node = -1;
+
+    // The memory that is there for slabs and for what others use beside them, in bytes.
+    std::uint64_t size() const { return std::min(total, capacity.value_or(total)); }
 };
 
 // Current use of a device that volumes do not count.

@@ -10,6 +10,8 @@ import tempfile
 import yaml_files
 from yaml_files import composed, documents, server, text_of
 
+import admin
+import wire
 from fake_metrics import FakeServer, printed
 from prometheus import Prometheus
 
@@ -97,6 +99,54 @@ class Rules(server.Test):
             used = set(re.findall(r'\b(?:gpunbd|process)_\w+', rule['expr'])) | set(re.findall(r'\bup\b', rule['expr']))
             self.assertTrue(used)
             self.assertLessEqual(used, exposed)
+
+
+class MemoryNearlyFull(server.Test):
+    """The alert, with the metrics of a server."""
+    CONFIG = '''
+listeners: {unix: [{path: '{socket}'}]}
+admin: {socket: '{directory}/admin'}
+devices: [{id: host, capacity: 64M}]
+exports:
+  - {name: disk, size: 64M, devices: [host]}
+'''
+
+    def setUp(self):
+        self.one = self.serve(config=self.CONFIG)
+        self.states = []
+
+    def write(self, begin, end):
+        with wire.connect(self.one.address, 'disk') as client:
+            for offset in range(begin, end, server.MiB):
+                client.write(offset, b'x' * server.MiB)
+
+    def expect(self, fires):
+        _, body = admin.request(f'{self.one.directory}/admin', '/metrics')
+        known = set(re.findall(r'gpunbd_\w+', next(each['expr'] for each in rules() if each['alert'] == 'GpunbdMemoryNearlyFull')))
+        samples = re.findall(r'^(\w+){(.*)} (\S+)$', body.decode(), re.MULTILINE)
+        series = [{'series': f'{name}{{job="gpunbd",instance="a",{labels}}}', 'values': f'{value}x20'}
+                  for name, labels, value in samples if name in known]
+        self.assertEqual({each['series'].split('{')[0] for each in series}, known)
+        alert = {'exp_labels': {'job': 'gpunbd', 'instance': 'a', 'device': 'host', 'severity': 'warning'},
+                 'exp_annotations': {'summary': 'host of a is nearly full',
+                                     'description': 'Thin exports are larger than the memory that is left. '
+                                                    'Less than 5% of the device is available to them.'}}
+        self.states.append({'interval': '1m', 'input_series': series, 'alert_rule_test': [
+            {'eval_time': '15m', 'alertname': 'GpunbdMemoryNearlyFull', 'exp_alerts': [alert] if fires else []}]})
+
+    def test_states_of_a_server(self):
+        self.expect(fires=False)  # idle, with less than 5% of the machine's memory
+        self.write(0, 8 * server.MiB)
+        snapshots = ''.join(f'  - {{name: s{number}, clone_of: disk, read_only: true}}\n' for number in range(10))
+        self.one.reload(self.CONFIG + snapshots)
+        self.expect(fires=False)  # the exports use more than the capacity, and share nearly all
+        self.write(8 * server.MiB, 62 * server.MiB)
+        self.expect(fires=True)
+        path = os.path.join(self.directory(), 'states.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            json.dump({'rule_files': [os.path.join(MONITORING, 'rules.yml')], 'evaluation_interval': '1m', 'tests': self.states}, file)
+        status, out = promtool('test', 'rules', path)
+        self.assertEqual(status, 0, out)
 
 
 class Queries(server.Test):

@@ -70,7 +70,7 @@ class OfAnyServer:
         exported = next(one for one in status['exports'] if one['name'] == DISK)
         self.assertEqual(self.browser.values(f'{row} data')[:2], [exported['used'], exported['size']])
         self.assertEqual(self.browser.text(f'{row} .wide data'), '8 MiB')
-        self.assertEqual(self.browser.figure('Memory used'), sum(one['used'] for one in status['exports']))
+        self.assertEqual(self.browser.figure('Memory used'), sum(one['used'] for one in status['devices']))
         self.assertEqual(self.browser.figure('Connections'), status['connections'])
         self.assertIn(f"pid {status['process']['pid']} ", self.browser.text('#process'))
         for device in status['devices']:

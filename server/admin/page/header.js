@@ -22,7 +22,7 @@ function stalledText(exports) {
 
 function drawTotals(status) {
   const sum = (of) => state.rates.size ? [...state.rates.values()].reduce((total, rates) => total + rates[of], 0) : undefined;
-  const used = status.exports.reduce((total, exported) => total + exported.used, 0);
+  const used = status.devices.reduce((total, device) => total + device.used, 0);
   const offered = status.exports.reduce((total, exported) => total + exported.size, 0);
   const errors = status.exports.reduce((total, exported) => total + totalsOf(exported).errors, 0);
   const {process} = status;

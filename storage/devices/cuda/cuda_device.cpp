@@ -72,8 +72,8 @@ CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& o
     const std::string reason_not_mapped = open_mapping();
     state_.mapped = vulkan_ != nullptr;
     if (options.revocable != 0) {
-        const std::uint64_t usable = std::min(options.capacity.value_or(info_.total),
-                                              info_.total - std::min(info_.total, info_.reserve));
+        const std::uint64_t usable =
+            std::min(info_.size(), info_.total - std::min(info_.total, info_.reserve));
         info_.revocable = std::min(options.revocable, usable);
         revocable_ =
             std::make_unique<RevocableMemory>(state_, info_.revocable, info_.total, info_.reserve);
@@ -106,6 +106,7 @@ void CudaDevice::describe() {
     info_.numa_node = state_.numa_node = facts.numa_node;
     info_.copy_engines = properties.asyncEngineCount;
     info_.total = total;
+    info_.capacity = options_.capacity;
     info_.reserve =
         options_.reserve.value_or(std::max<std::uint64_t>(min_reserve, total / reserve_divisor));
 }

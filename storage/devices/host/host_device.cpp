@@ -44,9 +44,10 @@ class HostDevice final : public Device {
         info_.access = "received into and sent from in place";
         info_.total = system_.total();
         info_.reserve = options.reserve.value_or(default_reserve);
+        info_.capacity = options.capacity;
         // In a control group, memory of the rest of the machine is not available to us, even if it
         // is free.
-        capacity_ = std::min(options.capacity.value_or(info_.total), info_.total);
+        capacity_ = info_.size();
     }
 
     const DeviceInfo& info() const override { return info_; }

@@ -52,6 +52,7 @@ class BarDevice final : public Device {
           memory_(card, bar, bytes),
           ranges_(bytes) {
         info_.reserve = options.reserve.value_or(0);
+        info_.capacity = options.capacity;
         info_.access = memory_.write_combined()
                            ? "write-combined: written in place, read by streaming loads"
                            : "not write-combined, which is slow: single stores and loads";

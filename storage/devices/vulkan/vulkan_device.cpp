@@ -91,6 +91,7 @@ VulkanDevice::VulkanDevice(std::uint32_t number, const std::string& id,
       kept_(std::make_unique<KeptMemory>(state_, std::move(instance))) {
     info_.id = id;
     info_.total = memory().bytes;
+    info_.capacity = options.capacity;
     info_.reserve = options.reserve.value_or(default_reserve(physical(), info_.total));
     // A limit of mapped memory means that copies are wanted.
     in_place_ = memory().cached && !options.mapped;
