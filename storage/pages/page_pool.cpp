@@ -253,15 +253,15 @@ bool PagePool::begin_move(std::uint64_t number, EntrySlot slot, PageRef& out) {
     const PageEntry entry = slot.load();
     const PageIndex page = entry.page();
     if (quiesced_ || !entry.is_mapped() || entry.is_moving()) return false;
-    if (entry.device() != device_index_ || pins_.any_writer(page)) return false;
+    if (entry.device() != device_index_) return false;
     for (const Table& table : tables_) {
         const auto each = table.slot(number);
         if (!each || !each->load().has_page_of(entry)) continue;
         each->store(PageEntry::moving(device_index_, page));
     }
-    // See pin().
+    // Not before: see pin().
     if (pins_.any_writer(page)) {
-        stop_moving(number, page);
+        store_moving(number, page, entry);
         return false;
     }
     ++moving_;

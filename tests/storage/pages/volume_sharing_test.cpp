@@ -1,8 +1,11 @@
 // Volumes that share pages.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -269,6 +272,39 @@ TEST_CASE("clone: a write to a shared page waits for its copy without blocking")
     word_of(page) = 3;
     CHECK(read(*clone, 0) == 1);
     CHECK(read(*source, 0) == 3);
+}
+
+bool is_asleep(pid_t thread) {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    const std::size_t name_end = text.rfind(')');
+    return name_end != std::string::npos && text.compare(name_end, 3, ") S") == 0;
+}
+
+TEST_CASE("clone: while it is made, no hole is mapped and no page is trimmed") {
+    MemoryDevice device(0, {});
+    const auto source = create(device, 4);
+    write(*source, 0, 1);
+    PagePool& pool = source->pool(0);
+    pool.freeze();
+    TestWaiter waiter;
+    PageRef page;
+    CHECK_FALSE(waiter.try_acquire(*source, 1, page).has_value());  // the slab has clear pages
+    std::atomic<pid_t> trimmer_id{0};
+    std::atomic<bool> trimmed{false};
+    std::thread trimmer([&] {
+        trimmer_id = ::gettid();
+        source->unmap(0);
+        trimmed = true;
+    });
+    while (!trimmed && !is_asleep(trimmer_id)) std::this_thread::yield();
+    CHECK(source->mapped(0));
+    CHECK_FALSE(source->mapped(1));
+    pool.thaw();
+    trimmer.join();
+    CHECK_FALSE(source->mapped(0));
+    CHECK(waiter.acquire(*source, 1, page) == Status::ok);
 }
 
 // The page was written in place after the copy had begun, and then shared again.
