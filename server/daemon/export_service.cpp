@@ -148,7 +148,7 @@ void ExportService::edit(Edit edit) {
 // Ahead of those that wait, and however many they are: it ends an edit that has begun.
 void ExportService::enqueue_first(Edit edit) {
     if (context_.lifecycle.refuses_changes()) {
-        return edit.done(std::get<NotDone>(outcome_of_ending()).why);
+        return edit.done(std::get<NotDone>(context_.lifecycle.refusal()).why);
     }
     if (!busy()) return enqueue(std::move(edit));
     waiting_.push_front(std::move(edit));
