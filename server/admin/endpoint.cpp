@@ -142,6 +142,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
         }
         request.read_only_reason = policy.read_only_reason();
         request.owner = !policy.tcp;
+        request.peer = from.peer().text();
         Response response = api_.respond(request);
         log_change(response, from.peer().text());
         return response;

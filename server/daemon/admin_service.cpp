@@ -11,7 +11,8 @@ namespace gpunbd::server {
 
 namespace {
 
-ServerAdminBackend::Actions actions_of(const AdminService::Parts& parts) {
+ServerAdminBackend::Actions actions_of(const ServerContext& context,
+                                       const AdminService::Parts& parts) {
     return {
         .change_export = [&exports = parts.exports](
                              const auto& name, const auto& change,
@@ -22,13 +23,20 @@ ServerAdminBackend::Actions actions_of(const AdminService::Parts& parts) {
                        const auto& request,
                        const auto& completion) { reclaim.reclaim(request, completion); },
         .end_reclaim = [&reclaim = parts.reclaim](
-                           const auto& device,
-                           const auto& completion) { reclaim.end(device, completion); },
+                           const auto& request,
+                           const auto& completion) { reclaim.end(request, completion); },
         .add_reclaim = [&reclaim = parts.reclaim](DeviceStatus& status) { reclaim.add_to(status); },
         .validities = [&certificates = parts.certificates] { return certificates.validities(); },
         .change_exports = [&exports = parts.run_time_exports](
                               const auto& change,
-                              const auto& completion) { exports.change(change, completion); }};
+                              const auto& completion) { exports.change(change, completion); },
+        .volumes = [&context] { return context.disposal.volumes(); },
+        .unused_contents =
+            [&context] {
+                const RetainedContents* const contents = context.retained.contents.get();
+                return contents == nullptr ? std::vector<RetainedContents::Unused>()
+                                           : contents->unused();
+            }};
 }
 
 }  // namespace
@@ -37,7 +45,7 @@ AdminService::AdminService(ServerContext& context, const Parts& parts,
                            std::shared_ptr<const admin::EventLog> events)
     : context_(context),
       workers_(parts.workers),
-      backend_(context.io, context.exports, parts.counters, actions_of(parts)),
+      backend_(context.io, context.exports, parts.counters, actions_of(context, parts)),
       events_(std::move(events)) {}
 
 // Before anything is retained: a supervisor restarts a server that fails after that.

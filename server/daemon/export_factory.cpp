@@ -77,7 +77,7 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
             return create_volume(plan, life, keeping);
         });
     } else {
-        volume = create_volume(plan, life, {});
+        volume = create_volume(plan, life, {.name = options.name});
     }
     const std::string size = config::human_size(plan.options.size);
     const std::string name = config::in_quotes(options.name);
@@ -365,6 +365,7 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
     // Not if the new configuration is refused.
     if (made.problems.empty()) {
         for (const SpillPlan& each : planned) set_spills(each, life);
+        if (life.contents != nullptr) life.contents->take_over_unused(devices, *life.disposal);
     }
     return made;
 }

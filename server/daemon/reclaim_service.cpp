@@ -4,6 +4,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
+#include <chrono>
 #include <future>
 #include <system_error>
 #include <utility>
@@ -14,42 +16,27 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr auto pause_check_interval = std::chrono::seconds(1);
-
-// The volumes of the exports, and those of earlier exports that clients still use.
-class VolumesInUse {
- public:
-    explicit VolumesInUse(const ExportRegistry& exports) : exports_(exports) {}
-
-    Reclaimer::Volumes operator()() {
-        const auto exports = exports_.snapshot();
-        const std::lock_guard lock(mutex_);
-        for (const auto& each : *exports) {
-            const auto is_same = [&](const auto& known) { return known.lock() == each->volume; };
-            if (std::ranges::none_of(known_, is_same)) known_.push_back(each->volume);
-        }
-        Reclaimer::Volumes volumes;
-        for (const auto& known : known_) {
-            if (auto volume = known.lock()) volumes.push_back(std::move(volume));
-        }
-        std::erase_if(known_, [](const auto& known) { return known.expired(); });
-        return volumes;
-    }
-
- private:
-    const ExportRegistry& exports_;
-    std::mutex mutex_;
-    std::vector<std::weak_ptr<storage::Volume>> known_;
-};
+constexpr auto dropped_end_interval = std::chrono::seconds(1);
 
 // Moving uses its own staging memory, of which little is enough for each thread.
-storage::MigratorOptions options_of(const config::PipelineOptions& pipeline) {
-    const std::uint64_t chunk = pipeline.chunk_size.value_or(0);
+storage::MigratorOptions options_of(ServerContext& context) {
+    const std::uint64_t chunk = context.options.pipeline.chunk_size.value_or(0);
     constexpr std::uint64_t staging = 8 << 20;  // bytes in each direction
     storage::MigratorOptions options;
     options.channels.chunk_size = static_cast<std::uint32_t>(chunk);
     options.channels.pinned = std::max(staging, 2 * chunk);
+    options.free_unused = [&context](const storage::Device& device) {
+        RetainedContents* const contents = context.retained.contents.get();
+        if (contents == nullptr || !contents->free_unused(device)) return false;
+        context.disposal.wait();
+        return true;
+    };
     return options;
+}
+
+double seconds_since_1970() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(now).count();
 }
 
 // Collects the results of several devices.
@@ -75,9 +62,8 @@ class Results {
 
 ReclaimService::ReclaimService(ServerContext& context)
     : context_(context),
-      reclaimer_(std::make_shared<Reclaimer>(
-          [volumes = std::make_shared<VolumesInUse>(context.exports)] { return (*volumes)(); },
-          options_of(context.options.pipeline))) {}
+      reclaimer_(std::make_shared<Reclaimer>([&context] { return context.disposal.volumes(); },
+                                             options_of(context))) {}
 
 // After a takeover, resume() follows.
 void ReclaimService::start() {
@@ -108,28 +94,65 @@ void ReclaimService::resume() {
 }
 
 void ReclaimService::stop() {
-    timers_.clear();
+    endings_.clear();
     reclaimer_->stop();
 }
 
 void ReclaimService::reclaim(const ReclaimRequest& request, const Completion& completion) {
     const std::vector<std::string> devices = devices_for(request.device, completion);
+    if (devices.empty()) return;
     const auto results = std::make_shared<Results>(completion, devices.size());
+    ClaimStatus claim{.id = ++last_claim_, .owner = request.owner, .asked = request.bytes};
+    claim.since = seconds_since_1970();
+    if (request.duration) {
+        claim.until = claim.since + static_cast<double>(request.duration->count());
+    }
     for (const std::string& device : devices) {
-        timers_.erase(device);
-        reclaimer_->reclaim(device, request.bytes,
-                            [results](const ReclaimStatus& status) { results->add(status); });
-        if (request.duration) end_later(device, *request.duration);
+        reclaimer_->reclaim(
+            device, claim,
+            [results, forgets = forget_later({claim.id})](const ReclaimStatus& status) {
+                if (!status.claim) forgets(status);
+                results->add(status);
+            });
+    }
+    if (request.duration) end_later(claim.id, *request.duration);
+}
+
+void ReclaimService::end(const EndOfReclaim& request, const Completion& completion) {
+    std::vector<std::string> devices = devices_for(request.device, completion);
+    if (devices.empty()) return;
+    if (request.claim) {
+        const std::vector<std::string> its = reclaimer_->devices_of(*request.claim);
+        std::erase_if(devices, [&](const std::string& each) {
+            return std::ranges::find(its, each) == its.end();
+        });
+        if (devices.empty()) {
+            return completion(NotDone{
+                .why =
+                    fmt::format("there is no claim {}; gpunbd status lists them", *request.claim),
+                .unknown = true});
+        }
+    }
+    const auto results = std::make_shared<Results>(completion, devices.size());
+    for (const std::string& each : devices) {
+        const Reclaimer::Ids ended =
+            request.claim ? Reclaimer::Ids{*request.claim} : reclaimer_->claims_on(each);
+        reclaimer_->end(each, request.claim,
+                        [results, forgets = forget_later(ended)](const ReclaimStatus& status) {
+                            forgets(status);
+                            results->add(status);
+                        });
     }
 }
 
-void ReclaimService::end(const std::string& device, const Completion& completion) {
-    const std::vector<std::string> devices = devices_for(device, completion);
-    const auto results = std::make_shared<Results>(completion, devices.size());
-    for (const std::string& each : devices) {
-        timers_.erase(each);
-        reclaimer_->end(each, [results](const ReclaimStatus& status) { results->add(status); });
-    }
+// For the threads of devices.
+Reclaimer::Done ReclaimService::forget_later(const Reclaimer::Ids& ended) {
+    return
+        [ended, weak = std::weak_ptr(reclaimer_), &io = context_.io](const ReclaimStatus& status) {
+            boost::asio::post(io, [weak, device = status.device, ended] {
+                if (const auto reclaimer = weak.lock()) reclaimer->forget(device, ended);
+            });
+        };
 }
 
 std::vector<std::string> ReclaimService::devices_for(const std::string& device,
@@ -155,15 +178,30 @@ std::vector<std::string> ReclaimService::devices_for(const std::string& device,
     return {};
 }
 
-void ReclaimService::end_later(const std::string& device, std::chrono::seconds duration) {
-    Timer& timer = timers_.emplace(device, context_.io).first->second;
-    timer.expires_after(duration);
-    timer.async_wait(
-        [this, device, weak = std::weak_ptr(reclaimer_)](boost::system::error_code error) {
-            const auto reclaimer = weak.lock();
-            if (error || !reclaimer || reclaimer->end(device, [](const ReclaimStatus&) {})) return;
-            end_later(device, pause_check_interval);
-        });
+// Tries again if the requests were dropped, because another server tried to take over meanwhile.
+void ReclaimService::end_later(std::uint64_t claim, std::chrono::seconds duration) {
+    Ending& ending = endings_.try_emplace(claim, context_.io).first->second;
+    ending.timer.expires_after(duration);
+    ending.timer.async_wait([this, claim,
+                             weak = std::weak_ptr(reclaimer_)](boost::system::error_code error) {
+        const auto reclaimer = weak.lock();
+        if (error || !reclaimer) return;
+        const std::vector<std::string> devices = reclaimer->devices_of(claim);
+        if (devices.empty()) {
+            endings_.erase(claim);
+            return;
+        }
+        Ending& its = endings_.at(claim);
+        if (its.requests.expired()) {
+            const auto requests = std::make_shared<Reclaimer::Done>(forget_later({claim}));
+            its.requests = requests;
+            for (const std::string& device : devices) {
+                reclaimer->end(device, claim,
+                               [requests](const ReclaimStatus& status) { (*requests)(status); });
+            }
+        }
+        end_later(claim, dropped_end_interval);
+    });
 }
 
 }  // namespace gpunbd::server

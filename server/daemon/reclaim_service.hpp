@@ -30,7 +30,7 @@ class ReclaimService final : public Service {
 
     // On the server's thread.
     void reclaim(const ReclaimRequest& request, const Completion& completion);
-    void end(const std::string& device, const Completion& completion);
+    void end(const EndOfReclaim& request, const Completion& completion);
     // May be called on any thread.
     void add_to(DeviceStatus& status) const { reclaimer_->add_to(status); }
 
@@ -39,12 +39,20 @@ class ReclaimService final : public Service {
 
     // Empty: the completion has the reason.
     std::vector<std::string> devices_for(const std::string& device, const Completion& completion);
-    void end_later(const std::string& device, std::chrono::seconds duration);
+    Reclaimer::Done forget_later(const Reclaimer::Ids& ended);
+    void end_later(std::uint64_t claim, std::chrono::seconds duration);
 
     ServerContext& context_;
     // Expired timers do nothing once this is gone.
     std::shared_ptr<Reclaimer> reclaimer_;
-    std::map<std::string, Timer> timers_;  // by device
+    // The end of a claim with a duration.
+    struct Ending {
+        explicit Ending(boost::asio::io_context& io) : timer(io) {}
+        Timer timer;
+        std::weak_ptr<Reclaimer::Done> requests;  // expired: there are none in progress
+    };
+    std::map<std::uint64_t, Ending> endings_;  // by claim
+    std::uint64_t last_claim_ = 0;             // its id
 };
 
 }  // namespace gpunbd::server

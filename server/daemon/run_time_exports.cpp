@@ -93,6 +93,12 @@ std::string RunTimeExports::unstore(const config::ExportOptions& options) const 
     return {};
 }
 
+void RunTimeExports::forget(const std::weak_ptr<storage::Volume>& removed) const {
+    RetainedContents* const contents = context_.retained.contents.get();
+    const auto volume = removed.lock();
+    if (contents != nullptr && volume) contents->forget(*volume);
+}
+
 void RunTimeExports::apply(const CreateExport& create, const Completion& completion) {
     if (create.persist && !state_) {
         return completion(NotDone{
@@ -161,12 +167,18 @@ void RunTimeExports::apply(const RemoveExport& remove, const Completion& complet
         return completion(NotDone{fmt::format(
             "export {} is in the configuration of the server; remove it there, and reload", name)});
     }
-    const bool kept = served->contents_outlive_server();
+    const bool remains = remove.keep_contents && served->contents_outlive_server();
+    if (remove.keep_contents && !remains) {
+        return completion(NotDone{fmt::format(
+            "the contents of export {} are not kept, so they end with it; leave --keep-contents "
+            "out, or save them by gpunbd export save",
+            name)});
+    }
     std::string done = fmt::format(
         "Export {} is removed.{}", name,
-        kept ? fmt::format(" Its contents are kept for {} s; gpunbd kept --drop frees them now.",
-                           context_.options.keeping.grace.count())
-             : "");
+        remains ? fmt::format(" Its contents are kept for {} s; gpunbd kept --drop frees them now.",
+                              context_.options.keeping.grace.count())
+                : "");
     // The callbacks must not hold a reference to the export: each reference keeps its memory, and
     // the log counts it as a client.
     const auto closed = std::make_shared<ExportUse::Closed>();
@@ -189,7 +201,12 @@ void RunTimeExports::apply(const RemoveExport& remove, const Completion& complet
                        options.exports.erase(found);
                        return {};
                    },
-                   .store = [this, options = served->options] { return unstore(options); },
+                   .store = [this, options = served->options, remains,
+                             volume = std::weak_ptr(served->volume)]() -> std::string {
+                       std::string why = unstore(options);
+                       if (why.empty() && !remains) forget(volume);
+                       return why;
+                   },
                    .done =
                        [closed, completing = completing(completion, std::move(done))](
                            const std::string& why_not) {

@@ -1,6 +1,7 @@
 // Creates, removes and changes exports at the request of an administrator.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -30,6 +31,8 @@ class RunTimeExports final : public Service {
     // Stores options so that the next server has them, or removes them. Returns the problem.
     std::string store(const config::ExportOptions& options) const;
     std::string unstore(const config::ExportOptions& options) const;
+    // The contents are not kept any longer: they are freed when nothing uses them.
+    void forget(const std::weak_ptr<storage::Volume>& removed) const;
 
     ServerContext& context_;
     ExportService& exports_;

@@ -75,6 +75,20 @@ const storage::Device* home_of(const storage::Volume& volume, std::uint32_t devi
     return &volume.pool(volume.pool(device).home()).device();
 }
 
+std::vector<ExportMemory> memory_of(const storage::Volume& volume) {
+    std::vector<ExportMemory> out;
+    const auto memory = volume.memory();
+    for (std::uint32_t i = 0; i != memory.size(); ++i) {
+        const storage::Device* const home = home_of(volume, i);
+        out.push_back({.device = memory[i].device->info().id,
+                       .used = memory[i].mapped,
+                       .allocated = memory[i].allocated,
+                       .slabs = memory[i].slabs,
+                       .home = home == nullptr ? "" : home->info().id});
+    }
+    return out;
+}
+
 ExportStatus describe(const Export& served) {
     const config::ExportOptions& options = served.options;
     ExportStatus status;
@@ -98,15 +112,19 @@ ExportStatus describe(const Export& served) {
     const storage::Volume::Contents contents = volume.contents();
     status.own = contents.own;
     status.shared = contents.shared;
-    const auto memory = volume.memory();
-    for (std::uint32_t i = 0; i != memory.size(); ++i) {
-        const storage::Device* const home = home_of(volume, i);
-        status.memory.push_back({.device = memory[i].device->info().id,
-                                 .used = memory[i].mapped,
-                                 .allocated = memory[i].allocated,
-                                 .slabs = memory[i].slabs,
-                                 .home = home == nullptr ? "" : home->info().id});
-    }
+    status.memory = memory_of(volume);
+    return status;
+}
+
+ContentsStatus describe(const storage::Volume& volume) {
+    ContentsStatus status;
+    status.name = volume.shape().name;
+    status.size = volume.size();
+    const storage::Volume::Contents contents = volume.contents();
+    status.own = contents.own;
+    status.shared = contents.shared;
+    status.memory = memory_of(volume);
+    status.state = ContentsStatus::in_use;
     return status;
 }
 
@@ -209,10 +227,15 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
     const auto exports = exports_.snapshot();
     std::map<std::uint32_t, const storage::Device*> devices;
     std::map<std::uint32_t, DeviceStatus> by_number;
-    std::set<const storage::PagePool*> counted;  // exports that share pages have the same pools
+    Volumes volumes;
     for (const auto& each : *exports) {
         status.exports.push_back(describe(*each));
-        const storage::Volume& volume = *each->volume;
+        volumes.push_back(each->volume);
+    }
+    add_contents(status, volumes);
+    std::set<const storage::PagePool*> counted;  // volumes that share pages have the same pools
+    for (const auto& each : volumes) {
+        const storage::Volume& volume = *each;
         const std::uint32_t pools = volume.pools();
         for (std::uint32_t i = 0; i != pools; ++i) {
             const storage::PagePool& pool = volume.pool(i);
@@ -251,6 +274,33 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
         describe(*devices[number], device);
         actions_->add_reclaim(device);
         status.devices.push_back(std::move(device));
+    }
+}
+
+void ServerAdminBackend::add_contents(Status& status, Volumes& volumes) const {
+    if (!actions_->volumes) return;
+    std::set<std::shared_ptr<storage::Volume>> known(volumes.begin(), volumes.end());
+    const auto unused = actions_->unused_contents();
+    const auto now = RetainedContents::Clock::now();
+    const auto add_state = [now](ContentsStatus& its, const RetainedContents::Unused& contents) {
+        its.state = contents.state;
+        if (!contents.ends) return;
+        its.freed_in = std::max(0.0, std::chrono::duration<double>(*contents.ends - now).count());
+    };
+    for (const auto& each : unused) {
+        if (each.volume.lock()) continue;
+        ContentsStatus& its = status.contents.emplace_back();
+        its.name = each.name;
+        its.size = each.size;
+        add_state(its, each);
+    }
+    for (auto& each : actions_->volumes()) {
+        if (!known.insert(each).second) continue;
+        ContentsStatus& its = status.contents.emplace_back(describe(*each));
+        const auto found = std::ranges::find_if(
+            unused, [&](const auto& contents) { return contents.volume.lock() == each; });
+        if (found != unused.end()) add_state(its, *found);
+        volumes.push_back(std::move(each));
     }
 }
 
@@ -477,10 +527,9 @@ void ServerAdminBackend::reclaim(const ReclaimRequest& request, Completion compl
     });
 }
 
-void ServerAdminBackend::end_reclaim(std::string_view device, Completion completion) {
-    asio::post(io_, [weak = std::weak_ptr(actions_), id = std::string(device),
-                     completion = std::move(completion)] {
-        if (const auto actions = weak.lock()) actions->end_reclaim(id, completion);
+void ServerAdminBackend::end_reclaim(const EndOfReclaim& request, Completion completion) {
+    asio::post(io_, [weak = std::weak_ptr(actions_), request, completion = std::move(completion)] {
+        if (const auto actions = weak.lock()) actions->end_reclaim(request, completion);
     });
 }
 

@@ -20,6 +20,7 @@
 #include "server/admin/model/admin_backend.hpp"
 #include "server/daemon/accept_counters.hpp"
 #include "server/exports/export_registry.hpp"
+#include "server/handover/retained_contents.hpp"
 #include "server/nbd/worker.hpp"
 #include "server/net/connection_slots.hpp"
 #include "server/net/credentials/validity.hpp"
@@ -29,6 +30,7 @@ namespace gpunbd::server {
 class ServerAdminBackend final : public AdminBackend {
  public:
     using Workers = std::vector<Worker*>;
+    using Volumes = std::vector<std::shared_ptr<storage::Volume>>;
     enum class State : std::uint8_t { starting, serving, draining };
 
     // Changes the options of an export, on the server's thread. `Completion` is called when they
@@ -50,11 +52,14 @@ class ServerAdminBackend final : public AdminBackend {
         ChangeExport change_export;
         AnswerAboutKept answer_about_kept;
         std::function<void(const ReclaimRequest&, const Completion&)> reclaim;
-        std::function<void(const std::string& device, const Completion&)> end_reclaim;
+        std::function<void(const EndOfReclaim&, const Completion&)> end_reclaim;
         // Adds the counters of reclaiming to those of a device; on the endpoint's thread.
         std::function<void(DeviceStatus&)> add_reclaim;
         std::function<std::vector<Validity>()> validities = {};  // of TLS; on the endpoint's thread
         std::function<void(const ExportChange&, const Completion&)> change_exports = {};
+        // All volumes that exist, and the contents without an export; on the endpoint's thread.
+        std::function<Volumes()> volumes = {};
+        std::function<std::vector<RetainedContents::Unused>()> unused_contents = {};
     };
 
     // The references must outlive this object. One thread at a time may call it.
@@ -79,13 +84,15 @@ class ServerAdminBackend final : public AdminBackend {
     void list_kept(Completion completion) override;
     void drop_kept(std::string_view name, Completion completion) override;
     void reclaim(const ReclaimRequest& request, Completion completion) override;
-    void end_reclaim(std::string_view device, Completion completion) override;
+    void end_reclaim(const EndOfReclaim& request, Completion completion) override;
 
  private:
     Workers workers() const;
     std::shared_ptr<const Export> find(std::string_view name) const;
     // Also adds the devices of the exports.
     void add_exports(Status& status, const Workers& workers) const;
+    // Contents that are not among `volumes`, to which it adds their volumes.
+    void add_contents(Status& status, Volumes& volumes) const;
     void add_connections(Status& status, const Workers& workers) const;
     // `done`: the text of a successful outcome.
     void change(std::string_view name, Change change, std::string done, Completion completion);

@@ -1,20 +1,16 @@
 #include "server/exports/volume_disposal.hpp"
 
 #include <new>
+#include <utility>
 
 #include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::server {
 
-VolumeDisposal::Holder::Holder(VolumeDisposal& its_disposal) : disposal(its_disposal) {
-    const std::lock_guard lock(disposal.mutex_);
-    ++disposal.holders_;
-}
-
 VolumeDisposal::Holder::~Holder() {
     if (volume) disposal.take(std::move(volume));
     const std::lock_guard lock(disposal.mutex_);
-    --disposal.holders_;
+    disposal.holders_.erase(this);
     disposal.changed_
         .notify_all();  // under the lock, since the disposal may be destroyed after the last holder
 }
@@ -22,7 +18,7 @@ VolumeDisposal::Holder::~Holder() {
 VolumeDisposal::~VolumeDisposal() {
     {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return holders_ == 0; });
+        changed_.wait(lock, [this] { return holders_.empty(); });
         ending_ = true;
         changed_.notify_all();
     }
@@ -32,7 +28,10 @@ VolumeDisposal::~VolumeDisposal() {
 std::shared_ptr<storage::Volume> VolumeDisposal::Reservation::share(
     std::unique_ptr<storage::Volume> volume) noexcept {
     storage::Volume* const shared = volume.get();
-    holder_->volume = std::move(volume);
+    {
+        const std::lock_guard lock(holder_->disposal.mutex_);
+        holder_->volume = std::move(volume);
+    }
     return {std::move(holder_), shared};
 }
 
@@ -41,13 +40,43 @@ VolumeDisposal::Reservation VolumeDisposal::reserve() {
         const storage::SignalsBlocked blocked;
         thread_ = std::thread([this] { run(); });
     }
-    return Reservation(std::make_shared<Holder>(*this));
+    auto holder = std::make_shared<Holder>(*this);
+    const std::lock_guard lock(mutex_);
+    holders_.emplace(holder.get(), holder);
+    return Reservation(std::move(holder));
+}
+
+std::vector<std::shared_ptr<storage::Volume>> VolumeDisposal::volumes() const {
+    std::vector<std::shared_ptr<storage::Volume>> all;
+    std::vector<std::shared_ptr<Holder>> unused;  // destroyed without the lock, which ~Holder takes
+    {
+        const std::lock_guard lock(mutex_);
+        all.reserve(holders_.size());
+        unused.reserve(holders_.size());
+        for (const auto& [unnamed, each] : holders_) {
+            std::shared_ptr<Holder> holder = each.lock();
+            if (!holder) continue;
+            storage::Volume* const volume = holder->volume.get();
+            if (volume == nullptr) {
+                unused.push_back(std::move(holder));
+            } else {
+                all.emplace_back(std::move(holder), volume);
+            }
+        }
+    }
+    return all;
+}
+
+void VolumeDisposal::wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this, taken = taken_] { return destroyed_ >= taken; });
 }
 
 void VolumeDisposal::take(std::unique_ptr<storage::Volume> volume) noexcept {
     try {
         const std::lock_guard lock(mutex_);
         volumes_.push_back(std::move(volume));
+        ++taken_;
         changed_.notify_all();
     } catch (const std::bad_alloc&) {
         // Destroy it here.
@@ -61,8 +90,11 @@ void VolumeDisposal::run() {
         if (volumes_.empty()) return;
         auto now = std::exchange(volumes_, {});
         lock.unlock();
+        const std::size_t count = now.size();
         now.clear();
         lock.lock();
+        destroyed_ += count;
+        changed_.notify_all();
     }
 }
 

@@ -1,9 +1,11 @@
 // Destroys volumes on its own thread. Freeing gigabytes takes seconds, and the last owner of an
-// export is the main thread at a reload or a worker with other clients.
+// export is the main thread at a reload or a worker with other clients. It also lists all volumes
+// that exist, with an export or without.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -42,10 +44,15 @@ class VolumeDisposal {
     std::shared_ptr<storage::Volume> shared(std::unique_ptr<storage::Volume> volume) {
         return reserve().share(std::move(volume));
     }
+    // All shared volumes that have an owner. Any thread; does not wait for a volume to be
+    // destroyed.
+    std::vector<std::shared_ptr<storage::Volume>> volumes() const;
+    // Waits until the volumes that had lost their last owner before this call are destroyed.
+    void wait();
 
  private:
     struct Holder {
-        explicit Holder(VolumeDisposal& its_disposal);
+        explicit Holder(VolumeDisposal& its_disposal) : disposal(its_disposal) {}
         ~Holder();
         Holder(const Holder&) = delete;
         Holder& operator=(const Holder&) = delete;
@@ -57,10 +64,12 @@ class VolumeDisposal {
     void take(std::unique_ptr<storage::Volume> volume) noexcept;
     void run();
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<std::unique_ptr<storage::Volume>> volumes_;  // to destroy
-    std::uint64_t holders_ = 0;
+    std::uint64_t taken_ = 0;                                // volumes, since the start
+    std::uint64_t destroyed_ = 0;                            // of these
+    std::map<const Holder*, std::weak_ptr<Holder>> holders_;
     bool ending_ = false;
     std::thread thread_;  // started with the first volume
 };

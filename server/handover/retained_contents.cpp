@@ -145,6 +145,10 @@ void check_wanted(const auto& contents, const config::ExportOptions& options) {
         wanted_of(options)));
 }
 
+std::string state_of(const std::string& refused) {
+    return refused.empty() ? "no export has them" : refused;
+}
+
 void log_freed(const std::string& name) {
     spdlog::info("kept contents of export {} are freed", config::in_quotes(name));
 }
@@ -252,6 +256,7 @@ std::shared_ptr<storage::Volume> RetainedContents::held_for(const config::Export
         if (!volume || own.name != options.name || !suits(*volume, options)) continue;
         own.ends.reset();
         if (own.held) own.taken = std::exchange(own.held, nullptr);
+        own.refused.clear();
         if (std::exchange(own.unclaimed, false)) {
             storage::log_if_possible([&] { log_taken_over(options.name, *own.taken); });
         }
@@ -292,10 +297,16 @@ std::shared_ptr<storage::Volume> RetainedContents::take_over(const config::Expor
 std::shared_ptr<storage::Volume> RetainedContents::find_contents(
     const config::ExportOptions& options, DeviceRegistry& devices, VolumeDisposal& disposal) {
     if (auto held = held_for(options)) return held;
-    for (const auto& [unused, own] : own_) {
+    for (auto& [unused, own] : own_) {
         if (!own.unclaimed || own.name != options.name) continue;
         const auto volume = own.volume.lock();
-        if (volume) check_wanted(*volume, options);
+        if (!volume) continue;
+        try {
+            check_wanted(*volume, options);
+        } catch (const std::exception& error) {
+            own.refused = error.what();
+            throw;
+        }
     }
     const auto found = find_inherited(options);
     if (found == inherited_.end()) return nullptr;
@@ -323,7 +334,8 @@ std::map<std::string, RetainedContents::OwnContents> RetainedContents::prepare_o
 std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterator& found,
                                                          const config::ExportOptions& options,
                                                          DeviceRegistry& devices,
-                                                         VolumeDisposal& disposal) {
+                                                         VolumeDisposal& disposal,
+                                                         bool for_export) {
     const std::shared_ptr<SharedParts> parts = found->second.parts;
     if (!parts->unusable.empty()) throw std::runtime_error(parts->unusable);
     const storage::TableShape& shape = found->second.table->shape();
@@ -366,13 +378,31 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
             reservations[i].share(std::move(std::get<storage::Volume::Volumes>(taken)[i]));
         own.mapped().volume = own.mapped().taken;
         own.mapped().making = false;
-        own.mapped().unclaimed = members[i] != found;
+        own.mapped().unclaimed = !for_export || members[i] != found;
+        own.mapped().refused = members[i]->second.refused;
         if (members[i] == found) volume = own.mapped().taken;
         own_.insert(std::move(own));
     }
-    storage::log_if_possible([&] { log_taken_over(options.name, *volume); });
+    if (for_export) storage::log_if_possible([&] { log_taken_over(options.name, *volume); });
     for (const auto& each : members) inherited_.erase(each);
     return volume;
+}
+
+void RetainedContents::take_over_unused(DeviceRegistry& devices, VolumeDisposal& disposal) {
+    const std::lock_guard lock(mutex_);
+    const auto is_left = [](const auto& each) {
+        return each.second.table != nullptr && !each.second.unusable;
+    };
+    for (;;) {  // adopt() removes all that share pages
+        const auto at = std::ranges::find_if(inherited_, is_left);
+        if (at == inherited_.end()) return;
+        try {
+            adopt(at, {}, devices, disposal, false);
+        } catch (const std::exception& error) {
+            at->second.unusable = true;
+            if (at->second.refused.empty()) at->second.refused = error.what();
+        }
+    }
 }
 
 // --- contents of this server -------------------------------------------------------------------
@@ -542,6 +572,7 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
             is_removed(*own.retainer) && !own.making && !own.held && own.volume.expired();
         at = gone ? own_.erase(at) : std::next(at);
     }
+    list_unused();
     return next;
 }
 
@@ -609,15 +640,14 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
             all.push_back(std::move(unreadable));
             continue;
         }
-        add(inherited.table->shape(), inherited.table->size()).state =
-            !inherited.refused.empty() ? inherited.refused : "no export has them";
+        add(inherited.table->shape(), inherited.table->size()).state = state_of(inherited.refused);
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume.lock();
         if (!volume || !own.retainer->keeps()) continue;
         Summary& summary = add(volume->shape(), volume->size());
         summary.used = volume->mapped_bytes();
-        summary.state = own.held              ? "no export has them"
+        summary.state = own.held              ? state_of(own.refused)
                         : !volume->complete() ? "being restored"
                                               : "in use";
     }
@@ -643,7 +673,68 @@ std::size_t RetainedContents::drop(const std::string& name) {
         free_contents(own);
         ++dropped;
     }
+    list_unused();
     return dropped;
+}
+
+void RetainedContents::forget(const storage::Volume& volume) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [unused, own] : own_) {
+        if (own.volume.lock().get() == &volume) own.retainer->forget_volume();
+    }
+}
+
+// --- contents without an export ------------------------------------------------------------------
+
+void RetainedContents::list_unused() {
+    std::vector<Unused> all;
+    for (const auto& [id, inherited] : inherited_) {
+        if (!inherited.retainer->keeps()) continue;
+        const bool readable = inherited.table != nullptr;
+        all.push_back({.name = readable ? inherited.table->shape().name : id,
+                       .size = readable ? inherited.table->size() : 0,
+                       .volume = {},
+                       .state = state_of(inherited.refused),
+                       .ends = inherited.ends});
+    }
+    for (const auto& [unused, own] : own_) {
+        if (!own.held) continue;
+        all.push_back({.name = own.name,
+                       .size = own.held->size(),
+                       .volume = own.held,
+                       .state = state_of(own.refused),
+                       .ends = own.ends});
+    }
+    const std::lock_guard lock(unused_mutex_);
+    unused_ = std::move(all);
+}
+
+std::vector<RetainedContents::Unused> RetainedContents::unused() const {
+    const std::lock_guard lock(unused_mutex_);
+    return unused_;
+}
+
+bool RetainedContents::free_unused(const storage::Device& device) {
+    const std::lock_guard lock(mutex_);
+    OwnContents* first = nullptr;
+    for (auto& [unused, own] : own_) {
+        if (!own.held || !own.ends || (first != nullptr && *first->ends <= *own.ends)) continue;
+        const std::vector<storage::Device*> devices = own.held->devices();
+        if (std::ranges::find(devices, &device) != devices.end()) first = &own;
+    }
+    if (first == nullptr) return false;
+    storage::log_if_possible([&] {
+        storage::LogLine(spdlog::level::warn)
+            .with("export", first->name)
+            .with("device", device.info().id)
+            .say(
+                "kept contents of export {} are freed before their time, because memory of {} is "
+                "given back and no export has them",
+                config::in_quotes(first->name), device.info().id);
+    });
+    free_contents(*first);
+    list_unused();
+    return true;
 }
 
 }  // namespace gpunbd::server

@@ -47,6 +47,9 @@ class RetainedContents {
     // are unchanged for a later attempt.
     std::shared_ptr<storage::Volume> take_over(const config::ExportOptions& options,
                                                DeviceRegistry& devices, VolumeDisposal& disposal);
+    // Takes over the inherited contents that no export has, so that their memory is counted and can
+    // be moved. The state of those for which this fails has the reason.
+    void take_over_unused(DeviceRegistry& devices, VolumeDisposal& disposal);
     // Opens the devices that take_over() will need for these exports. Ignores failures.
     void open_devices(const std::vector<config::ExportOptions>& exports, DeviceRegistry& devices);
     // Calls `create` for new contents of this export. If it throws, nothing is kept. `source`: kept
@@ -92,6 +95,21 @@ class RetainedContents {
     std::vector<Summary> summaries() const;
     // Frees contents of that name that no export uses. Returns their number.
     std::size_t drop(const std::string& name);
+    // The volume is not kept any longer: it is freed with its export.
+    void forget(const storage::Volume& volume);
+
+    // Contents that no export has, as of the last settle(). Never waits for a takeover in progress.
+    struct Unused {
+        std::string name;
+        std::uint64_t size = 0;                 // bytes; 0: not known
+        std::weak_ptr<storage::Volume> volume;  // null: not taken over
+        std::string state;                      // as in Summary
+        std::optional<Clock::time_point> ends;  // unset: not before an export has taken them
+    };
+    std::vector<Unused> unused() const;
+    // Frees the contents on this device, or in its spill memory, whose time ends first. Returns
+    // false if there are none: those without a time are never freed here.
+    bool free_unused(const storage::Device& device);
 
  private:
     // What contents that share pages have in common. They are taken over together.
@@ -106,7 +124,8 @@ class RetainedContents {
         std::unique_ptr<storage::PageTable> table;  // null: unreadable
         std::shared_ptr<SharedParts> parts;
         std::shared_ptr<ContentsRetainer> retainer;
-        std::string refused;  // the reason why they could not be taken over
+        std::string refused;    // the reason why they could not be taken over
+        bool unusable = false;  // take_over_unused() has failed
         std::optional<Clock::time_point> ends;
     };
     // Contents of this server.
@@ -120,8 +139,9 @@ class RetainedContents {
         std::shared_ptr<storage::Volume> taken;
         std::optional<Clock::time_point> ends;
         bool making = true;
-        // Taken over together with others, and not for an export yet.
+        // Taken over without an export, and not for one yet.
         bool unclaimed = false;
+        std::string refused;  // if unclaimed: the reason why their export does not have them
     };
 
     using Inherited = std::map<std::string, InheritedContents>;
@@ -132,7 +152,8 @@ class RetainedContents {
     Inherited::iterator find_inherited(const config::ExportOptions& options);
     std::shared_ptr<storage::Volume> adopt(const Inherited::iterator& found,
                                            const config::ExportOptions& options,
-                                           DeviceRegistry& devices, VolumeDisposal& disposal);
+                                           DeviceRegistry& devices, VolumeDisposal& disposal,
+                                           bool for_export = true);
     void inherit(const std::string& id, InheritedDescriptors& handed_over,
                  const std::vector<ContentsPart>& parts);
     std::shared_ptr<StoredContents> stored_of(const storage::Volume& volume) const;
@@ -145,6 +166,8 @@ class RetainedContents {
     void settle(InheritedContents& inherited, const std::vector<Offered>& offered,
                 Clock::time_point end);
     void settle(OwnContents& own, const std::vector<Offered>& offered, Clock::time_point end);
+    // With the lock held: after each change of what no export has.
+    void list_unused();
 
     DescriptorStore& store_;
     const std::chrono::milliseconds patience_;
@@ -153,6 +176,8 @@ class RetainedContents {
     Inherited inherited_;                     // by id
     std::map<std::string, OwnContents> own_;  // by id
     Imported imported_;                       // until resume(), which releases the rest
+    mutable std::mutex unused_mutex_;         // taken last, and held for short; guards the next
+    std::vector<Unused> unused_;
 };
 
 }  // namespace gpunbd::server

@@ -20,6 +20,7 @@ ReclaimStatus describe(const std::string& device, const storage::Migration& resu
     status.device = device;
     status.wanted = result.wanted;
     status.released = result.released;
+    status.freed = result.freed;
     for (const auto& [place, bytes] : result.moved) {
         status.moved.push_back({.device = place, .bytes = bytes});
     }
@@ -47,17 +48,25 @@ void log_result(const ReclaimStatus& status, const std::string& what) {
              status.complete() ? "" : "; the rest stays: ", status.why_not);
 }
 
-// Logs the result before it is passed to `done`. `what`: what was done.
+// Logs the result before it is passed to `done`. `what`: what was done. `complete`: adds what is in
+// effect now.
+using Complete = std::function<void(const storage::Migration&, ReclaimStatus&)>;
 storage::Migrator::Done logged(std::string_view device, Reclaimer::Done done,
-                               std::string (*what)(const ReclaimStatus&)) {
-    return
-        [id = std::string(device), done = std::move(done), what](const storage::Migration& result) {
-            storage::log_if_possible([&] {
-                const ReclaimStatus status = describe(id, result);
-                log_result(status, what(status));
-                done(status);
-            });
-        };
+                               std::string (*what)(const ReclaimStatus&), Complete complete) {
+    return [id = std::string(device), done = std::move(done), what,
+            complete = std::move(complete)](const storage::Migration& result) {
+        storage::log_if_possible([&] {
+            ReclaimStatus status = describe(id, result);
+            complete(result, status);
+            log_result(status, what(status));
+            done(status);
+        });
+    };
+}
+
+std::optional<std::uint64_t> limit_of(const storage::SlabBudget& budget) {
+    const std::uint64_t limit = budget.limit();
+    return limit == storage::SlabBudget::unlimited ? std::nullopt : std::optional(limit);
 }
 
 }  // namespace
@@ -143,34 +152,85 @@ Reclaimer::DeviceReclaim* Reclaimer::find(std::string_view device) const {
     return found == devices_.end() ? nullptr : found->second.get();
 }
 
-bool Reclaimer::reclaim(std::string_view device, std::optional<std::uint64_t> bytes, Done done) {
+std::shared_ptr<Claims> Reclaimer::claims_of(std::string_view device) {
+    const std::lock_guard lock(mutex_);
+    auto found = claims_.find(device);
+    if (found == claims_.end()) {
+        found = claims_.emplace(device, std::make_shared<Claims>()).first;
+    }
+    return found->second;
+}
+
+bool Reclaimer::reclaim(std::string_view device, const ClaimStatus& claim, Done done) {
     DeviceReclaim* const found = find(device);
     if (found == nullptr) return false;
-    held_.emplace(device);
+    const auto claims = claims_of(device);
+    held_.try_emplace(std::string(device)).first->second.insert(claim.id);
     found->hold(true);
-    found->migrator.reclaim(bytes.value_or(storage::SlabBudget::unlimited),
-                            logged(device, std::move(done), [](const ReclaimStatus& status) {
-                                return fmt::format("gave back {} of {}",
-                                                   config::human_size(status.released),
-                                                   config::human_size(status.wanted));
-                            }));
+    storage::SlabBudget& budget = found->device.budget();
+    const auto wanted = std::make_shared<std::uint64_t>(0);
+    found->migrator.claim(
+        [claims, claim, &budget, wanted] {
+            return *wanted = claims->begin(claim, std::min(budget.used(), budget.limit()));
+        },
+        logged(
+            device, std::move(done),
+            [](const ReclaimStatus& status) {
+                return fmt::format("gave back {} of {}", config::human_size(status.released),
+                                   config::human_size(status.wanted));
+            },
+            [claims, id = claim.id, &budget, wanted](const storage::Migration& result,
+                                                     ReclaimStatus& status) {
+                if (claims->reduce(id, *wanted, result.lowered)) status.claim = id;
+                status.limit = limit_of(budget);
+            }));
     return true;
 }
 
-bool Reclaimer::end(std::string_view device, Done done) {
+bool Reclaimer::end(std::string_view device, std::optional<std::uint64_t> claim, Done done) {
     DeviceReclaim* const found = find(device);
     if (found == nullptr) return false;
-    if (const auto held = held_.find(device); held != held_.end()) held_.erase(held);
-    found->hold(false);
-    std::uint64_t bytes = storage::SlabBudget::unlimited;
-    if (found->keep_free != 0) {
-        const std::uint64_t free = found->device.free_memory();
-        bytes = free - std::min(free, found->keep_free);
-    }
-    found->migrator.release(bytes, logged(device, std::move(done), [](const ReclaimStatus&) {
-                                return std::string("gives no more memory back");
-                            }));
+    storage::Device& memory = found->device;
+    found->migrator.end_claim(
+        [claims = claims_of(device), claim, &memory, keep_free = found->keep_free] {
+            const std::uint64_t bytes = claims->end(claim).value_or(storage::SlabBudget::unlimited);
+            if (keep_free == 0) return bytes;
+            const std::uint64_t free = memory.free_memory();
+            return std::min(bytes, free - std::min(free, keep_free));
+        },
+        logged(
+            device, std::move(done),
+            [](const ReclaimStatus& status) {
+                return status.limit ? fmt::format("exports may use {} there now",
+                                                  config::human_size(*status.limit))
+                                    : std::string("gives no more memory back");
+            },
+            [&budget = memory.budget()](const storage::Migration&, ReclaimStatus& status) {
+                status.limit = limit_of(budget);
+            }));
     return true;
+}
+
+std::vector<std::string> Reclaimer::devices_of(std::uint64_t claim) const {
+    std::vector<std::string> devices;
+    for (const auto& [device, claims] : held_) {
+        if (claims.contains(claim)) devices.push_back(device);
+    }
+    return devices;
+}
+
+Reclaimer::Ids Reclaimer::claims_on(std::string_view device) const {
+    const auto held = held_.find(device);
+    return held == held_.end() ? Ids() : held->second;
+}
+
+void Reclaimer::forget(std::string_view device, const Ids& ended) {
+    const auto held = held_.find(device);
+    if (held == held_.end()) return;
+    for (const std::uint64_t id : ended) held->second.erase(id);
+    if (!held->second.empty()) return;
+    held_.erase(held);
+    if (DeviceReclaim* const found = find(device)) found->hold(false);
 }
 
 void Reclaimer::add_to(DeviceStatus& status) const {
@@ -180,10 +240,16 @@ void Reclaimer::add_to(DeviceStatus& status) const {
         const auto place = devices_.find(status.id);
         if (place == devices_.end()) return;
         found = place->second;
+        const auto claims = claims_.find(status.id);
+        if (claims != claims_.end()) status.claims = claims->second->list();
     }
     status.reclaimable = true;
-    const std::uint64_t limit = found->device.budget().limit();
-    if (limit != storage::SlabBudget::unlimited) status.limit = limit;
+    status.limit = limit_of(found->device.budget());
+    if (status.limit) {
+        const std::uint64_t room = *status.limit - std::min(*status.limit, status.allocated);
+        status.withheld = status.available - std::min(status.available, room);
+        status.available -= status.withheld;
+    }
     const storage::Migrator::Totals totals = found->migrator.totals();
     status.moved_out = totals.moved_out;
     status.moved_back = totals.moved_back;

@@ -16,6 +16,7 @@
 
 #include "config/options.hpp"
 #include "server/admin/model/status.hpp"
+#include "server/reclaim/claims.hpp"
 #include "storage/migration/free_memory_watch.hpp"
 #include "storage/migration/migrator.hpp"
 #include "storage/migration/pressure_watch.hpp"
@@ -41,11 +42,22 @@ class Reclaimer {
     std::vector<std::future<void>> prepare();
     // The ids of the devices that can be reclaimed.
     std::vector<std::string> devices() const;
-    // Gives `bytes` of the device back, or all that exports use, until end(). `done` is destroyed
-    // without a call if this object is. Returns false if there is no such device.
-    bool reclaim(std::string_view device, std::optional<std::uint64_t> bytes, Done done);
-    // Moves pages back as far as there is memory.
-    bool end(std::string_view device, Done done);
+    // Gives memory of the device back until end(). Claims add up. `claim`: its id, owner, amount
+    // and times. `done` is destroyed without a call if this object is. Returns false if there is no
+    // such device.
+    bool reclaim(std::string_view device, const ClaimStatus& claim, Done done);
+    // Ends one claim of the device, or all, and moves pages back as far as the others and the
+    // memory allow it. Requests are served in their order.
+    bool end(std::string_view device, std::optional<std::uint64_t> claim, Done done);
+    // The following: on the thread that calls reclaim().
+    //
+    // The devices with this claim, or where it is going to begin.
+    std::vector<std::string> devices_of(std::uint64_t claim) const;
+    // The claims of the device that were begun and not forgotten.
+    using Ids = std::set<std::uint64_t>;
+    Ids claims_on(std::string_view device) const;
+    // These have ended: pages may return if no other claim is left.
+    void forget(std::string_view device, const Ids& ended);
     // The counters of the device of this id, if it is served.
     void add_to(DeviceStatus& status) const;
     // Ends all threads until the next update(). Pages on their way arrive before.
@@ -72,14 +84,17 @@ class Reclaimer {
     };
 
     DeviceReclaim* find(std::string_view device) const;
+    std::shared_ptr<Claims> claims_of(std::string_view device);
     void add(storage::Device& device);
     static void watch_pressure(DeviceReclaim& device);
 
     const std::function<Volumes()> volumes_;
     const storage::MigratorOptions options_;
-    std::set<std::string, std::less<>> held_;  // the devices with a reclaim() in effect
-    mutable std::mutex mutex_;                 // guards the following, but not what it points to
+    // By device: the claims that were begun and not forgotten. Pages do not return meanwhile.
+    std::map<std::string, Ids, std::less<>> held_;
+    mutable std::mutex mutex_;  // guards the following, but not what it points to
     std::map<std::string, std::shared_ptr<DeviceReclaim>, std::less<>> devices_;  // by id
+    std::map<std::string, std::shared_ptr<Claims>, std::less<>> claims_;          // by device
 };
 
 }  // namespace gpunbd::server

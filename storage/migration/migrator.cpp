@@ -76,6 +76,14 @@ void Migrator::release(std::uint64_t bytes, Done done) {
     submit({.direction = Direction::back, .bytes = bytes, .done = std::move(done)});
 }
 
+void Migrator::claim(Amount bytes, Done done) {
+    submit({.direction = Direction::out, .done = std::move(done), .amount = std::move(bytes)});
+}
+
+void Migrator::end_claim(Amount bytes, Done done) {
+    submit({.direction = Direction::back, .done = std::move(done), .amount = std::move(bytes)});
+}
+
 void Migrator::give_up_revocable(std::uint64_t bytes, Done done) {
     submit({.direction = Direction::fixed, .bytes = bytes, .done = std::move(done)});
 }
@@ -129,17 +137,18 @@ void Migrator::serve(const Request& request) {
     SlabBudget& budget = device_.budget();
     Migration out;
     try {
+        const std::uint64_t bytes = request.amount ? request.amount() : request.bytes;
         if (request.direction == Direction::none) {
             visit_pools();
         } else if (request.direction == Direction::out) {
-            const std::uint64_t used = std::min(budget.used(), budget.limit());
-            budget.set_limit(used - std::min(used, request.bytes));
-            move_out(out);
+            lower_limit(bytes, request.amount != nullptr, out);
         } else if (request.direction == Direction::fixed) {
-            give_up_revocable(request.bytes, out);
+            give_up_revocable(bytes, out);
         } else {
             const std::uint64_t above = SlabBudget::unlimited - budget.limit();
-            budget.set_limit(budget.limit() + std::min(above, request.bytes));
+            budget.set_limit(budget.limit() + std::min(above, bytes));
+            LongWork work("moving back", device_.info().id, 0, "bytes");
+            const Shown shown(*this, work);
             move_back(out);
             refill(out);
         }
@@ -176,11 +185,38 @@ void Migrator::count(Direction direction, const Migration& out) {
 
 // --- away from the device --------------------------------------------------------------------
 
+void Migrator::lower_limit(std::uint64_t bytes, bool is_claim, Migration& out) {
+    SlabBudget& budget = device_.budget();
+    const std::uint64_t limit = budget.limit();
+    const std::uint64_t used = std::min(budget.used(), limit);
+    const std::uint64_t wanted = used - std::min(used, bytes);
+    budget.set_limit(wanted);
+    LongWork work("moving out", device_.info().id, used - wanted, "bytes");
+    const Shown shown(*this, work);
+    const auto settle = [&] {
+        const std::uint64_t stays = std::min(used, budget.used());
+        if (stays > wanted) budget.set_limit(is_claim && stays == used ? limit : stays);
+        out.lowered = used - std::min(used, budget.limit());
+    };
+    try {
+        move_out(out);
+    } catch (...) {  // no channel, or no memory for lists
+        settle();
+        throw;
+    }
+    settle();
+}
+
 void Migrator::move_out(Migration& out) {
     const SlabBudget& budget = device_.budget();
     const std::uint64_t limit = budget.limit();
     const std::uint64_t used_before = budget.used();
     out.wanted = used_before - std::min(used_before, limit);
+    while (options_.free_unused && budget.used() > limit && !stopping() &&
+           options_.free_unused(device_)) {
+    }
+    const std::uint64_t used_afterwards = budget.used();
+    out.freed = used_before - std::min(used_before, used_afterwards);
     bool progress = true;
     while (budget.used() > limit && progress && !stopping()) {
         const std::uint64_t used = budget.used();
@@ -484,6 +520,7 @@ std::uint64_t Migrator::move(std::span<PageToMove> pages, Pools& full, Migration
             case PageToMove::Outcome::moved:
                 out.moved[page.to->device().info().id] += page.volume->page_size();
                 moved += page.volume->page_size();
+                if (work_ != nullptr) work_->set_done(work_moved_ += page.volume->page_size());
                 break;
             case PageToMove::Outcome::no_room:
                 out.no_room = true;

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/base/long_work.hpp"
 #include "storage/migration/mover_pool.hpp"
 #include "storage/migration/use_history.hpp"
 
@@ -27,8 +28,11 @@ namespace gpunbd::storage {
 
 // The result of a change of the limit.
 struct Migration {
-    std::uint64_t wanted = 0;                    // bytes of slabs to release
-    std::uint64_t released = 0;                  // bytes of slabs
+    std::uint64_t wanted = 0;    // bytes of slabs to release
+    std::uint64_t released = 0;  // bytes of slabs
+    std::uint64_t freed = 0;     // of these, by MigratorOptions::free_unused
+    std::uint64_t lowered =
+        0;  // bytes by which the limit is below what was in use, or below itself
     std::map<std::string, std::uint64_t> moved;  // bytes of pages, by the device that has them now
     std::uint64_t busy = 0;                      // pages that clients were writing all the time
     std::uint64_t failed = 0;                    // pages that could not be copied
@@ -46,6 +50,9 @@ struct Migration {
 struct MigratorOptions {
     ChannelOptions channels;  // of all threads together
     unsigned threads = MoverPool::default_threads();
+    // Frees memory on the device, or in its spill memory, that nothing uses any longer, and waits
+    // until it is free. Returns false if there was none. Called before pages move away.
+    std::function<bool(const Device&)> free_unused = {};
 };
 
 class Migrator {
@@ -78,12 +85,19 @@ class Migrator {
     // The following may be called from any thread. `done` is called on the migrator's thread, and
     // does not throw.
     //
-    // Lowers the limit so that `bytes` less than now are in use; 2^64 - 1: everything.
+    // Lowers the limit so that `bytes` less than now are in use; 2^64 - 1: everything. Where pages
+    // stay, the limit stays too: otherwise each request would lower it further, and new pages would
+    // find no memory in the place of trimmed ones.
     void reclaim(std::uint64_t bytes, Done done);
     // Raises the limit by `bytes`, and moves pages back as far as the limit and the memory of the
     // device allow it: the pages that were used last come first. Ends early when another request
     // waits.
     void release(std::uint64_t bytes, Done done);
+    // The same for amounts that are calculated on the migrator's thread when the earlier requests
+    // are done. A claim() that releases nothing leaves the limit as it was.
+    using Amount = std::function<std::uint64_t()>;
+    void claim(Amount bytes, Done done);
+    void end_claim(Amount bytes, Done done);
     // Empties revocable slabs of so many bytes, those first whose pages are used most: the pages
     // move to slabs of the device that are not revocable, or to spill memory that is not memory of
     // the host. The limit stays.
@@ -104,6 +118,7 @@ class Migrator {
         Direction direction = Direction::out;
         std::uint64_t bytes = 0;
         Done done;
+        Amount amount = {};  // instead of `bytes`
     };
     // A slab that may be emptied.
     struct Candidate {
@@ -152,6 +167,17 @@ class Migrator {
         std::uint32_t index = 0;
         std::vector<std::uint32_t> volumes;  // indices
     };
+    // Shows the progress of a request while it exists.
+    struct Shown {
+        Shown(Migrator& its_migrator, LongWork& work) : migrator(its_migrator) {
+            migrator.work_ = &work;
+            migrator.work_moved_ = 0;
+        }
+        ~Shown() { migrator.work_ = nullptr; }
+        Shown(const Shown&) = delete;
+        Shown& operator=(const Shown&) = delete;
+        Migrator& migrator;
+    };
     // Pools with pages that find no memory elsewhere.
     using Pools = std::vector<const PagePool*>;
 
@@ -160,6 +186,7 @@ class Migrator {
     void serve(const Request& request);
     void count(Direction direction, const Migration& out);
 
+    void lower_limit(std::uint64_t bytes, bool is_claim, Migration& out);
     void move_out(Migration& out);
     std::vector<Candidate> find_slabs(const Volumes& volumes);
     std::vector<Candidate> candidates(const Volumes& volumes);
@@ -203,6 +230,8 @@ class Migrator {
     // Used by the thread only, which opens and closes the channels.
     std::optional<MoverPool> movers_;
     std::map<const PagePool*, History> histories_;
+    LongWork* work_ = nullptr;      // the request in progress; null: none that is shown
+    std::uint64_t work_moved_ = 0;  // bytes
     std::chrono::steady_clock::time_point return_time_;  // of the next pages
     std::thread thread_;
     mutable std::mutex mutex_;  // guards the following members

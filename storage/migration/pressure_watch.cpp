@@ -85,14 +85,8 @@ void PressureWatch::reclaim() {
         });
     }
     step_ = std::max(step_, step);
-    const std::uint64_t limit = budget.limit();
     const auto result = migrator_.reclaim(step);
-    if (!result) return;
-    shortage_log_.report(device_, *result, "programs wait for memory");
-    // Where pages stay, the limit stays too. Otherwise each report would lower it further, and new
-    // pages would find no memory in the place of trimmed ones.
-    const std::uint64_t wanted = std::min(limit, budget.used());
-    if (budget.limit() < wanted) migrator_.release(wanted - budget.limit());
+    if (result) shortage_log_.report(device_, *result, "programs wait for memory");
 }
 
 void PressureWatch::return_pages() {

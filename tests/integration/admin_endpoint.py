@@ -40,7 +40,8 @@ def device(identity='cuda:0'):
             'mapped': 0, 'allocated': 35 * GiB, 'used': GiB, 'slabs': 1, 'staging': 0, 'staging_used': 0, 'staging_waits': 0,
             'failures': 0, 'copies': [], 'others_compute': None, 'competition_noticed': 0,
             'revocable': 0, 'yielded': 0, 'evictions': 0,
-            'reclaimable': False, 'spilled': 0, 'limit': None, 'moved_out': 0, 'moved_back': 0, 'not_reclaimed': 0, 'last_reclaim': None}
+            'reclaimable': False, 'spilled': 0, 'limit': None, 'withheld': 0, 'claims': [], 'moved_out': 0,
+            'moved_back': 0, 'not_reclaimed': 0, 'last_reclaim': None}
 
 
 def status(names=('fast', 'slow'), moved=0, at=0, pid=4711):
@@ -49,7 +50,8 @@ def status(names=('fast', 'slow'), moved=0, at=0, pid=4711):
                 'version': '0.1.0', 'commit': 'abc1234', 'build': 'Release', 'pid': pid, 'started': start, 'uptime': 3600.0 + at,
                 'cpu_seconds': 1.5, 'resident': 123456789, 'open_files': 45, 'max_open_files': 1024, 'workers': 2, 'state': 'serving'},
             'progress': [], 'certificates': [], 'accepted': 12, 'connections': 1, 'refused': {}, 'handshakes': 1, 'tls_handshakes': 0,
-            'failed_handshakes': {}, 'devices': [device()], 'exports': [export(name, moved=moved) for name in names]}
+            'failed_handshakes': {}, 'devices': [device()], 'exports': [export(name, moved=moved) for name in names],
+            'contents': []}
 
 
 def connection(number=1, peer='10.1.2.3:4567', name='fast', moved=0):

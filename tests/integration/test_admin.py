@@ -121,7 +121,7 @@ class Admin(server.Test):
                   '/rates': {'export': '<script>', 'rates': RATES},
                   '/read-only': {'export': '<script>', 'read_only': True},
                   '/exports/create': {'export': {'name': 'new', 'size': '1M', 'devices': ['host']}, 'persist': False},
-                  '/exports/remove': {'name': 'new', 'force': False},
+                  '/exports/remove': {'name': 'new', 'force': False, 'keep_contents': False},
                   '/exports/restore': {'file': f'{one.directory}/image', 'export': {'name': 'restored', 'devices': ['host']},
                                        'persist': False},
                   '/exports/resize': {'name': 'other', 'size': '128M', 'discard': False, 'reconnect': False},
@@ -130,7 +130,7 @@ class Admin(server.Test):
                   '/exports/save': {'name': '<script>', 'file': f'{one.directory}/image', 'compress': 'zstd', 'threads': 2},
                   '/kept/drop': {'name': '<script>'},
                   '/reclaim': {'device': 'host', 'bytes': None, 'seconds': 60},
-                  '/reclaim/end': {'device': None}}
+                  '/reclaim/end': {'device': None, 'claim': None}}
         statuses = {'/connections/end': 404, '/kept/drop': 409}
         operations = self.description.operations('post')
         self.assertEqual(set(operations), set(bodies))

@@ -96,12 +96,20 @@ class Command(Reclaim):
         self.assertIn(f'{server.DEVICE}: 128 MiB could not be given back: there is no memory left for its pages', self.errors)
         self.check(256)
 
-    def test_it_ends_after_the_given_time(self):
+    def test_it_ends_after_the_given_time_and_leaves_other_claims(self):
         self.start()
-        self.fill(64)
+        self.fill(128)
+        self.assertIn('until gpunbd reclaim 1 --end;', self.reclaim(server.DEVICE, '64M'))
         self.reclaim(server.DEVICE, '64M', '--for', '1')
-        server.wait_until(lambda: self.device()['limit'] is None and self.device()['used'] == 64 * MiB, 20,
-                          'pages to return')
+        status = self.command(server.PROGRAM, 'status', '--socket', self.admin)
+        self.assertIn(f'claim 1 on {server.DEVICE}: 64 MiB given back, 64 MiB asked, by ', status)
+        server.wait_until(lambda: self.device()['limit'] == 64 * MiB and self.device()['used'] == 64 * MiB, 20,
+                          'pages of the second claim to return')
+        self.assertEqual([each['id'] for each in self.device()['claims']], [1])
+        self.reclaim('1', '--end')
+        self.assertEqual((self.device()['limit'], self.device()['used']), (None, 128 * MiB))
+        self.reclaim('1', '--end', status=1)
+        self.assertIn('there is no claim 1; gpunbd status lists them', self.errors)
 
 
 class Limits(Reclaim):

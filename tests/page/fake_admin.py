@@ -170,7 +170,7 @@ class Export:
 class Device:
     def __init__(self, identity, name, total, others=0, reserve=0):
         self.identity, self.name, self.total, self.others, self.reserve = identity, name, total, others, reserve
-        self.failed, self.staging_waits = False, 0
+        self.failed, self.staging_waits, self.claims = False, 0, []
 
     def status(self, exports):
         mine = [one['memory'][0] for one in (export.status() for export in exports) if one['memory'][0]['device'] == self.identity]
@@ -183,7 +183,7 @@ class Device:
                 'copies': [{'path': 'copy engine', 'direction': 'read', 'copies': 5, 'bytes': 5 * MiB}],
                 'others_compute': None if self.identity == 'host' else self.others > 0, 'competition_noticed': 0,
                 'reclaimable': False, 'revocable': 0, 'yielded': 0, 'evictions': 0,
-                'spilled': 0, 'limit': None, 'moved_out': 0, 'moved_back': 0, 'not_reclaimed': 0,
+                'spilled': 0, 'limit': None, 'withheld': 0, 'claims': self.claims, 'moved_out': 0, 'moved_back': 0, 'not_reclaimed': 0,
                 'last_reclaim': None}
 
 
@@ -282,7 +282,7 @@ class FakeAdmin:
                 'progress': self.progress, 'certificates': [], 'accepted': connections + 12, 'connections': connections,
                 'refused': self.refused, 'handshakes': connections + 9, 'tls_handshakes': connections // 2,
                 'failed_handshakes': self.failed_handshakes, 'devices': [device.status(self.exports) for device in self.devices],
-                'exports': [export.status() for export in self.exports]}
+                'exports': [export.status() for export in self.exports], 'contents': []}
 
     def tick(self, after):
         busiest = list(self.connections())

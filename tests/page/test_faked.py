@@ -226,6 +226,14 @@ class Devices(Fake):
         self.browser.until(lambda: parts()[2:] == ['reserve 1 GiB', 'others 76 GiB', 'free 0 B'], parts)
         self.end()
 
+    def test_claims_of_a_device(self):
+        self.still(fake_admin.Export('disk', 8 * GiB))
+        self.overview()
+        self.assertFalse(self.browser.one('.claims').is_displayed())
+        self.admin.devices[0].claims = [{'id': 3, 'owner': 'uid 7', 'asked': None, 'bytes': GiB, 'since': self.admin.now(), 'until': self.admin.now() + 90}]
+        self.browser.shows('.claims', 'Claim 3: 1 GiB given back, all asked, by uid 7')
+        self.end()
+
     def test_copies_and_staging_memory(self):
         self.still(fake_admin.Export('disk', 8 * GiB))
         self.overview()

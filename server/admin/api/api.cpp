@@ -470,6 +470,7 @@ Response Api::restore_export(const Request& request) const {
 Response Api::remove_export(const Request& request) const {
     Body body(request.body);
     RemoveExport wanted{.name = body.text("name"), .force = body.flag("force")};
+    wanted.keep_contents = body.optional_flag("keep_contents");
     if (const auto error = body.error()) return error_response(400, *error);
     return change_exports(std::move(wanted));
 }
@@ -499,6 +500,7 @@ Response Api::reclaim(const Request& request) const {
     wanted.duration = take_value(body, "seconds", [](std::string_view text) {
         return config::rules::seconds(text, {1, max_reclaim_seconds});
     });
+    wanted.owner = request.peer;
     if (const auto error = body.error()) return error_response(400, *error);
     return {
         .operation = [&server = server_, wanted](
@@ -508,11 +510,14 @@ Response Api::reclaim(const Request& request) const {
 
 Response Api::end_reclaim(const Request& request) const {
     Body body(request.body);
-    const std::string device = body.text_or_null("device");
+    EndOfReclaim wanted{.device = body.text_or_null("device")};
+    wanted.claim = take_value(body, "claim", [](std::string_view text) {
+        return config::rules::integer(text, {1, no_bound});
+    });
     if (const auto error = body.error()) return error_response(400, *error);
     return {.operation =
-                [&server = server_, device](Completion completion) {
-                    server.end_reclaim(device, std::move(completion));
+                [&server = server_, wanted](Completion completion) {
+                    server.end_reclaim(wanted, std::move(completion));
                 },
             .takes_long = true};
 }

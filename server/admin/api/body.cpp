@@ -56,6 +56,11 @@ bool Body::flag(const std::string& name) {
     return value->is_bool() && value->get_bool();
 }
 
+bool Body::optional_flag(const std::string& name) {
+    known_.insert(name);
+    return object_.contains(name) && flag(name);
+}
+
 std::uint64_t Body::count(const std::string& name) {
     const json::value* const value = find(name);
     if (value == nullptr) return 0;

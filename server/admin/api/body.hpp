@@ -18,6 +18,7 @@ class Body {
     std::string text(const std::string& name);
     std::string text_or_null(const std::string& name);  // empty: null
     bool flag(const std::string& name);
+    bool optional_flag(const std::string& name);  // false if it is missing
     std::uint64_t count(const std::string& name);
     // A number or a string, as text that the configuration parses; unset: null, or an error.
     std::optional<std::string> scalar(const std::string& name);

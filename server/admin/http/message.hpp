@@ -24,7 +24,8 @@ struct Request {
     std::string content_type = {};
     std::string accept = {};
     std::string body = {};
-    bool owner = false;  // over the admin socket: the server's user, or root
+    std::string peer = {};  // the client, as in the log
+    bool owner = false;     // over the admin socket: the server's user, or root
     // Set: changes are not allowed over this connection, for this reason.
     std::optional<std::string> read_only_reason = {};
 };

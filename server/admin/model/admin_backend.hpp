@@ -65,6 +65,11 @@ struct ReclaimRequest {
     std::string device = {};                            // empty: all that have spill memory
     std::optional<std::uint64_t> bytes = {};            // unset: all that exports use
     std::optional<std::chrono::seconds> duration = {};  // unset: until it is ended
+    std::string owner = {};                             // the client that asks
+};
+struct EndOfReclaim {
+    std::string device = {};                  // empty: all
+    std::optional<std::uint64_t> claim = {};  // unset: all of the device
 };
 
 // Changes of the list of exports.
@@ -74,7 +79,8 @@ struct CreateExport {
 };
 struct RemoveExport {
     std::string name = {};
-    bool force = false;  // disconnects its clients
+    bool force = false;          // disconnects its clients
+    bool keep_contents = false;  // its kept contents remain for keeping.grace
 };
 // Paths are those of the server's machine, absolute.
 struct SaveExport {
@@ -140,9 +146,9 @@ class AdminBackend {
     virtual void list_kept(Completion completion) = 0;
     // Frees the contents of that name, which no export uses.
     virtual void drop_kept(std::string_view name, Completion completion) = 0;
-    // The outcome of both is Reclaimed, once pages have been moved. `device`: empty for all.
+    // The outcome of both is Reclaimed, once pages have been moved.
     virtual void reclaim(const ReclaimRequest& request, Completion completion) = 0;
-    virtual void end_reclaim(std::string_view device, Completion completion) = 0;
+    virtual void end_reclaim(const EndOfReclaim& request, Completion completion) = 0;
 
  protected:
     ~AdminBackend() = default;

@@ -202,6 +202,46 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
     }
 };
 
+// Memory that no export of the server has.
+struct ContentsStatus {
+    std::string name = {};  // of the export that they were made for
+    std::uint64_t size = 0;
+    std::uint64_t own = 0;
+    std::uint64_t shared = 0;
+    std::vector<ExportMemory> memory = {};
+    std::string state = {};
+    std::optional<double> freed_in = {};
+
+    std::uint64_t sum(std::uint64_t ExportMemory::*value) const {
+        std::uint64_t all = 0;
+        for (const ExportMemory& each : memory) all += each.*value;
+        return all;
+    }
+    static constexpr std::string_view in_use = "in use";
+    static constexpr Schema schema{"Contents", "Contents that no export of the server has."};
+    static constexpr auto fields() {
+        using Self = ContentsStatus;
+        return std::tuple{
+            field("name", &Self::name, "The export that they were made for."),
+            field("size", &Self::size),
+            calculated(
+                "used", +[](const Self& self) { return self.sum(&ExportMemory::used); }),
+            calculated(
+                "allocated", +[](const Self& self) { return self.sum(&ExportMemory::allocated); }),
+            field("own", &Self::own, "Memory of pages that nothing else has."),
+            field("shared", &Self::shared, "Memory of pages that exports or other contents share."),
+            field("memory", &Self::memory,
+                  "Memory by device; empty if the contents could not be taken over."),
+            field("state", &Self::state,
+                  "`no export has them`, the reason why their export does not have them, or `in "
+                  "use`: by clients of an export that was removed, or by one that is being made."),
+            field("freed_in", &Self::freed_in,
+                  "Seconds until they are freed, or earlier if their memory is needed; null: they "
+                  "stay."),
+        };
+    }
+};
+
 struct CopyStatus {
     std::string path = {};       // "mapping", "copy engine", "kernel", ...
     std::string direction = {};  // one of `directions`
@@ -218,6 +258,30 @@ struct CopyStatus {
             counter("copies", &Self::copies, "gpunbd_device_copies",
                     "Copies, by path and direction."),
             counter("bytes", &Self::bytes, "gpunbd_device_copied_bytes", "Bytes copied.")};
+    }
+};
+
+// Memory of a device that an administrator has taken from the exports.
+struct ClaimStatus {
+    std::uint64_t id = 0;
+    std::string owner = {};
+    std::optional<std::uint64_t> asked = {};  // unset: all
+    std::uint64_t bytes = 0;
+    double since = 0;
+    std::optional<double> until = {};
+
+    static constexpr Schema schema{
+        "Claim", "Memory of a device that was given back to other programs on request."};
+    static constexpr auto fields() {
+        using Self = ClaimStatus;
+        return std::tuple{
+            field("id", &Self::id, "For /reclaim/end."),
+            field("owner", &Self::owner, "The client that asked for it."),
+            field("asked", &Self::asked, "Bytes asked for; null: all."),
+            field("bytes", &Self::bytes, "Bytes by which exports use less, because of this claim."),
+            field("since", &Self::since, "In seconds since 1970."),
+            field("until", &Self::until, "When it ends by itself; null: never."),
+        };
     }
 };
 
@@ -245,6 +309,8 @@ struct DeviceStatus {
     std::uint64_t evictions = 0;
     std::uint64_t spilled = 0;
     std::optional<std::uint64_t> limit = {};  // of `allocated`
+    std::uint64_t withheld = 0;
+    std::vector<ClaimStatus> claims = {};
     std::uint64_t moved_out = 0;
     std::uint64_t moved_back = 0;
     std::uint64_t not_reclaimed = 0;
@@ -262,8 +328,10 @@ struct DeviceStatus {
                   "1: the device has failed permanently."),
             gauge("total", &Self::total, "gpunbd_device_memory_size_bytes",
                   "Memory of the device: its capacity, where that is set, or else all of it."),
-            gauge("available", &Self::available, "gpunbd_device_memory_available_bytes",
-                  "Memory that can still be allocated."),
+            gauge(
+                "available", &Self::available, "gpunbd_device_memory_available_bytes",
+                "Memory that exports can still allocate: what is free, or less while a limit is in "
+                "effect."),
             gauge("reserve", &Self::reserve, "gpunbd_device_memory_reserve_bytes",
                   "Memory left to other programs."),
             gauge("mapped", &Self::mapped, "gpunbd_device_memory_mapped_bytes",
@@ -303,6 +371,9 @@ struct DeviceStatus {
             gauge("limit", &Self::limit, "gpunbd_device_memory_limit_bytes",
                   "Limit on the allocated memory, while memory is given back to other programs; "
                   "missing if there is none."),
+            gauge("withheld", &Self::withheld, "gpunbd_device_memory_withheld_bytes",
+                  "Free memory that exports do not use because of the limit."),
+            field("claims", &Self::claims, "The requests for memory of the device in effect."),
             counter("moved_out", &Self::moved_out, "gpunbd_device_moved_out_bytes",
                     "Memory of pages that were moved to spill memory."),
             counter("moved_back", &Self::moved_back, "gpunbd_device_moved_back_bytes",
@@ -402,9 +473,12 @@ struct ReclaimStatus {
     std::string device = {};
     std::uint64_t wanted = 0;
     std::uint64_t released = 0;
+    std::uint64_t freed = 0;
     std::vector<MovedStatus> moved = {};
     double seconds = 0;
-    std::string why_not = {};  // empty: complete
+    std::string why_not = {};                 // empty: complete
+    std::optional<std::uint64_t> claim = {};  // unset: none is in effect
+    std::optional<std::uint64_t> limit = {};  // unset: there is none
 
     bool complete() const { return why_not.empty(); }
     static constexpr Schema schema{"Reclaim"};
@@ -414,11 +488,17 @@ struct ReclaimStatus {
             field("device", &Self::device),
             field("wanted", &Self::wanted, "Bytes to give back to other programs; 0 at the end."),
             field("released", &Self::released, "Bytes given back; more than wanted, if slabs are."),
+            field("freed", &Self::freed, "Of these, bytes of contents that no export had."),
             field("moved", &Self::moved, "Where pages were moved."),
             field("seconds", &Self::seconds),
             nullable(
                 "why_not", &Self::why_not, +[](const Self& self) { return !self.complete(); },
                 "Why pages stay where they are; null if it is done."),
+            field("claim", &Self::claim,
+                  "The id of the request while it is in effect; null at the end, and if nothing "
+                  "was given back."),
+            field("limit", &Self::limit,
+                  "What exports may use of the device from now on; null: there is no limit."),
         };
     }
 };
@@ -535,11 +615,17 @@ struct Status : WorkerCounts<std::uint64_t> {
     CountsByReason refused = {};
     std::vector<DeviceStatus> devices = {};
     std::vector<ExportStatus> exports = {};
+    std::vector<ContentsStatus> contents = {};  // without an export
     std::vector<ConnectionStatus> connections = {};
 
     // Connections are counted by their properties: each client would leave series behind.
     std::uint64_t connections_with(bool (*property)(const ConnectionStatus&)) const {
         return static_cast<std::uint64_t>(std::ranges::count_if(connections, property));
+    }
+    std::uint64_t own_of_contents() const {
+        std::uint64_t all = 0;
+        for (const ContentsStatus& each : contents) all += each.own;
+        return all;
     }
     CountsByReason connections_by_state() const {
         const auto serving =
@@ -582,6 +668,15 @@ struct Status : WorkerCounts<std::uint64_t> {
                      "Connections closed before their handshake."),
             part("devices", &Self::devices),
             part("exports", &Self::exports),
+            field("contents", &Self::contents, "Contents without an export."),
+            only_gauge(
+                "gpunbd_contents_without_export",
+                "Contents that no export has: kept ones of removed exports, and those that clients "
+                "of removed exports still use.",
+                +[](const Self& self) { return std::uint64_t{self.contents.size()}; }),
+            only_gauge(
+                "gpunbd_contents_without_export_bytes", "Memory of pages that only these have.",
+                +[](const Self& self) { return self.own_of_contents(); }),
         };
     }
 };

@@ -10,9 +10,12 @@ function partsOf(device, status) {
   const parts = mine.slice(0, 24), rest = mine.slice(24);
   const bytesOf = (some) => some.reduce((sum, part) => sum + part.bytes, 0);
   if (rest.length) parts.push({kind: 'in-use', name: `${rest.length} more exports`, bytes: bytesOf(rest)});
-  const ready = device.allocated - bytesOf(mine);
+  const unexported = status.contents.reduce((sum, contents) => sum + contents.memory.filter((memory) => memory.device === device.id).reduce((part, memory) => part + memory.allocated, 0), 0);
+  if (unexported) parts.push({kind: 'in-use', name: 'contents without an export', bytes: unexported});
+  const ready = device.allocated - bytesOf(mine) - unexported;
   if (ready > 0) parts.push({kind: 'in-use', name: 'allocated ahead', bytes: ready});
-  const taken = Math.max(0, device.total - device.allocated - device.available);
+  if (device.withheld) parts.push({kind: 'reserve', name: 'given back', bytes: device.withheld});
+  const taken = Math.max(0, device.total - device.allocated - device.available - device.withheld);
   const reserve = Math.min(device.reserve, taken);
   return [...parts, {kind: 'reserve', name: 'reserve', bytes: reserve}, {kind: 'others', name: 'others', bytes: taken - reserve},
           {kind: 'free', name: 'free', bytes: device.available}];
@@ -25,9 +28,9 @@ function drawDevices(status) {
     const bar = make('div', {className: 'bar'});
     bar.setAttribute('role', 'img');
     return make('li', {className: 'device'}, make('div', {className: 'device-head'}, make('span', {}, make('b'), ' ', make('span', {className: 'quiet'})), make('span', {className: 'quiet'})),
-                bar, make('p', {className: 'parts'}), makeReclaim(first), makeCopies());
+                bar, make('p', {className: 'parts'}), makeReclaim(first), make('ul', {className: 'claims plain'}), makeCopies());
   }, (item, device) => {
-    const [head, bar, list, reclaim, copies] = item.children, parts = partsOf(device, status);
+    const [head, bar, list, reclaim, claims, copies] = item.children, parts = partsOf(device, status);
     item.dataset.device = device.id;
     put(head.querySelector('b'), device.id);
     put(head.querySelector('.quiet'), device.name === device.id ? '' : device.name);
@@ -44,7 +47,25 @@ function drawDevices(status) {
     drawParts(list, parts, many ? 2 : 4);
     show(reclaim, state.allowsChanges && device.reclaimable);
     show(reclaim.lastChild, device.limit !== null);
+    drawClaims(claims, device, status);
     drawCopies(copies, device);
+  });
+}
+
+// The requests for memory of the device that are in effect.
+function drawClaims(list, device, status) {
+  show(list, device.claims.length > 0);
+  keyed(list, device.claims, (claim) => claim.id, ({id, owner}) => {
+    const end = make('button', {textContent: 'End…'});
+    end.addEventListener('click', () => confirmChange({
+      title: `End claim ${id}?`, text: `Lets the exports use the memory of ${device.id} that ${owner} asked for, and moves pages back. Other claims stay.`, yes: 'End claim',
+      act: () => reclaim('reclaim/end', {device: device.id, claim: id}),
+    }));
+    return make('li', {}, make('span'), ' ', end);
+  }, (item, claim) => {
+    const asked = claim.asked === null ? 'all' : size(claim.asked), until = claim.until === null ? '' : `, for ${age(claim.until - status.time)} more`;
+    put(item.firstChild, `Claim ${claim.id}: ${size(claim.bytes)} given back, ${asked} asked, by ${claim.owner} ${age(status.time - claim.since)} ago${until}`);
+    show(item.lastChild, state.allowsChanges);
   });
 }
 
@@ -57,7 +78,7 @@ function makeReclaim({id}) {
     act: (values) => reclaim('reclaim', {device: id, bytes: values.bytes || null, seconds: values.seconds || null}),
   }));
   end.addEventListener('click', () => confirmChange({
-    title: `Use the memory of ${id} again?`, text: 'Moves pages back as far as there is memory.', yes: 'Use again', act: () => reclaim('reclaim/end', {device: id}),
+    title: `Use the memory of ${id} again?`, text: 'Ends all claims, and moves pages back as far as there is memory.', yes: 'Use again', act: () => reclaim('reclaim/end', {device: id, claim: null}),
   }));
   return make('p', {className: 'tools'}, begin, end);
 }

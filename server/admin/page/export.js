@@ -191,8 +191,9 @@ const opened = {
     const {name, exported} = this, force = exported.connections > 0;
     confirmChange({
       title: 'Remove the export?', yes: 'Remove export',
-      text: force ? `Disconnects ${count(exported.connections)} clients of export ${shown(name)} and removes it.` : `Removes export ${shown(name)} and its contents.`,
-      act: () => change('exports/remove', {name, force}),
+      text: `${force ? `Disconnects ${count(exported.connections)} clients of export ${shown(name)}, and removes it` : `Removes export ${shown(name)}`} and its contents.`,
+      fields: exported.keep ? [{label: 'Keep its contents for keeping.grace: yes, or empty', name: 'keep', pattern: 'yes|'}] : [],
+      act: ({keep}) => change('exports/remove', {name, force, keep_contents: keep === 'yes'}),
     });
   },
 };

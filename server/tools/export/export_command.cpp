@@ -105,7 +105,9 @@ HttpRequest request_for(const ExportRequest& request) {
                      {"export", json::parse(tools::export_json(request.names[1], request.keys))},
                      {"persist", request.persist}});
     }
-    return post("remove", {{"name", name}, {"force", request.force}});
+    return post(
+        "remove",
+        {{"name", name}, {"force", request.force}, {"keep_contents", request.keep_contents}});
 }
 
 // The sentence with which the server confirms a change.

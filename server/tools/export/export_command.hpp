@@ -22,8 +22,9 @@ struct ExportRequest {
     std::optional<std::uint64_t> threads{};  // that compress
     bool persist = false;
     bool force = false;
-    bool discard = false;    // of `resize`
-    bool reconnect = false;  // likewise
+    bool keep_contents = false;  // of `remove`
+    bool discard = false;        // of `resize`
+    bool reconnect = false;      // likewise
     bool json = false;
 };
 

@@ -66,7 +66,7 @@ ExportCommand::ExportCommand()
                .brief = "Create, change, clone and save exports",
                .usage = R"(Usage: gpunbd export list [--json]
        gpunbd export create NAME --size SIZE [--persist] [--json] [FLAG...]
-       gpunbd export remove NAME [--force] [--json]
+       gpunbd export remove NAME [--force] [--keep-contents] [--json]
        gpunbd export resize NAME SIZE [--discard] [--reconnect] [--json]
        gpunbd export snapshot SOURCE NAME [--json]
        gpunbd export clone SOURCE NAME [--json]
@@ -111,6 +111,11 @@ new.
                                  .more = ".",
                                  .called = "--yes --kill",
                                  .store = into(settings.force)},
+                                {.name = "--keep-contents",
+                                 .brief = "With remove: keep contents for keeping.grace",
+                                 .more = "; otherwise they are freed at once.",
+                                 .called = "--grace --keep-data",
+                                 .store = into(settings.keep_contents)},
                                 {.name = "--reconnect",
                                  .brief = "With resize: disconnect clients with an earlier size",
                                  .more = ", which then connect again.",
@@ -154,7 +159,12 @@ in
 .Xr gpunbd.yaml 5 .
 It lasts until the server ends.
 .Cm remove
-removes an export that was created at run time.
+removes an export that was created at run time, and frees its contents; with
+.Fl -keep-contents
+those of an export with
+.Va keep
+remain for
+.Va keeping.grace .
 .Cm resize
 makes it larger or smaller; clients see this when they connect again, and
 .Nm Cm attach
@@ -243,6 +253,7 @@ void ExportCommand::check() {
     };
     only_for(settings.persist, "--persist", {"create", "restore"});
     only_for(settings.force, "--force", {"remove"});
+    only_for(settings.keep_contents, "--keep-contents", {"remove"});
     only_for(settings.discard, "--discard", {"resize"});
     only_for(settings.reconnect, "--reconnect", {"resize"});
     only_for(settings.zstd, "--compress", {"save"});

@@ -31,11 +31,32 @@ std::string moved_text(const server::ReclaimStatus& device) {
     return out.empty() ? "no pages moved" : out;
 }
 
+std::string freed_text(const server::ReclaimStatus& device) {
+    if (device.freed == 0) return {};
+    return fmt::format("{} of them from contents without an export, ",
+                       config::human_size(device.freed));
+}
+
 std::string line_about(const server::ReclaimStatus& device, bool ended) {
     return fmt::format(
-        "{}: {}{} in {:.2f} s\n", device.device,
+        "{}: {}{}{} in {:.2f} s\n", device.device,
         ended ? "" : fmt::format("{} given back, ", config::human_size(device.released)),
-        moved_text(device), device.seconds);
+        freed_text(device), moved_text(device), device.seconds);
+}
+
+// What is in effect now.
+std::string effect_on(const server::ReclaimStatus& device, const ReclaimOptions& command) {
+    if (!device.limit) return {};
+    std::string until;
+    if (device.claim) {
+        until = fmt::format(
+            " until gpunbd reclaim {} --end{}", *device.claim,
+            command.duration ? fmt::format(", or for {} s", command.duration->count()) : "");
+    }
+    return fmt::format(
+        "{}: exports use at most {} there{}; further pages go to spill memory, and "
+        "without room there writes fail with ENOSPC\n",
+        device.device, config::human_size(*device.limit), until);
 }
 
 std::string error_about(const server::ReclaimStatus& device, bool ended) {
@@ -51,7 +72,9 @@ std::string error_about(const server::ReclaimStatus& device, bool ended) {
 Or<std::string> fetch(const ReclaimOptions& command, const AdminServer& server) {
     json::object body;
     body["device"] = command.device.empty() ? json::value(nullptr) : json::value(command.device);
-    if (!command.end) {
+    if (command.end) {
+        body["claim"] = command.claim ? json::value(*command.claim) : json::value(nullptr);
+    } else {
         body["bytes"] = command.bytes ? json::value(*command.bytes) : json::value(nullptr);
         body["seconds"] =
             command.duration ? json::value(command.duration->count()) : json::value(nullptr);
@@ -81,7 +104,9 @@ int run_reclaim(const ReclaimOptions& command, const std::vector<std::string>& f
     if (command.json) fmt::print("{}\n", std::get<std::string>(body));
     int status = 0;
     for (const auto& device : std::get<std::vector<server::ReclaimStatus>>(reclaimed)) {
-        if (!command.json) fmt::print("{}", line_about(device, command.end));
+        if (!command.json) {
+            fmt::print("{}{}", line_about(device, command.end), effect_on(device, command));
+        }
         if (!device.complete()) status = report({error_about(device, command.end)});
     }
     return status;

@@ -17,6 +17,7 @@ struct ReclaimOptions {
     std::optional<std::uint64_t> bytes = {};
     bool all = false;
     bool end = false;
+    std::optional<std::uint64_t> claim = {};  // that ends; unset: all
     std::optional<std::chrono::seconds> duration = {};
     bool json = false;
 };

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "config/command_line/store.hpp"
 #include "config/devices/device_drivers.hpp"
 #include "config/quote.hpp"
@@ -14,13 +17,14 @@ using namespace config;
 namespace {
 
 constexpr std::uint64_t max_seconds = 365 * 24 * 3600;
+constexpr std::uint64_t max_claim = std::numeric_limits<std::uint64_t>::max();
 
 constexpr std::string_view json_details = R"(The object's
 .Va reclaimed
 is a list of objects with
-.Va device , wanted , released , moved , seconds
+.Va device , wanted , released , freed , moved , seconds , why_not , claim
 and
-.Va why_not .
+.Va limit .
 Sizes are bytes, and
 .Va moved
 is a list of objects with
@@ -40,7 +44,7 @@ ReclaimCommand::ReclaimCommand()
            .brief = "Give GPU memory back to other programs",
            .usage = R"(Usage: gpunbd reclaim ID SIZE [--for SECONDS] [--json]
        gpunbd reclaim [ID] --all [--for SECONDS] [--json]
-       gpunbd reclaim [ID] --end [--json]
+       gpunbd reclaim [ID|CLAIM] --end [--json]
        each with [--socket PATH | --url URL [--token FILE]]
 )",
            .about =
@@ -48,7 +52,9 @@ ReclaimCommand::ReclaimCommand()
 exports: the pages that were used least are moved to the spill memory of the
 device, which the configuration names. Returns when they have been moved, and
 prints where. The exports do not use that memory again until --end, or until the
-time of --for has passed. Without ID, all devices with spill memory are meant.
+time of --for has passed. Each call is a claim with a number, and claims add up:
+CLAIM --end ends one of them, and --end alone all. Without ID, all devices with
+spill memory are meant.
 )",
            .groups = {{"Flags",
                        status::server_flags(
@@ -87,6 +93,7 @@ time of --for has passed. Without ID, all devices with spill memory are meant.
   gpunbd reclaim cuda:0 60G --for 3600
   gpunbd reclaim --all
   gpunbd reclaim cuda:0 --end
+  gpunbd reclaim 3 --end
 )",
            .ending =
                R"(Exit codes: 0 done; 1 no server answers, or less was given back than asked for;
@@ -109,6 +116,18 @@ The exports do not use the memory again until
 or until the time of
 .Fl -for
 has passed; pages then return.
+Each call is a claim with a number, which is printed and which
+.Nm Cm status
+lists.
+Claims add up, and each ends by itself:
+.Ar claim
+.Fl -end
+ends one of them,
+.Fl -end
+without it all.
+All claims end with the server, also at an upgrade.
+What could not be given back is not part of the claim: the exports may use again what they free.
+Contents that no export has are freed before pages move.
 Without
 .Ar id ,
 all devices that have spill memory are meant.
@@ -125,9 +144,12 @@ void ReclaimCommand::store_arguments(const std::vector<std::string>& arguments) 
             fmt::format("takes one ID and one SIZE; leave {} out", in_quotes(arguments[2])));
     }
     if (!arguments.empty()) {
-        if (const auto wrong = into(settings.device, rules::device_id)(arguments[0])) {
-            throw UsageError(*wrong);
-        }
+        const bool is_number =
+            std::ranges::all_of(arguments[0], [](char each) { return each >= '0' && each <= '9'; });
+        const auto wrong = is_number && !arguments[0].empty()
+                               ? into(settings.claim, integer_in(1, max_claim))(arguments[0])
+                               : into(settings.device, rules::device_id)(arguments[0]);
+        if (wrong) throw UsageError(*wrong);
     }
     if (arguments.size() == 2) {
         const auto size = [](std::string_view text) {
@@ -138,6 +160,12 @@ void ReclaimCommand::store_arguments(const std::vector<std::string>& arguments) 
 }
 
 void ReclaimCommand::check() {
+    if (settings.claim && !settings.end) {
+        throw UsageError(
+            fmt::format("{} is the number of a claim, which --end ends; write for "
+                        "example {} 4G to give memory of a device back",
+                        *settings.claim, example_device()));
+    }
     if (settings.bytes && (settings.all || settings.end)) {
         throw UsageError(fmt::format("{} excludes a SIZE; leave one of them out",
                                      settings.all ? "--all" : "--end"));

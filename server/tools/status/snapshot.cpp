@@ -153,7 +153,9 @@ Or<Snapshot> status_from(const json::value& of) {
                  .refused = sum(status.refused),
                  .failed_handshakes = sum(status.failed_handshakes),
                  .progress = std::move(status.progress),
-                 .devices = std::move(status.devices)};
+                 .devices = std::move(status.devices),
+                 .exports = {},
+                 .contents = std::move(status.contents)};
     for (auto& each : status.exports) out.exports.push_back(figures_of(std::move(each)));
     return out;
 }

@@ -55,6 +55,7 @@ struct Snapshot {
     std::vector<ProgressFigures> progress;
     std::vector<DeviceFigures> devices;
     std::vector<ExportFigures> exports = {};
+    std::vector<server::ContentsStatus> contents = {};  // without an export
 };
 
 struct Tick {

@@ -72,6 +72,22 @@ Row device_row(const DeviceFigures& device) {
             device.name + remarks(device)};
 }
 
+std::string claims_text(const Snapshot& status) {
+    std::string out;
+    for (const DeviceFigures& device : status.devices) {
+        for (const server::ClaimStatus& each : device.claims) {
+            out += fmt::format(
+                "claim {} on {}: {} given back, {} asked, by {} {} ago; ends {}\n", each.id,
+                device.id, size(each.bytes), each.asked ? size(*each.asked) : "all", each.owner,
+                short_age(status.time - each.since),
+                each.until
+                    ? fmt::format("in {}", short_age(std::max(0.0, *each.until - status.time)))
+                    : fmt::format("by gpunbd reclaim {} --end", each.id));
+        }
+    }
+    return out;
+}
+
 Row export_row(const ExportFigures& exported) {
     return {exported.name.empty() ? "''" : exported.name,
             size(exported.size),
@@ -84,6 +100,17 @@ Row export_row(const ExportFigures& exported) {
             size(exported.bytes_of("read")),
             size(exported.bytes_of("write")),
             fmt::format("{}", exported.total(&RequestFigures::errors))};
+}
+
+Row contents_row(const server::ContentsStatus& contents) {
+    return {contents.name.empty() ? "''" : contents.name,
+            size(contents.size),
+            size(contents.sum(&server::ExportMemory::used)),
+            size(contents.own),
+            size(contents.sum(&server::ExportMemory::allocated)),
+            contents.freed_in
+                ? fmt::format("{}; freed in {}", contents.state, short_age(*contents.freed_in))
+                : contents.state};
 }
 
 }  // namespace
@@ -109,10 +136,15 @@ std::string status_text(const Snapshot& status) {
     for (const ProgressFigures& each : status.progress) out += progress_text(each) + '\n';
     std::vector<Row> rows{{"DEVICE", "TOTAL", "AVAILABLE", "ALLOCATED", "USED", "NAME"}};
     for (const DeviceFigures& each : status.devices) rows.push_back(device_row(each));
-    out += '\n' + table(rows);
+    out += '\n' + table(rows) + claims_text(status);
     rows = {{"EXPORT", "SIZE", "USED", "%", "CLIENTS", "REQUESTS", "READ", "WRITTEN", "ERRORS"}};
     for (const ExportFigures& each : status.exports) rows.push_back(export_row(each));
     out += '\n' + table(rows);
+    if (!status.contents.empty()) {
+        rows = {{"WITHOUT EXPORT", "SIZE", "USED", "OWN", "ALLOCATED", "STATE"}};
+        for (const auto& each : status.contents) rows.push_back(contents_row(each));
+        out += '\n' + table(rows);
+    }
     for (const ExportFigures& exported : status.exports) {
         for (const server::TemplateStatus& each : exported.templates) {
             out += fmt::format("{} makes a clone of {} for each client: {} of {}\n", each.name,

@@ -103,7 +103,8 @@ class FakeServer final : public AdminBackend {
             return completion(Done{"restored"});
         }
         const auto& remove = std::get<RemoveExport>(change);
-        note("remove " + remove.name + (remove.force ? " force" : ""));
+        note("remove " + remove.name + (remove.force ? " force" : "") +
+             (remove.keep_contents ? " keep" : ""));
         if (remove.name == "slow") {
             const std::lock_guard lock(mutex);
             pending.push_back(std::move(completion));
@@ -135,17 +136,22 @@ class FakeServer final : public AdminBackend {
 
     void reclaim(const ReclaimRequest& request, Completion completion) override {
         note("reclaim " + request.device + " " + std::to_string(request.bytes.value_or(0)) + " " +
-             std::to_string(request.duration.value_or(std::chrono::seconds(0)).count()));
+             std::to_string(request.duration.value_or(std::chrono::seconds(0)).count()) +
+             request.owner);
         completion(Reclaimed{{{.device = "cuda:0",
                                .wanted = 64,
                                .released = 48,
+                               .freed = 8,
                                .moved = {{"host", 40}},
                                .seconds = 0.5,
-                               .why_not = "full"}}});
+                               .why_not = "full",
+                               .claim = 3,
+                               .limit = 16}}});
     }
-    void end_reclaim(std::string_view device, Completion completion) override {
-        note("end reclaim " + std::string(device));
-        if (device == "host") return completion(NotDone{.why = "no spill", .unknown = true});
+    void end_reclaim(const EndOfReclaim& request, Completion completion) override {
+        note("end reclaim " + request.device + " " + std::to_string(request.claim.value_or(0)));
+        if (request.device == "host")
+            return completion(NotDone{.why = "no spill", .unknown = true});
         completion(Reclaimed{});
     }
 

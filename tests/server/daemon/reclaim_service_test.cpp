@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "tests/server/supervisor/living_supervisor.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 
 namespace gpunbd::server::test {
@@ -24,51 +25,176 @@ Outcome outcome_of(const Begin& begin) {
     return future.get();
 }
 
-TEST_CASE("ReclaimService: while another server takes over, no page moves") {
-    storage::test::LatchDevice home(0, {});
-    storage::test::LatchDevice spill(1, {});
-    storage::SlabBudget budget;
-    ServerContext context({}, {});
-    auto made = storage::Volume::create(
-        {.size = reclaimed_pages * reclaimed_page, .page_size = reclaimed_page}, {&home}, {}, {},
-        {{.home = 0, .device = &spill, .budget = &budget}});
-    REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
-    auto served = std::make_shared<Export>();
-    served->volume = std::move(std::get<std::unique_ptr<storage::Volume>>(made));
-    storage::Volume& volume = *served->volume;
-    for (std::uint64_t page = 0; page != reclaimed_pages; ++page) {
-        storage::PageRef held;
-        REQUIRE(volume.map(page, held) == storage::Status::ok);
+// A server with an export of one slab, whose device has spill memory.
+struct ReclaimRig {
+    ReclaimRig() {
+        context.retained.contents = std::make_unique<RetainedContents>(store, inherited);
+        context.exports.replace({make_export("a")});
+        context.lifecycle.phase = Phase::serving;
     }
-    context.exports.replace({std::move(served)});
-    context.lifecycle.phase = Phase::serving;
 
-    ReclaimService service(context);
-    service.start();
-    const auto is_served = [&] {
-        DeviceStatus status{.id = home.info().id};
+    // With all of its pages.
+    std::shared_ptr<storage::Volume> make_volume(const storage::Retention& retention) {
+        auto made = storage::Volume::create(
+            {.size = reclaimed_pages * reclaimed_page, .page_size = reclaimed_page}, {&home}, {},
+            retention, {{.home = 0, .device = &spill, .budget = &budget}});
+        REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
+        auto volume =
+            context.disposal.shared(std::move(std::get<std::unique_ptr<storage::Volume>>(made)));
+        for (std::uint64_t page = 0; page != reclaimed_pages; ++page) {
+            storage::PageRef held;
+            REQUIRE(volume->map(page, held) == storage::Status::ok);
+        }
+        return volume;
+    }
+    std::shared_ptr<Export> make_export(const std::string& name) {
+        auto served = std::make_shared<Export>();
+        served->info.name = name;
+        served->volume = make_volume({});
+        return served;
+    }
+    std::uint64_t bytes_at_home() {
+        return context.exports.snapshot()->front()->volume->memory().front().mapped;
+    }
+    Outcome reclaim(const ReclaimRequest& request = {}) {
+        return outcome_of(
+            [&](const Completion& completion) { service.reclaim(request, completion); });
+    }
+    Outcome end(const EndOfReclaim& request = {}) {
+        return outcome_of([&](const Completion& completion) { service.end(request, completion); });
+    }
+    DeviceStatus status() {
+        DeviceStatus status{.id = home.info().id, .available = home.available()};
+        status.allocated = home.budget().used();
         service.add_to(status);
+        return status;
+    }
+
+    storage::test::LatchDevice home{0, {}};
+    storage::test::LatchDevice spill{1, {}};
+    storage::SlabBudget budget;
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    InheritedDescriptors inherited = supervisor.hand_over(way);
+    DescriptorStore store{way, {}, {}};
+    ServerContext context{{}, {}};
+    ReclaimService service{context};
+};
+
+constexpr std::uint64_t all_pages = reclaimed_pages * reclaimed_page;
+
+TEST_CASE("ReclaimService: while another server takes over, no page moves") {
+    ReclaimRig rig;
+    rig.service.start();
+    const auto is_served = [&] {
+        DeviceStatus status{.id = rig.home.info().id};
+        rig.service.add_to(status);
         return status.reclaimable;
     };
-    const auto bytes_at_home = [&] { return volume.memory().front().mapped; };
-    const auto reclaim = [&](const Completion& completion) { service.reclaim({}, completion); };
-    const auto end = [&](const Completion& completion) { service.end("", completion); };
-    CHECK(std::holds_alternative<Reclaimed>(outcome_of(reclaim)));
-    CHECK(bytes_at_home() == 0);
+    CHECK(std::holds_alternative<Reclaimed>(rig.reclaim()));
+    CHECK(rig.bytes_at_home() == 0);
 
-    context.lifecycle.phase = Phase::handing_over;
-    service.pause();
-    service.resume();  // as after a lost event
+    rig.context.lifecycle.phase = Phase::handing_over;
+    rig.service.pause();
+    rig.service.resume();  // as after a lost event
     CHECK_FALSE(is_served());
-    CHECK(std::holds_alternative<NotDone>(outcome_of(end)));
-    CHECK(bytes_at_home() == 0);
+    CHECK(std::holds_alternative<NotDone>(rig.end()));
+    CHECK(rig.bytes_at_home() == 0);
 
-    context.lifecycle.phase = Phase::serving;
-    service.resume();
+    rig.context.lifecycle.phase = Phase::serving;
+    rig.service.resume();
     CHECK(is_served());
-    CHECK(std::holds_alternative<Reclaimed>(outcome_of(end)));
-    CHECK(bytes_at_home() == reclaimed_pages * reclaimed_page);
-    service.stop();
+    CHECK(std::holds_alternative<Reclaimed>(rig.end()));
+    CHECK(rig.bytes_at_home() == all_pages);
+    rig.service.stop();
+}
+
+ReclaimStatus only_device(const Outcome& outcome) {
+    REQUIRE(std::holds_alternative<Reclaimed>(outcome));
+    return std::get<Reclaimed>(outcome).devices.at(0);
+}
+
+TEST_CASE("ReclaimService: each reclaim is a claim, and ends without the others") {
+    ReclaimRig rig;
+    const auto b = rig.make_volume({});
+    const auto c = rig.make_volume({});
+    rig.service.start();
+    CHECK(only_device(rig.reclaim({.bytes = all_pages, .owner = "first"})).claim == 1);
+    const ReclaimStatus second = only_device(
+        rig.reclaim({.bytes = all_pages, .duration = std::chrono::hours(1), .owner = "second"}));
+    CHECK(second.claim == 2);
+    CHECK(second.limit == all_pages);
+    DeviceStatus status = rig.status();
+    REQUIRE(status.claims.size() == 2);
+    CHECK(status.claims[0].owner == "first");
+    CHECK_FALSE(status.claims[0].until);
+    CHECK(status.claims[1].until == status.claims[1].since + 3600);
+    CHECK(status.available == 0);  // of what is free, nothing is the exports'
+    CHECK(status.withheld == rig.home.available());
+
+    CHECK(only_device(rig.end({.claim = 2})).limit == 2 * all_pages);
+    status = rig.status();
+    REQUIRE(status.claims.size() == 1);
+    CHECK(status.claims[0].id == 1);
+    rig.context.io.poll();
+    rig.context.io.restart();
+    CHECK(std::holds_alternative<NotDone>(rig.end({.claim = 2})));
+    CHECK_FALSE(only_device(rig.end()).limit);
+    CHECK(rig.status().claims.empty());
+    CHECK(rig.home.budget().used() == 3 * all_pages);
+    rig.service.stop();
+}
+
+TEST_CASE("ReclaimService: a claim that falls short has what was given back, or ends") {
+    ReclaimRig rig;
+    const auto b = rig.make_volume({});
+    const auto c = rig.make_volume({});
+    rig.budget.set_limit(all_pages);
+    rig.service.start();
+    const ReclaimStatus status = only_device(rig.reclaim({.bytes = std::uint64_t{1} << 40}));
+    CHECK(status.wanted == 3 * all_pages);
+    CHECK(status.released == all_pages);
+    CHECK_FALSE(status.complete());
+    CHECK(status.limit == 2 * all_pages);
+    CHECK(rig.status().claims.at(0).bytes == all_pages);
+    const ReclaimStatus none = only_device(rig.reclaim({.bytes = all_pages}));
+    CHECK(none.released == 0);
+    CHECK_FALSE(none.claim);
+    CHECK(rig.status().limit == 2 * all_pages);
+    CHECK(rig.status().claims.size() == 1);
+    rig.end();
+    CHECK_FALSE(rig.status().limit);
+    rig.service.stop();
+}
+
+TEST_CASE("ReclaimService: contents that no export has are freed first, unless they are refused") {
+    ReclaimRig rig;
+    RetainedContents& contents = *rig.context.retained.contents;
+    config::ExportOptions removed;
+    removed.name = "removed";
+    contents.make(removed,
+                  [&](const storage::Retention& retention) { return rig.make_volume(retention); });
+    std::vector<RetainedContents::Offered> offered{
+        {"a", false, rig.context.exports.snapshot()->front()->volume}};
+    bool is_freed = true;
+    SUBCASE("its export was removed") {}
+    SUBCASE("its export is refused") {
+        offered.push_back({"removed", true, nullptr});
+        is_freed = false;
+    }
+    contents.settle(offered, std::chrono::minutes(5), RetainedContents::Clock::now());
+    REQUIRE(contents.unused().size() == 1);
+    rig.service.start();
+    const Outcome outcome = rig.reclaim({.bytes = all_pages});
+    REQUIRE(std::holds_alternative<Reclaimed>(outcome));
+    const ReclaimStatus& status = std::get<Reclaimed>(outcome).devices.at(0);
+    CHECK(status.complete());
+    CHECK(status.released == all_pages);
+    CHECK(status.freed == (is_freed ? all_pages : 0));
+    CHECK(contents.unused().empty() == is_freed);
+    CHECK(rig.home.budget().used() == all_pages);
+    if (is_freed) CHECK(rig.bytes_at_home() == all_pages);
+    rig.service.stop();
 }
 
 }  // namespace

@@ -410,7 +410,7 @@ TEST_CASE("observed: a destroyed backend makes no change") {
                                  const ServerAdminBackend::ChangeDone&) { ++calls; },
             .answer_about_kept = [&](const ServerAdminBackend::RetainedQuery&) { ++calls; },
             .reclaim = [&](const ReclaimRequest&, const Completion&) { ++calls; },
-            .end_reclaim = [&](const std::string&, const Completion&) { ++calls; },
+            .end_reclaim = [&](const EndOfReclaim&, const Completion&) { ++calls; },
             .add_reclaim = {}});
     std::vector<Outcome> outcomes;
     const auto completion = [&] {
@@ -420,7 +420,7 @@ TEST_CASE("observed: a destroyed backend makes no change") {
     backend->list_kept(completion());
     backend->drop_kept("old", completion());
     backend->reclaim({.device = "host"}, completion());
-    backend->end_reclaim("host", completion());
+    backend->end_reclaim({.device = "host"}, completion());
     backend.reset();
     io.run();
     CHECK(calls == 0);

@@ -173,6 +173,40 @@ TEST_CASE("kept clones: those that no export has are freed, and their source sta
     CHECK(read(next, 1, 1) == 2);
 }
 
+TEST_CASE(
+    "kept clones: without an export they are taken over and counted, and an export gets them") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    leave_both(supervisor, way);
+    Life next(supervisor, way);
+    REQUIRE(next.make({}).problems.empty());
+    next.settle(Clock::now());
+    const auto unused = next.contents.unused();
+    REQUIRE(unused.size() == 2);
+    std::uint64_t allocated = 0;
+    for (const auto& each : unused) {
+        CHECK(each.state == "no export has them");
+        CHECK(each.ends);
+        const auto volume = each.volume.lock();
+        REQUIRE(volume);
+        allocated += volume->allocated_bytes();
+    }
+    CHECK(allocated == next.device(0).budget().used() + next.device(1).budget().used());
+    CHECK(allocated != 0);
+    REQUIRE(next.make(both).problems.empty());
+    next.settle(Clock::now());
+    CHECK(next.contents.unused().empty());
+    CHECK(read(next, 0, 1) == 2);
+    CHECK(read(next, 1, 1) == 3);
+    // Those of an export that is removed on request end with it.
+    next.contents.forget(*next.exports[1]->volume);
+    REQUIRE(next.make({both[0]}).problems.empty());
+    next.settle(Clock::now());
+    CHECK(next.contents.unused().empty());
+    CHECK(next.state_of("clone") == "there is none");
+    CHECK(read(next, 0, 1) == 2);
+}
+
 TEST_CASE("kept clones: contents that were made for another export are refused") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();

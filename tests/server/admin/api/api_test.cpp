@@ -203,6 +203,9 @@ TEST_CASE("api: exports are created with the keys of the configuration, and remo
     CHECK(rig.server.calls().back() == "create new 1048576 persist");
     CHECK(rig.post("/exports/remove", R"({"name":"old","force":true})").status == 200);
     CHECK(rig.server.calls().back() == "remove old force");
+    CHECK(rig.post("/exports/remove", R"({"name":"old","force":false,"keep_contents":true})")
+              .status == 200);
+    CHECK(rig.server.calls().back() == "remove old keep");
     CHECK(rig.post("/exports/remove", R"({"name":"none","force":false})").status == 404);
 }
 
@@ -210,14 +213,15 @@ TEST_CASE("api: memory is reclaimed, and the result says what moved where") {
     Rig rig;
     const Response done = rig.post("/reclaim", R"({"device":"cuda:0","bytes":"64K","seconds":60})");
     CHECK(done.status == 200);
-    CHECK(done.body == R"({"reclaimed":[{"device":"cuda:0","wanted":64,"released":48,"moved":)"
-                       R"([{"device":"host","bytes":40}],"seconds":5E-1,"why_not":"full"}]})");
+    CHECK(done.body == R"({"reclaimed":[{"device":"cuda:0","wanted":64,"released":48,"freed":8,)"
+                       R"("moved":[{"device":"host","bytes":40}],"seconds":5E-1,"why_not":"full",)"
+                       R"("claim":3,"limit":16}]})");
     CHECK(rig.server.calls().back() == "reclaim cuda:0 65536 60");
     CHECK(rig.post("/reclaim", R"({"device":null,"bytes":null,"seconds":null})").status == 200);
     CHECK(rig.server.calls().back() == "reclaim  0 0");
-    CHECK(rig.post("/reclaim/end", R"({"device":null})").status == 200);
-    CHECK(rig.server.calls().back() == "end reclaim ");
-    CHECK(rig.post("/reclaim/end", R"({"device":"host"})").status == 404);
+    CHECK(rig.post("/reclaim/end", R"({"device":null,"claim":7})").status == 200);
+    CHECK(rig.server.calls().back() == "end reclaim  7");
+    CHECK(rig.post("/reclaim/end", R"({"device":"host","claim":null})").status == 404);
 }
 
 TEST_CASE("api: a completion is used once, and reports the end of the server if it is dropped") {
@@ -326,7 +330,9 @@ TEST_CASE("api: invalid bodies change nothing") {
         {"/reclaim", R"({"device":"cuda:0","bytes":0,"seconds":null})",
          "bytes: '0' is out of range"},
         {"/reclaim", R"({"device":7,"bytes":1,"seconds":null})", "device: is not a string"},
-        {"/reclaim/end", R"({"device":null,"bytes":1})", "known members: device"},
+        {"/reclaim/end", R"({"device":null,"claim":null,"bytes":1})",
+         "known members: claim, device"},
+        {"/reclaim/end", R"({"device":null,"claim":0})", "claim: '0' is out of range"},
         {"/read-only", R"({"export":"a","read_only":"yes"})", "read_only: is not true or false"},
         {"/read-only", R"({"export":"a","read_only":true,"x":1})", "'x': unknown member"},
     };

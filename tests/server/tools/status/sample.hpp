@@ -30,7 +30,9 @@ inline std::string sample_status(double time = 1'700'003'600, std::uint64_t move
         "slabs":1}}],"requests":[{{"type":"read","requests":{},"bytes":{},"in_flight":2,
         "errors":{{"EIO":{}}},"latency":{{"count":1,"sum":1,"p50":5,"p90":6,"p99":7,"max":9}}}},{{"type":"write","requests":20,"bytes":4096,"in_flight":1,"errors":{{}},
         "latency":{{"p50":5,"p99":7}}}}]}},
-        {{"name":"slow","size":1048576,"used":0,"connections":0,"memory":[],"requests":[]}}]}})",
+        {{"name":"slow","size":1048576,"used":0,"connections":0,"memory":[],"requests":[]}}],
+        "contents":[{{"name":"gone","size":1073741824,"own":4194304,"memory":[{{"device":"cuda:0",
+        "used":8388608,"allocated":67108864}}],"state":"no export has them","freed_in":299.5}}]}})",
         time, time - 1'700'000'000, stalled, 10 + moved / 1000, (1 << 20) + moved, 5 + stalled);
 }
 

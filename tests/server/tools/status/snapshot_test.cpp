@@ -128,6 +128,9 @@ TEST_CASE("status has a row for each device and export, and no control character
     CHECK(printed.find("NVIDIA H200\n") != std::string::npos);
     CHECK(printed.find("host memory (failed)\n") != std::string::npos);
     CHECK(printed.find("fast ") != std::string::npos);
+    CHECK(printed.find("WITHOUT EXPORT   SIZE   USED    OWN  ALLOCATED  STATE\n"
+                       "gone            1 GiB  8 MiB  4 MiB     64 MiB  no export has them; freed "
+                       "in 4m59\n") != std::string::npos);
 }
 
 TEST_CASE("status counts the stalled clients of an export beside its connections") {

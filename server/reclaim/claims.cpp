@@ -1,0 +1,53 @@
+#include "server/reclaim/claims.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpunbd::server {
+
+std::uint64_t Claims::left() const {
+    std::uint64_t left = base_;
+    for (const ClaimStatus& each : claims_) left -= std::min(left, each.bytes);
+    return left;
+}
+
+std::uint64_t Claims::begin(ClaimStatus claim, std::uint64_t in_use) {
+    const std::lock_guard lock(mutex_);
+    if (claims_.empty()) base_ = in_use;
+    claim.bytes = std::min(base_, claim.asked.value_or(base_));
+    const std::uint64_t before = left();
+    claims_.push_back(std::move(claim));
+    return before - left();
+}
+
+bool Claims::reduce(std::uint64_t id, std::uint64_t wanted, std::uint64_t lowered) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(claims_, id, &ClaimStatus::id);
+    if (found == claims_.end()) return false;
+    found->bytes -= std::min(found->bytes, wanted - std::min(wanted, lowered));
+    if (found->bytes != 0 || wanted == 0) return true;
+    claims_.erase(found);
+    return false;
+}
+
+std::optional<std::uint64_t> Claims::end(std::optional<std::uint64_t> id) {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t before = left();
+    const auto ended =
+        std::erase_if(claims_, [&](const ClaimStatus& each) { return !id || each.id == *id; });
+    if (id && ended == 0) return 0;
+    if (claims_.empty()) return std::nullopt;
+    return left() - before;
+}
+
+bool Claims::contains(std::uint64_t id) const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::find(claims_, id, &ClaimStatus::id) != claims_.end();
+}
+
+std::vector<ClaimStatus> Claims::list() const {
+    const std::lock_guard lock(mutex_);
+    return claims_;
+}
+
+}  // namespace gpunbd::server

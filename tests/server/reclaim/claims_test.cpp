@@ -1,0 +1,52 @@
+#include "server/reclaim/claims.hpp"
+
+#include <doctest/doctest.h>
+
+namespace gpunbd::server::test {
+namespace {
+
+ClaimStatus claim_of(std::uint64_t id, std::optional<std::uint64_t> asked) {
+    return {.id = id, .owner = "someone", .asked = asked};
+}
+
+TEST_CASE("claims: they add up, and the end of one leaves the others") {
+    Claims claims;
+    CHECK(claims.begin(claim_of(1, 30), 100) == 30);
+    CHECK(claims.begin(claim_of(2, 20), 70) == 20);
+    CHECK(claims.end(2) == 20);
+    CHECK(claims.end(2) == 0);
+    CHECK(claims.contains(1));
+    CHECK_FALSE(claims.contains(2));
+    CHECK_FALSE(claims.end(1));  // no limit is left
+    CHECK(claims.end(1) == 0);
+}
+
+TEST_CASE("claims: one that asks for more than there is has what there is") {
+    Claims claims;
+    CHECK(claims.begin(claim_of(1, {}), 100) == 100);
+    CHECK(claims.begin(claim_of(2, 1), 0) == 0);
+    CHECK(claims.begin(claim_of(3, 1000), 0) == 0);
+    CHECK(claims.list()[0].bytes == 100);
+    CHECK(claims.list()[1].bytes == 1);
+    CHECK(claims.list()[2].bytes == 100);
+    CHECK(claims.end(1) == 0);
+    CHECK(claims.end(3) == 99);
+    CHECK_FALSE(claims.end({}));
+}
+
+TEST_CASE("claims: one that falls short has what was given back, and ends if that is nothing") {
+    Claims claims;
+    CHECK(claims.begin(claim_of(1, 60), 100) == 60);
+    CHECK(claims.reduce(1, 60, 40));
+    CHECK(claims.begin(claim_of(2, 20), 60) == 20);
+    CHECK_FALSE(claims.reduce(2, 20, 0));
+    REQUIRE(claims.list().size() == 1);
+    CHECK(claims.list()[0].bytes == 40);
+    // Exports used nothing: the claim keeps them from using it.
+    Claims idle;
+    CHECK(idle.begin(claim_of(1, 10), 0) == 0);
+    CHECK(idle.reduce(1, 0, 0));
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test
