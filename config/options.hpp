@@ -203,9 +203,10 @@ struct CloneTemplate {
 
 // Where the options of an export come from. It makes no difference between equal options.
 struct Origin {
-    bool run_time = false;    // created while the server ran; unset: the configuration
-    bool persistent = false;  // also in the state folder
-    bool resized = false;     // of the configuration, but with another size
+    bool run_time = false;        // created while the server ran; unset: the configuration
+    bool persistent = false;      // also in the state folder
+    bool resized = false;         // of the configuration, but with another size
+    bool made_read_only = false;  // by an administrator, until the next reload
     std::optional<Size> configured_size = {};  // if resized: its size there
     std::string made_by = {};  // the export with the CloneTemplate that made it; empty: none
     ClientId client_id = ClientId::address;  // if made_by: of that template
@@ -242,6 +243,11 @@ struct ExportOptions {
 
     // It has no contents itself: the server makes exports from it.
     bool is_template() const { return !clone_per_client.of.empty(); }
+    // Its contents never change. A clone that is read-only for the moment, or for one client, is
+    // none.
+    bool is_snapshot() const {
+        return read_only && !clone_of.empty() && !origin.made_read_only && origin.made_by.empty();
+    }
     bool operator==(const ExportOptions&) const = default;
 };
 

@@ -772,7 +772,8 @@ template <class V>
 void visit(V& v, Of<RetentionOptions> auto& keeping) {
     v.value("grace", keeping.grace, seconds(0, 604'800),
             {.about =
-                 R"(: how long kept contents without an export remain before they are freed.
+                 R"(: how long kept contents without an export remain before they are freed;
+less if memory of their device is given back.
 An export that is added again within this time has them intact.)"});
     v.value("socket", keeping.socket, text(rules::unix_path),
             {.words = "none; gpunbd kept uses the admin socket",

@@ -247,6 +247,16 @@ std::string keep_misfit(const Export& old, const config::ExportOptions& wanted,
         wanted.name);
 }
 
+// Clients and backups rely on it that a snapshot does not change.
+std::string snapshot_error(const Export& old, const config::ExportOptions& wanted) {
+    if (!old.options.is_snapshot() || wanted.read_only) return {};
+    return fmt::format(
+        "export {0}: it is a snapshot, which cannot become writable; write to a clone of it "
+        "(gpunbd "
+        "export clone {0} NAME)",
+        config::in_quotes(wanted.name));
+}
+
 // Whether the contents cannot be made because those of the source could not be taken over, are
 // being restored, or because a clone that was created at run time has outlived it. The other
 // exports are made.
@@ -289,8 +299,10 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         auto next = std::make_shared<Export>();
         next->options = wanted;
         if (kept != current.end()) {
-            if (const std::string why = keep_misfit(**kept, wanted, life); !why.empty()) {
-                made.problems.push_back(why);
+            std::string why = keep_misfit(**kept, wanted, life);
+            if (why.empty()) why = snapshot_error(**kept, wanted);
+            if (!why.empty()) {
+                made.problems.push_back(std::move(why));
                 continue;
             }
             next->volume = (*kept)->volume;

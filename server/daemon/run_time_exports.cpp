@@ -245,7 +245,7 @@ void RunTimeExports::apply(const ResizeExport& resize, const Completion& complet
         {.change = [served, resize, resized, configured](config::Options& options) -> std::string {
              const auto found = find_export(options, served->info.name);
              if (found == options.exports.end()) return "the export does not exist any more";
-             if (found->read_only && !found->clone_of.empty()) {
+             if (found->is_snapshot()) {
                  return "it is a snapshot, and has a fixed size; resize a clone of it";
              }
              const auto& size = found->origin.resized ? found->origin.configured_size : found->size;

@@ -99,6 +99,7 @@ ExportStatus describe(const Export& served) {
     status.layout = options.layout == config::LayoutKind::stripe ? "stripe" : "linear";
     status.provision = options.provision == config::Provision::full ? "full" : "thin";
     status.read_only = served.info.read_only;
+    status.snapshot = options.is_snapshot();
     status.keep = served.contents_outlive_server();
     status.swap = options.swap;
     status.run_time = options.origin.run_time;
@@ -476,7 +477,12 @@ void ServerAdminBackend::set_rates(std::string_view name, const config::Rates& r
 void ServerAdminBackend::set_read_only(std::string_view name, bool read_only,
                                        Completion completion) {
     change(
-        name, [read_only](config::ExportOptions& options) { options.read_only = read_only; },
+        name,
+        [read_only](config::ExportOptions& options) {
+            options.origin.made_read_only =
+                read_only && (!options.read_only || options.origin.made_read_only);
+            options.read_only = read_only;
+        },
         fmt::format("Export {} is {} now.", config::in_quotes(name),
                     read_only ? "read-only" : "writable"),
         std::move(completion));

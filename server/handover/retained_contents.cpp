@@ -121,13 +121,16 @@ std::string_view without_size(std::string_view wanted) {
     return wanted.substr(std::min(wanted.find(", "), wanted.size()));
 }
 
+// At the end of wanted_of(). Contents of a clone can become a snapshot, and not the reverse.
+constexpr std::string_view of_snapshot = ", read_only";
+
 // Whether contents were made for these options. Resized ones are also those of an export with their
 // size now, or with the size that it had in the configuration when they were resized. `contents`: a
 // page table or a volume.
 bool suits(const auto& contents, const config::ExportOptions& options) {
     const std::string wanted = wanted_of(options);
     const std::string& made_for = contents.shape().wanted;
-    if (made_for == wanted) return true;
+    if (made_for == wanted || fmt::format("{}{}", made_for, of_snapshot) == wanted) return true;
     if (!options.size || options.size->percent != 0) return false;
     const std::uint64_t size = options.size->bytes;
     return (size == contents.size() || size == contents.configured_size()) &&
@@ -157,12 +160,13 @@ void log_freed(const std::string& name) {
 
 std::string wanted_of(const config::ExportOptions& options) {
     return fmt::format(
-        "size {}, devices {}, layout {}, stripe_size {}, provision {}, page_size {}{}",
+        "size {}, devices {}, layout {}, stripe_size {}, provision {}, page_size {}{}{}",
         options.size ? config::format_size(*options.size) : "unset",
         options.devices.empty() ? "auto" : fmt::format("{}", fmt::join(options.devices, " ")),
         options.layout == config::LayoutKind::stripe ? "stripe" : "linear", options.stripe_size,
         options.provision == config::Provision::full ? "full" : "thin", options.page_size,
-        options.clone_of.empty() ? "" : ", clone_of " + config::in_quotes(options.clone_of));
+        options.clone_of.empty() ? "" : ", clone_of " + config::in_quotes(options.clone_of),
+        options.is_snapshot() ? of_snapshot : "");
 }
 
 // --- contents of an earlier server -----------------------------------------------------------

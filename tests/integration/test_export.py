@@ -384,6 +384,7 @@ class Clone(Export):
                 client.write(0, b'x')
             self.export('resize', 'before', '128M', status=1)
             self.assertIn('it is a snapshot, and has a fixed size; resize a clone of it', self.errors)
+            self.assertEqual(admin.request(f'{self.one.directory}/admin', '/api/v1/read-only', {'export': 'before', 'read_only': False})[0], 409)
             self.export('resize', 'configured', '128M')
             self.export('resize', 'copy', '2M', '--discard')
             self.export('resize', 'copy', '64M')

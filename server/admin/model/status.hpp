@@ -138,6 +138,7 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
     bool run_time = false;
     bool persistent = false;
     std::string clone_of = {};  // another export; empty: none
+    bool snapshot = false;
     std::vector<TemplateStatus> templates = {};
     std::string instance = {};              // identifies its contents; hexadecimal
     std::vector<ExportMemory> memory = {};  // of its devices, in their order
@@ -178,6 +179,7 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
             field("run_time", &Self::run_time),
             field("persistent", &Self::persistent),
             field("clone_of", &Self::clone_of),
+            field("snapshot", &Self::snapshot, "It is a snapshot: its contents never change."),
             part("templates", &Self::templates),
             info("instance", &Self::instance, "contents"),
             calculated(

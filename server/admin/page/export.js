@@ -64,6 +64,7 @@ const opened = {
     if (this.history) this.drawCharts();
     show(byId('remove-export'), exported.run_time);
     for (const id of ['snapshot-export', 'clone-export']) show(byId(id), this.name !== '');
+    show(byId('set-read-only'), !exported.snapshot);
     put(byId('set-read-only'), exported.read_only ? 'Make writable…' : 'Make read-only…');
   },
 

@@ -48,7 +48,7 @@ std::string notes_of(const server::ExportStatus& exported) {
     add(exported.run_time, exported.persistent ? "persistent" : "run-time");
     if (!exported.clone_of.empty()) {
         out += fmt::format("{}{} of {}", out.empty() ? "" : " ",
-                           exported.read_only ? "snapshot" : "clone",
+                           exported.snapshot ? "snapshot" : "clone",
                            config::in_quotes(exported.clone_of));
     }
     for (const server::TemplateStatus& each : exported.templates) {

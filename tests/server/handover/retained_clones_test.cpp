@@ -236,6 +236,40 @@ TEST_CASE("kept clones: keep does not change while pages are shared") {
     CHECK(made.problems[0].find("export 'source': keep cannot change while it shares memory") == 0);
 }
 
+TEST_CASE("kept clones: a snapshot does not become writable, by a change or by the next server") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    std::vector<config::ExportOptions> exports = both;
+    exports[1].read_only = true;
+    {
+        Life life(supervisor, way);
+        REQUIRE(life.make(exports).problems.empty());
+        life.settle(Clock::now());
+        const MadeExports made = life.make(both);
+        REQUIRE(made.problems.size() == 1);
+        CHECK(made.problems[0] ==
+              "export 'clone': it is a snapshot, which cannot become writable; write to a clone of "
+              "it (gpunbd export clone 'clone' NAME)");
+    }
+    Life next(supervisor, way);
+    const MadeExports made = next.make(both);
+    REQUIRE(made.refused.size() == 1);
+    CHECK(made.refused[0].why.find("clone_of 'source', read_only, but the export has") !=
+          std::string::npos);
+    CHECK(next.make(exports).refused.empty());
+}
+
+TEST_CASE("kept clones: a clone that an administrator makes read-only can be written again") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Life life(supervisor, way);
+    REQUIRE(life.make(both).problems.empty());
+    std::vector<config::ExportOptions> exports = both;
+    exports[1].read_only = exports[1].origin.made_read_only = true;
+    CHECK(life.make(exports).problems.empty());
+    CHECK(life.make(both).problems.empty());
+}
+
 TEST_CASE("kept clones: an export is refused together with its source") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
