@@ -100,12 +100,11 @@ ExportOptions updated_clone(const ExportOptions& clone, const ExportOptions& its
     return out;
 }
 
-ExportOptions updated_clone(const ExportOptions& exported,
-                            const std::vector<ExportOptions>& exports) {
+ExportOptions updated_clone(const ExportOptions& exported, const ExportsByName& exports) {
     if (exported.origin.made_by.empty()) return exported;
-    const auto found = std::ranges::find(exports, exported.origin.made_by, &ExportOptions::name);
-    if (found == exports.end() || !found->is_template()) return exported;
-    return updated_clone(exported, *found);
+    const ExportOptions* const made_by = exports.find(exported.origin.made_by);
+    if (made_by == nullptr || !made_by->is_template()) return exported;
+    return updated_clone(exported, *made_by);
 }
 
 }  // namespace gpunbd::config

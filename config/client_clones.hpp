@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "config/exports_by_name.hpp"
 #include "config/options.hpp"
 
 namespace gpunbd::config {
@@ -30,7 +30,6 @@ ExportOptions updated_clone(const ExportOptions& clone, const ExportOptions& its
 
 // The same with the template of the clone among `exports`. The options of an export that is no
 // clone for a client, or has no template there any more, stay as they are.
-ExportOptions updated_clone(const ExportOptions& exported,
-                            const std::vector<ExportOptions>& exports);
+ExportOptions updated_clone(const ExportOptions& exported, const ExportsByName& exports);
 
 }  // namespace gpunbd::config

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/devices/device_drivers.hpp"
+#include "config/exports_by_name.hpp"
 #include "config/network.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
@@ -509,13 +510,12 @@ std::optional<ExportMisfit> save_misfit(const Options& options) {
 
 namespace {
 
-// Why the export cannot be the source of a clone of so many bytes; empty: it can. `index`: of the
-// clone.
-std::string source_misfit(const Options& options, std::size_t index, const std::string& source,
+// Why the export cannot be the source of a clone of so many bytes; empty: it can. `above`: the
+// exports above the clone.
+std::string source_misfit(const ExportsByName& above, const std::string& source,
                           std::optional<std::uint64_t> size) {
-    const auto above = std::span(options.exports).first(index);
-    const auto found = std::ranges::find(above, source, &ExportOptions::name);
-    if (found == above.end()) {
+    const ExportOptions* const found = above.find(source);
+    if (found == nullptr) {
         return fmt::format("{} is no export above this one; write the name of one, or move it up",
                            in_quotes(source));
     }
@@ -530,14 +530,9 @@ std::string source_misfit(const Options& options, std::size_t index, const std::
     return {};
 }
 
-const ExportOptions* find_export(const Options& options, const std::string& name) {
-    const auto found = std::ranges::find(options.exports, name, &ExportOptions::name);
-    return found == options.exports.end() ? nullptr : &*found;
-}
-
 // Volumes that share pages are kept together.
-std::string keep_misfit(const Options& options, const ExportOptions& clone) {
-    const bool keep = find_export(options, clone.clone_of)->keep;
+std::string keep_misfit(const ExportsByName& above, const ExportOptions& clone) {
+    const bool keep = above.find(clone.clone_of)->keep;
     if (keep == clone.keep) return {};
     if (keep) {
         return fmt::format("the export {} has keep, so its clone needs it too; add keep: true here",
@@ -563,24 +558,26 @@ std::string template_tls_misfit(const TlsOptions& tls, const ExportOptions& expo
 }  // namespace
 
 std::optional<ExportMisfit> clone_misfit(const Options& options) {
-    for (std::size_t i = 0; i != options.exports.size(); ++i) {
+    ExportsByName above;
+    for (std::size_t i = 0; i != options.exports.size(); above.add(options.exports[i++])) {
         const ExportOptions& each = options.exports[i];
         if (each.clone_of.empty() || each.origin.run_time) continue;
         const bool has_bytes = each.size && each.size->percent == 0;
         const auto size = has_bytes ? std::optional(each.size->bytes) : std::nullopt;
-        std::string why = source_misfit(options, i, each.clone_of, size);
-        if (why.empty()) why = keep_misfit(options, each);
+        std::string why = source_misfit(above, each.clone_of, size);
+        if (why.empty()) why = keep_misfit(above, each);
         if (!why.empty()) return ExportMisfit{i, std::move(why)};
     }
     return std::nullopt;
 }
 
 std::optional<ExportMisfit> template_misfit(const Options& options) {
-    for (std::size_t i = 0; i != options.exports.size(); ++i) {
+    ExportsByName above;
+    for (std::size_t i = 0; i != options.exports.size(); above.add(options.exports[i++])) {
         const ExportOptions& each = options.exports[i];
         if (!each.is_template()) continue;
         const CloneTemplate& wanted = each.clone_per_client;
-        std::string why = source_misfit(options, i, wanted.of, wanted.size);
+        std::string why = source_misfit(above, wanted.of, wanted.size);
         if (why.empty()) why = template_tls_misfit(options.tls, each);
         if (!why.empty()) return ExportMisfit{i, std::move(why)};
     }

@@ -277,6 +277,7 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
                          const ExportRegistry::Exports& current, const VolumeLife& life) {
     MadeExports made;
     std::vector<SpillPlan> planned;
+    const ExportIndex earlier = index_of(current);
     for (const config::ExportOptions& wanted : options) {
         if (wanted.is_template()) continue;
         if (const auto failed = life.not_restored.find(wanted.name);
@@ -284,10 +285,11 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             made.refused.push_back({wanted.name, failed->second});
             continue;
         }
-        const auto kept = std::find_if(current.begin(), current.end(), [&](const auto& old) {
-            return old->info.name == wanted.name && same_volume(*old, wanted);
-        });
-        if (kept != current.end() && (*kept)->options == wanted) {
+        const auto found = earlier.find(wanted.name);
+        const auto* const predecessor = found == earlier.end() ? nullptr : found->second;
+        const auto* const kept =
+            predecessor != nullptr && same_volume(**predecessor, wanted) ? predecessor : nullptr;
+        if (kept != nullptr && (*kept)->options == wanted) {
             try {
                 planned.push_back(plan_spills(wanted.name, (*kept)->volume, devices));
                 made.exports.push_back(*kept);
@@ -298,7 +300,7 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         }
         auto next = std::make_shared<Export>();
         next->options = wanted;
-        if (kept != current.end()) {
+        if (kept != nullptr) {
             std::string why = keep_misfit(**kept, wanted, life);
             if (why.empty()) why = snapshot_error(**kept, wanted);
             if (!why.empty()) {
@@ -357,12 +359,9 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             next->activity =
                 std::make_shared<ActivityMap>(next->volume->size(), next->volume->page_size());
         }
-        if (kept != current.end()) next->earlier = held_of(*kept);
+        if (kept != nullptr) next->earlier = held_of(*kept);
         next->access = AccessList(wanted.access);
-        const auto predecessor = std::find_if(current.begin(), current.end(), [&](const auto& old) {
-            return old->info.name == wanted.name;
-        });
-        if (predecessor != current.end()) next->use = (*predecessor)->use;
+        if (predecessor != nullptr) next->use = (*predecessor)->use;
         const std::string instance = storage::instance_text(next->volume->shape().instance);
         next->info = info_of(wanted);
         next->info.description = described(wanted.description, instance);

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "config/client_clones.hpp"
+#include "config/exports_by_name.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
@@ -33,18 +34,20 @@ constexpr std::size_t max_waiting_edits = 1024;
 // Adds the exports that were created at run time to those of the file.
 void keep_run_time_exports(const config::Options& running, config::Options& loaded,
                            std::vector<std::string>& problems) {
+    loaded.exports.reserve(loaded.exports.size() + running.exports.size());
+    const config::ExportsByName of_file(loaded.exports);
     for (const config::ExportOptions& each : running.exports) {
-        const auto twin =
-            std::ranges::find(loaded.exports, each.name, &config::ExportOptions::name);
+        const config::ExportOptions* const twin = of_file.find(each.name);
         // An export keeps the size that it got at run time, unless the file has a new size.
-        if (each.origin.resized && twin != loaded.exports.end() &&
-            twin->size == each.origin.configured_size) {
-            twin->size = each.size;
-            twin->origin = each.origin;
+        if (each.origin.resized && twin != nullptr && twin->size == each.origin.configured_size) {
+            config::ExportOptions& resized =
+                loaded.exports[static_cast<std::size_t>(twin - loaded.exports.data())];
+            resized.size = each.size;
+            resized.origin = each.origin;
         }
         if (!each.origin.run_time) continue;
-        if (twin == loaded.exports.end()) {
-            loaded.exports.push_back(config::updated_clone(each, loaded.exports));
+        if (twin == nullptr) {
+            loaded.exports.push_back(config::updated_clone(each, of_file));
         } else {
             problems.push_back(fmt::format(
                 "export {} was created at run time, and the file has one of this name as well; "
@@ -243,6 +246,7 @@ void ExportService::store_edit(Reload& reload, MadeExports& made) const {
 
 // Returns false if it cannot be made, which is reported.
 bool ExportService::apply_edit(Reload& reload) const {
+    reload.options.exports.reserve(context_.options.exports.size() + 1);  // an edit may add one
     reload.options = context_.options;
     const Edit& edit = reload.edit;
     if (!edit.change) return true;
@@ -311,7 +315,7 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
     // The loop may call this after the destruction of this object, but not of the context.
     apply_to_sessions([&context = context_, reload] {
         if (reload->source == Source::file) {
-            spdlog::info("SIGHUP: {} exports are offered now", reload->options.exports.size());
+            spdlog::info("SIGHUP: {} exports are offered now", context.options.exports.size());
             context.supervision.notify_ready(any_keeps(context.options.exports));
         }
         if (reload->edit.done && !reload->restores) reload->edit.done(reload->not_stored);
@@ -389,13 +393,13 @@ void ExportService::fail(const Reload& reload, const std::vector<std::string>& p
     context_.devices.set_options(context_.options.devices);
 }
 
-void ExportService::apply(const Reload& reload, MadeExports made) {
+void ExportService::apply(Reload& reload, MadeExports made) {
     // The connection that needs a channel reports its failure.
     if (context_.protects_swap) warm_up(workers_.workers(), made.exports);
     context_.exports.replace(std::move(made.exports), templates_in(reload.options.exports));
     refused_ = std::move(made.refused);
     config::Options& options = context_.options;
-    options.exports = reload.options.exports;
+    options.exports = std::move(reload.options.exports);
     options.devices = reload.options.devices;
     options.tls = reload.options.tls;
     options.keeping.grace = reload.options.keeping.grace;
@@ -403,8 +407,10 @@ void ExportService::apply(const Reload& reload, MadeExports made) {
 }
 
 void ExportService::log_changes(const Reload& reload) const {
-    for (const ReloadLine& line : report_exports(*reload.before, *context_.exports.snapshot())) {
-        if (!line.changed && reload.source == Source::current) continue;
+    const Unchanged unchanged =
+        reload.source == Source::current ? Unchanged::omit : Unchanged::report;
+    for (const ReloadLine& line :
+         report_exports(*reload.before, *context_.exports.snapshot(), unchanged)) {
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)
             .say("{}", line.text);

@@ -95,7 +95,7 @@ class ExportService final : public Service {
     void refuse(const std::vector<std::string>& problems) const;
     void finish(const std::shared_ptr<Reload>& reload, MadeExports made);
     void fail(const Reload& reload, const std::vector<std::string>& problems);
-    void apply(const Reload& reload, MadeExports made);
+    void apply(Reload& reload, MadeExports made);
     void log_changes(const Reload& reload) const;
     void apply_to_sessions(std::function<void()> then);
     VolumeLife volume_life(const std::stop_token& stop) const;

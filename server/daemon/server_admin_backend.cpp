@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <map>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "config/quote.hpp"
@@ -146,13 +147,22 @@ void describe(const storage::Device& device, DeviceStatus& status) {
     status.evictions = use.evictions;
 }
 
-// Adds the counters of all workers to the exports of the same name.
-void count_requests(std::vector<ExportStatus>& exports, const WorkerCounters& counters) {
+// The exports of a status, which stay where they are, by name.
+using StatusByName = std::unordered_map<std::string_view, ExportStatus*>;
+
+StatusByName by_name(std::vector<ExportStatus>& exports) {
+    StatusByName index;
+    index.reserve(exports.size());
+    for (ExportStatus& each : exports) index.emplace(each.name, &each);
+    return index;
+}
+
+// Adds the counters of a worker to the exports of the same name.
+void count_requests(const StatusByName& exports, const WorkerCounters& counters) {
     for (const auto& counted : counters.exports()) {
-        const auto found = std::find_if(exports.begin(), exports.end(), [&](const auto& each) {
-            return each.name == counted->name;
-        });
-        if (found == exports.end()) continue;
+        const auto place_of_export = exports.find(counted->name);
+        if (place_of_export == exports.end()) continue;
+        ExportStatus* const found = place_of_export->second;
         add(*found, *counted);
         for (std::size_t type = 0; type != ExportCounters::types; ++type) {
             const RequestCounters& of_type = counted->by_type[type];
@@ -217,11 +227,7 @@ ServerAdminBackend::Workers ServerAdminBackend::workers() const {
 }
 
 std::shared_ptr<const Export> ServerAdminBackend::find(std::string_view name) const {
-    const auto exports = exports_.snapshot();
-    for (const auto& each : *exports) {
-        if (each->info.name == name) return each;
-    }
-    return nullptr;
+    return exports_.find(name);
 }
 
 void ServerAdminBackend::add_exports(Status& status, const Workers& workers) const {
@@ -229,9 +235,13 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
     std::map<std::uint32_t, const storage::Device*> devices;
     std::map<std::uint32_t, DeviceStatus> by_number;
     Volumes volumes;
+    std::unordered_map<std::string_view, std::uint64_t> clones_of;  // templates, by name
     for (const auto& each : *exports) {
         status.exports.push_back(describe(*each));
         volumes.push_back(each->volume);
+        if (const std::string& its_template = each->options.origin.made_by; !its_template.empty()) {
+            ++clones_of[its_template];
+        }
     }
     add_contents(status, volumes);
     std::set<const storage::PagePool*> counted;  // volumes that share pages have the same pools
@@ -252,20 +262,18 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
             device.slabs += pool.allocated_slabs();
         }
     }
+    const StatusByName exports_by_name = by_name(status.exports);
     const auto templates = exports_.templates();
     for (const auto& each : *templates) {
-        const auto base = std::ranges::find(status.exports, each->options.clone_per_client.of,
-                                            &ExportStatus::name);
-        if (base == status.exports.end()) continue;
-        const auto clones = std::ranges::count_if(*exports, [&](const auto& served) {
-            return served->options.origin.made_by == each->options.name;
-        });
-        base->templates.push_back({.name = each->options.name,
-                                   .clones = static_cast<std::uint64_t>(clones),
-                                   .max = each->options.clone_per_client.max});
+        const auto base = exports_by_name.find(each->options.clone_per_client.of);
+        if (base == exports_by_name.end()) continue;
+        const auto clones = clones_of.find(each->options.name);
+        base->second->templates.push_back({.name = each->options.name,
+                                           .clones = clones == clones_of.end() ? 0 : clones->second,
+                                           .max = each->options.clone_per_client.max});
     }
     for (Worker* const worker : workers) {
-        count_requests(status.exports, worker->counters());
+        count_requests(exports_by_name, worker->counters());
         for (const auto& [device, channel] : worker->channels().snapshot()) {
             const auto found = by_number.find(device->number());
             if (found != by_number.end()) count_copies(found->second, *channel);
@@ -324,12 +332,11 @@ void ServerAdminBackend::add_connections(Status& status, const Workers& workers)
             add(connection, *counted);
         }
     }
+    const StatusByName exports = by_name(status.exports);
     for (const ConnectionStatus& each : status.connections) {
         if (each.stalled == 0 || !each.serving) continue;
-        const auto found =
-            std::find_if(status.exports.begin(), status.exports.end(),
-                         [&](const auto& one) { return one.name == each.export_name; });
-        if (found != status.exports.end()) ++found->stalled;
+        const auto found = exports.find(each.export_name);
+        if (found != exports.end()) ++found->second->stalled;
     }
 }
 

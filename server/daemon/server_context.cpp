@@ -3,9 +3,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "config/client_clones.hpp"
+#include "config/exports_by_name.hpp"
 #include "config/quote.hpp"
 
 namespace gpunbd::server {
@@ -15,9 +17,11 @@ namespace {
 // Offers the exports that were created at run time again. An export of the configuration with the
 // same name takes precedence.
 void add_run_time_exports(RetainedExports& retained, config::Options& options) {
-    for (config::ExportOptions& each : retained.take_inherited()) {
-        if (std::ranges::find(options.exports, each.name, &config::ExportOptions::name) ==
-            options.exports.end()) {
+    std::vector<config::ExportOptions> inherited = retained.take_inherited();
+    options.exports.reserve(options.exports.size() + inherited.size());
+    const config::ExportsByName configured(options.exports);
+    for (config::ExportOptions& each : inherited) {
+        if (configured.find(each.name) == nullptr) {
             options.exports.push_back(std::move(each));
             continue;
         }
@@ -31,24 +35,36 @@ void add_run_time_exports(RetainedExports& retained, config::Options& options) {
 
 // The template may have changed while no server ran.
 void update_clones(std::vector<config::ExportOptions>& exports) {
-    for (config::ExportOptions& each : exports) each = config::updated_clone(each, exports);
+    config::ExportsByName templates;
+    for (const config::ExportOptions& each : exports) {
+        if (each.is_template()) templates.add(each);
+    }
+    for (config::ExportOptions& each : exports) {
+        if (!each.origin.made_by.empty()) each = config::updated_clone(each, templates);
+    }
 }
 
 // Clones are made from exports above them. Those that were created at run time are in any order.
 void put_sources_first(std::vector<config::ExportOptions>& exports) {
+    const config::ExportsByName by_name(exports);
+    const auto source_of = [&](const config::ExportOptions& clone) {
+        return clone.clone_of.empty() ? nullptr : by_name.find(clone.clone_of);
+    };
+    std::vector<const config::ExportOptions*> order;
+    order.reserve(exports.size());
+    std::unordered_set<const config::ExportOptions*> placed;
+    for (const config::ExportOptions& each : exports) {
+        // Ends at a source that has its place, and if exports are clones of each other.
+        const std::size_t first = order.size();
+        for (const auto* next = &each; next != nullptr && placed.insert(next).second;
+             next = source_of(*next)) {
+            order.push_back(next);
+        }
+        std::reverse(order.begin() + static_cast<std::ptrdiff_t>(first), order.end());
+    }
     std::vector<config::ExportOptions> sorted;
     sorted.reserve(exports.size());
-    const auto waits = [&](const config::ExportOptions& each) {
-        return !each.clone_of.empty() &&
-               std::ranges::find(exports, each.clone_of, &config::ExportOptions::name) !=
-                   exports.end();
-    };
-    while (!exports.empty()) {
-        auto next = std::ranges::find_if_not(exports, waits);
-        if (next == exports.end()) next = exports.begin();  // clones of each other
-        sorted.push_back(std::move(*next));
-        exports.erase(next);
-    }
+    for (const auto* each : order) sorted.push_back(*each);
     exports = std::move(sorted);
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "config/exports_by_name.hpp"
 #include "config/quote.hpp"
 #include "server/base/machine_shutdown.hpp"
 #include "server/protection/swap_devices.hpp"
@@ -159,12 +160,12 @@ void UblkService::make(const std::shared_ptr<const Export>& exported) {
 
 Service::Commit UblkService::reload(const config::Options& next, Problems& problems) {
     if (any_ublk(next) && !control_) control_ = std::make_unique<ublk::Control>();
+    config::ExportsByName exports;
+    if (!devices_.empty()) exports = config::ExportsByName(next.exports);
     for (const auto& device : devices_) {
         const config::ExportOptions& its = device->exported().options;
-        const auto same = [&](const auto& each) { return same_device(its, each); };
-        if (std::any_of(next.exports.begin(), next.exports.end(), same) || !device->in_use()) {
-            continue;
-        }
+        const config::ExportOptions* const later = exports.find(its.name);
+        if ((later != nullptr && same_device(its, *later)) || !device->in_use()) continue;
         problems.push_back(fmt::format("export {}: {}", config::in_quotes(its.name),
                                        would_remove("reload", device->path())));
     }
@@ -174,11 +175,9 @@ Service::Commit UblkService::reload(const config::Options& next, Problems& probl
 void UblkService::apply() {
     const auto exports = context_.exports.snapshot();
     std::erase_if(devices_, [&](const auto& device) {
-        const auto serves = [&](const auto& each) {
-            return each->volume == device->exported().volume &&
-                   same_device(device->exported().options, each->options);
-        };
-        if (std::any_of(exports->begin(), exports->end(), serves)) {
+        const auto later = context_.exports.find(device->exported().info.name);
+        if (later && later->volume == device->exported().volume &&
+            same_device(device->exported().options, later->options)) {
             device->update_rates();
             return false;
         }

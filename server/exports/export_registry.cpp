@@ -43,11 +43,16 @@ std::shared_ptr<const Export> ExportRegistry::find(std::string_view name) const 
 }
 
 std::shared_ptr<const Export> ExportRegistry::open(std::string_view name) const {
+    if (auto named = find(name)) return named;
     const auto exports = snapshot();
-    for (const auto& candidate : *exports) {
-        if (candidate->info.name == name) return candidate;
-    }
     return name.empty() && !exports->empty() ? exports->front() : nullptr;
+}
+
+ExportIndex index_of(const ExportRegistry::Exports& exports) {
+    ExportIndex index;
+    index.reserve(exports.size());
+    for (const auto& each : exports) index.emplace(each->info.name, &each);
+    return index;
 }
 
 }  // namespace gpunbd::server

@@ -42,4 +42,9 @@ class ExportRegistry {
     CloneRequests clone_requests_;
 };
 
+// The exports of a list by their names, which must outlive the index. It holds no reference to an
+// export: reports count those.
+using ExportIndex = std::unordered_map<std::string_view, const std::shared_ptr<const Export>*>;
+ExportIndex index_of(const ExportRegistry::Exports& exports);
+
 }  // namespace gpunbd::server

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "config/quote.hpp"
 #include "config/size.hpp"
 
@@ -71,7 +69,7 @@ ReloadLine compare(const Made& old, const Made& now) {
                             what_becomes_of(old, "are lost"))};
     }
     if (old->options == now->options) {
-        return {false, name, fmt::format("reload: export {} is unchanged", quoted), false};
+        return {false, name, fmt::format("reload: export {} is unchanged", quoted)};
     }
     if (now->options.keep && !old->options.keep && !now->contents_outlive_server()) {
         return {true, name,
@@ -89,27 +87,33 @@ ReloadLine compare(const Made& old, const Made& now) {
                         at_once.empty() ? "" : at_once + " changed, for all clients")};
 }
 
-ExportRegistry::Exports::const_iterator named(const std::string& name,
-                                              const ExportRegistry::Exports& exports) {
-    return std::find_if(exports.begin(), exports.end(),
-                        [&](const Made& each) { return each->info.name == name; });
-}
-
 }  // namespace
 
 std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
-                                       const ExportRegistry::Exports& after) {
+                                       const ExportRegistry::Exports& after, Unchanged unchanged) {
+    const ExportIndex earlier = index_of(before);
+    const auto old_of = [&](const Made& now) {
+        const auto found = earlier.find(now->info.name);
+        return found == earlier.end() ? nullptr : found->second;
+    };
+    std::vector<bool> stays(before.size());
+    for (const Made& now : after) {
+        if (const Made* const old = old_of(now)) {
+            stays[static_cast<std::size_t>(old - before.data())] = true;
+        }
+    }
     std::vector<ReloadLine> lines;
     for (const Made& old : before) {
-        if (named(old->info.name, after) != after.end()) continue;
+        if (stays[static_cast<std::size_t>(&old - before.data())]) continue;
         lines.push_back(
             {true, old->info.name,
              fmt::format("reload: export {} is removed; its contents {}",
                          config::in_quotes(old->info.name), what_becomes_of(old, "are lost"))});
     }
     for (const Made& now : after) {
-        const auto old = named(now->info.name, before);
-        lines.push_back(old != before.end()
+        const Made* const old = old_of(now);
+        if (unchanged == Unchanged::omit && old != nullptr && *old == now) continue;
+        lines.push_back(old != nullptr
                             ? compare(*old, now)
                             : ReloadLine{false, now->info.name,
                                          fmt::format("reload: export {} is new, {}",

@@ -14,13 +14,14 @@ struct ReloadLine {
     bool warning = false;
     std::string name;  // the export's
     std::string text;
-    bool changed = true;  // the export, or its options
 };
+
+enum class Unchanged { omit, report };
 
 // One line per export of either list. Call once `after` is offered: only clients still hold
 // references to `before`.
 std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
-                                       const ExportRegistry::Exports& after);
+                                       const ExportRegistry::Exports& after, Unchanged unchanged);
 
 // Keys that differ from the settings in effect and take effect only at the next start.
 std::vector<std::string> keys_that_wait(const config::Options& running,

@@ -96,13 +96,6 @@ void log_incomplete(const storage::PageTable& table) {
             config::in_quotes(name));
 }
 
-// Returns true if the configuration has an export of that name whose contents were rejected.
-bool is_refused(const std::vector<RetainedContents::Offered>& offered, const std::string& name) {
-    return std::any_of(offered.begin(), offered.end(), [&](const auto& each) {
-        return each.name == name && each.volume == nullptr;
-    });
-}
-
 void log_taken_over(const std::string& name, const storage::Volume& volume) {
     const storage::TableShape& shape = volume.shape();
     storage::LogLine(spdlog::level::info)
@@ -540,6 +533,14 @@ void RetainedContents::free_contents(OwnContents& own) {
 
 std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
     const std::vector<Offered>& offered, std::chrono::seconds grace, Clock::time_point now) {
+    Users users;
+    for (const Offered& each : offered) {
+        if (each.volume) {
+            users.by_volume.emplace(each.volume.get(), &each);
+        } else {
+            users.refused.insert(each.name);
+        }
+    }
     const std::lock_guard lock(mutex_);
     std::optional<Clock::time_point> next;
     const auto call_again_at = [&next](const std::optional<Clock::time_point>& at) {
@@ -553,7 +554,7 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
     };
     for (auto at = inherited_.begin(); at != inherited_.end();) {
         InheritedContents& inherited = at->second;
-        settle(inherited, offered, now + grace);
+        settle(inherited, users, now + grace);
         if (inherited.ends && *inherited.ends <= now) {
             const std::string name = inherited.table->shape().name;
             free_contents(inherited);
@@ -565,7 +566,7 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
     }
     for (auto at = own_.begin(); at != own_.end();) {
         OwnContents& own = at->second;
-        if (!own.making) settle(own, offered, now + grace);
+        if (!own.making) settle(own, users, now + grace);
         const bool over = own.ends && *own.ends <= now;
         if (over) {
             free_contents(own);
@@ -580,11 +581,11 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
     return next;
 }
 
-void RetainedContents::settle(InheritedContents& inherited, const std::vector<Offered>& offered,
+void RetainedContents::settle(InheritedContents& inherited, const Users& users,
                               Clock::time_point end) {
     if (!inherited.table) return;
     const std::string& name = inherited.table->shape().name;
-    if (is_refused(offered, name)) {
+    if (users.refused.contains(name)) {
         inherited.ends.reset();
     } else if (!inherited.ends) {
         inherited.ends = end;
@@ -592,8 +593,7 @@ void RetainedContents::settle(InheritedContents& inherited, const std::vector<Of
     }
 }
 
-void RetainedContents::settle(OwnContents& own, const std::vector<Offered>& offered,
-                              Clock::time_point end) {
+void RetainedContents::settle(OwnContents& own, const Users& users, Clock::time_point end) {
     const auto volume = own.volume.lock();
     own.taken.reset();
     if (!volume) {
@@ -601,17 +601,16 @@ void RetainedContents::settle(OwnContents& own, const std::vector<Offered>& offe
         own.retainer->forget_volume();
         return;
     }
-    const auto user = std::find_if(offered.begin(), offered.end(),
-                                   [&](const Offered& each) { return each.volume == volume; });
-    if (user != offered.end()) {
+    const auto user = users.by_volume.find(volume.get());
+    if (user != users.by_volume.end()) {
         own.ends.reset();
         own.held.reset();
-        if (!user->keep) own.retainer->forget_volume();
+        if (!user->second->keep) own.retainer->forget_volume();
     } else if (!volume->complete()) {
         own.retainer->forget_volume();
     } else if (own.retainer->keeps()) {
         own.held = volume;
-        if (is_refused(offered, own.name)) {
+        if (users.refused.contains(own.name)) {
             own.ends.reset();
         } else if (!own.ends) {
             own.ends = end;

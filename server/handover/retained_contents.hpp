@@ -9,6 +9,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "config/options.hpp"
@@ -163,9 +166,13 @@ class RetainedContents {
         std::shared_ptr<ContentsRetainer> retainer) const;
     static void free_contents(InheritedContents& inherited);
     static void free_contents(OwnContents& own);
-    void settle(InheritedContents& inherited, const std::vector<Offered>& offered,
-                Clock::time_point end);
-    void settle(OwnContents& own, const std::vector<Offered>& offered, Clock::time_point end);
+    // The exports that settle() gets.
+    struct Users {
+        std::unordered_map<const storage::Volume*, const Offered*> by_volume;
+        std::unordered_set<std::string_view> refused;  // those without a volume
+    };
+    void settle(InheritedContents& inherited, const Users& users, Clock::time_point end);
+    void settle(OwnContents& own, const Users& users, Clock::time_point end);
     // With the lock held: after each change of what no export has.
     void list_unused();
 

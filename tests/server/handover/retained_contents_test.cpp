@@ -433,7 +433,7 @@ TEST_CASE("kept contents: forgotten ones end with the server, even if keep is se
     CHECK(&server.volume() == before.front()->volume.get());
     CHECK_FALSE(server.exports.front()->contents_outlive_server());
     CHECK_FALSE(before.front()->contents_outlive_server());  // for sessions that still have it
-    const auto lines = report_exports(forgotten, server.exports);
+    const auto lines = report_exports(forgotten, server.exports, Unchanged::report);
     REQUIRE(lines.size() == 1);
     CHECK(lines.front().warning);
     has(lines.front().text, "will be lost at the end of this server");
