@@ -11,7 +11,9 @@
 #include <cstring>
 #include <memory>
 
+#include "config/exports_by_name.hpp"
 #include "config/quote.hpp"
+#include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "server/base/create_error.hpp"
 #include "storage/base/owned_fd.hpp"
@@ -44,6 +46,27 @@ bool write_all(int fd, std::string_view text) {
 struct CloseFolder {
     void operator()(DIR* folder) const { ::closedir(folder); }
 };
+
+// Why the server does not use the file, of which only its user and root may decide the contents;
+// empty: it does. `type`: S_IFREG or S_IFDIR. `path`: of the same file, for the remedy.
+std::string distrust(int folder, const std::string& file, mode_t type, const std::string& path) {
+    struct stat its {};
+    if (::fstatat(folder, file.c_str(), &its, AT_SYMLINK_NOFOLLOW) != 0) {
+        return fmt::format("cannot be read: {}", std::strerror(errno));
+    }
+    if ((its.st_mode & S_IFMT) != type) return "is not a regular file; remove it";
+    if (its.st_uid != ::geteuid() && its.st_uid != 0) {
+        return fmt::format(
+            "belongs to another user (uid {}), so that this user may change exports; give it to "
+            "the server's user: chown {} {}",
+            its.st_uid, ::geteuid(), path);
+    }
+    if ((its.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
+    return fmt::format(
+        "has mode {:04o}, so that other users may change exports; restrict it to its owner: "
+        "chmod go-w {}",
+        its.st_mode & 07777, path);
+}
 
 // The names of the files of exports, sorted, so that exports have the same order at each start.
 std::vector<std::string> files_in(DIR* folder) {
@@ -81,16 +104,24 @@ StateFolder::Exports StateFolder::read() const {
                                        "user",
                                        std::strerror(errno)))}};
     }
-    struct stat its {};
-    if (::fstat(::dirfd(folder.get()), &its) == 0 && (its.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        return {.problems = {problem(
-                    path_, fmt::format("has mode {:04o}, so that other users may add exports; "
-                                       "restrict it to its owner: chmod go-w {}",
-                                       its.st_mode & 07777, path_))}};
+    const int fd = ::dirfd(folder.get());
+    if (std::string why = distrust(fd, ".", S_IFDIR, path_); !why.empty()) {
+        return {.problems = {problem(path_, why)}};
+    }
+    const std::vector<std::string> files = files_in(folder.get());
+    if (files.size() > config::rules::max_exports) {
+        return {
+            .problems = {problem(path_, fmt::format("has {} exports, more than a server can have "
+                                                    "({}); remove some of its files",
+                                                    files.size(), config::rules::max_exports))}};
     }
     Exports out;
-    for (const std::string& file : files_in(folder.get())) {
+    for (const std::string& file : files) {
         const std::string path = fmt::format("{}/{}", path_, file);
+        if (std::string why = distrust(fd, file, S_IFREG, path); !why.empty()) {
+            out.problems.push_back(problem(path, why));
+            continue;
+        }
         config::LoadedExport loaded = config::load_export_file(path);
         for (config::Problem& each : loaded.problems) out.problems.push_back(std::move(each));
         if (!loaded.problems.empty()) continue;
@@ -148,10 +179,10 @@ std::string StateFolder::remove(const std::string& name) const {
 std::vector<config::Problem> add_persistent_exports(config::Options& options) {
     if (options.state.empty()) return {};
     StateFolder::Exports read = StateFolder(options.state).read();
+    options.exports.reserve(options.exports.size() + read.exports.size());
+    const config::ExportsByName configured(options.exports);
     for (config::ExportOptions& each : read.exports) {
-        const auto twin =
-            std::ranges::find(options.exports, each.name, &config::ExportOptions::name);
-        if (twin == options.exports.end()) {
+        if (configured.find(each.name) == nullptr) {
             options.exports.push_back(std::move(each));
             continue;
         }
@@ -162,6 +193,14 @@ std::vector<config::Problem> add_persistent_exports(config::Options& options) {
                         config::in_quotes(each.name)));
         conflict.key = "name";
         read.problems.push_back(std::move(conflict));
+    }
+    if (options.exports.size() > config::rules::max_exports) {
+        read.problems.push_back(problem(
+            options.state,
+            fmt::format("its {} exports and the {} of the configuration are more than a server can "
+                        "have ({}); remove some",
+                        read.exports.size(), options.exports.size() - read.exports.size(),
+                        config::rules::max_exports)));
     }
     return std::move(read.problems);
 }

@@ -1,11 +1,18 @@
 #include "server/daemon/state_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <tuple>
+#include <utility>
+
+#include "config/rules.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -67,9 +74,61 @@ TEST_CASE("state folder: problems have the file, the line and the key") {
     state.put("a.yaml", "name: b\nsize: 1M\n");
     CHECK(state.first_problem() ==
           "/a.yaml: name: 'b' belongs in the file b.yaml; rename the file, or correct the name");
-    std::filesystem::permissions(state.path, std::filesystem::perms::others_write,
-                                 std::filesystem::perm_options::add);
-    CHECK(state.first_problem().find(": has mode 0702, so that other users may add exports") == 0);
+}
+
+TEST_CASE("state folder: only files that no other user may change are read") {
+    const State state;
+    const std::string file = state.path + "/a.yaml";
+    const auto problem_without_remedy = [&] {
+        const std::string problem = state.first_problem();
+        return problem.substr(0, problem.find(", so"));
+    };
+    state.put("a.yaml", "name: a\nsize: 1M\n");
+    for (const auto& [path, name, modes] :
+         {std::tuple{state.path, "", std::pair{0702, 0700}}, {file, "/a.yaml", {0620, 0600}}}) {
+        REQUIRE(::chmod(path.c_str(), static_cast<mode_t>(modes.first)) == 0);
+        CHECK(problem_without_remedy() == fmt::format("{}: has mode {:04o}", name, modes.first));
+        REQUIRE(::chmod(path.c_str(), static_cast<mode_t>(modes.second)) == 0);
+        CHECK(state.first_problem() == "");
+        if (::geteuid() != 0) continue;
+        REQUIRE(::chown(path.c_str(), 65534, 65534) == 0);
+        CHECK(problem_without_remedy() ==
+              fmt::format("{}: belongs to another user (uid 65534)", name));
+        REQUIRE(::chown(path.c_str(), 0, 0) == 0);
+    }
+    const auto check_irregular = [&] {
+        CHECK(state.first_problem() == "/a.yaml: is not a regular file; remove it");
+        std::filesystem::remove(file);
+    };
+    std::filesystem::rename(file, state.path + "/other");
+    std::filesystem::create_symlink("other", file);
+    check_irregular();
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    check_irregular();
+    std::filesystem::create_directory(file);
+    check_irregular();
+}
+
+TEST_CASE("state folder: there are no more exports than a server can have") {
+    const State state;
+    config::Options options;
+    options.state = state.path;
+    options.exports.resize(config::rules::max_exports);
+    for (std::size_t i = 0; i != options.exports.size(); ++i) {
+        options.exports[i].name = fmt::format("e{}", i);
+    }
+    CHECK(add_persistent_exports(options).empty());
+    state.put("one.yaml", "name: one\nsize: 1M\n");
+    const auto problems = add_persistent_exports(options);
+    REQUIRE(problems.size() == 1);
+    CHECK(problems[0].what ==
+          "its 1 exports and the 4096 of the configuration are more than a "
+          "server can have (4096); remove some");
+    for (std::size_t i = 0; i <= config::rules::max_exports; ++i) {
+        state.put(fmt::format("e{}.yaml", i), "");
+    }
+    CHECK(state.first_problem() ==
+          ": has 4098 exports, more than a server can have (4096); remove some of its files");
 }
 
 }  // namespace
