@@ -8,9 +8,6 @@ namespace gpunbd::server {
 
 namespace {
 
-// A reply may end before the range does ("NBD_CMD_BLOCK_STATUS"). This is the number of pages in 64
-// GiB at the default page size. In the worst case each page is an extent.
-constexpr std::uint64_t max_pages = 32 * 1024;
 constexpr std::size_t extent_bytes = sizeof(protocol::Extent);  // on the wire no more than that
 constexpr std::size_t header_bytes = protocol::max_reply_header;
 
@@ -23,10 +20,14 @@ std::uint32_t status_of(const storage::Volume::Run& run, protocol::MetaContext c
 
 }  // namespace
 
+std::uint64_t StatusOperation::pages_read(const protocol::Command& command,
+                                          std::uint64_t page_size) {
+    return std::min(max_pages, command.length / page_size + 2);
+}
+
 std::uint64_t StatusOperation::max_memory(const protocol::Command& command,
                                           std::uint64_t page_size) {
-    const std::uint64_t pages = std::min(max_pages, command.length / page_size + 2);
-    const std::uint64_t extents = command.one_extent ? 1 : pages;
+    const std::uint64_t extents = command.one_extent ? 1 : pages_read(command, page_size);
     const std::uint64_t replies = command.contexts.count();
     // The extents of one context at a time, and their encoded replies.
     return extents * extent_bytes + replies * (extents * extent_bytes + header_bytes);
@@ -64,7 +65,9 @@ void StatusOperation::find_extents(protocol::MetaContext context,
         extents.push_back({.length = command_.length, .status = 1});  // all of it may differ
         return;
     }
-    const std::uint64_t length = std::min(command_.length, max_pages * volume.page_size());
+    const std::uint64_t whole = max_pages * volume.page_size();
+    const std::uint64_t length =
+        std::min(command_.length, whole - volume.offset_in_page(command_.offset));
     const std::uint64_t end = command_.offset + length;
     for (std::uint64_t at = command_.offset; at != end;) {
         const storage::Volume::Run run = related != nullptr

@@ -10,6 +10,13 @@ namespace gpunbd::server {
 
 class StatusOperation : public Operation {
  public:
+    // A reply may end before the range does ("NBD_CMD_BLOCK_STATUS"), so a request reads no more
+    // pages than fit into a turn of its connection. In the worst case each page is an extent. At
+    // the default page size it is 4 GiB, the longest request without extended headers.
+    static constexpr std::uint64_t max_pages = 2048;
+
+    // The most pages that each context reads.
+    static std::uint64_t pages_read(const protocol::Command& command, std::uint64_t page_size);
     // The most bytes that its answer takes.
     static std::uint64_t max_memory(const protocol::Command& command, std::uint64_t page_size);
 

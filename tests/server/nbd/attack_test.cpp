@@ -6,6 +6,8 @@
 #include <atomic>
 #include <thread>
 
+#include "server/nbd/command_cost.hpp"
+#include "server/nbd/status_operation.hpp"
 #include "tests/server/happy_script.hpp"
 
 namespace gpunbd::server::test {
@@ -74,6 +76,24 @@ TEST_CASE("attack: long zeroing requests of one client do not delay those of ano
         rig.script.hold = false;
     }
     rig.check_clean();
+}
+
+TEST_CASE("attack: a BLOCK_STATUS of many pages is one turn of its connection, and no more") {
+    RigOptions options = attacked("h");
+    options.size = 10 * StatusOperation::max_pages * page;
+    Rig rig(options);
+    Client client = rig.enter();
+    const Ask ask{CommandType::block_status, page + 100, options.size - page - 100};
+    const std::vector<protocol::Extent> extents = client.ask(ask).extents;
+    REQUIRE(extents.size() == 1);
+    CHECK(extents[0].length == StatusOperation::max_pages * page - 100);
+    const protocol::Command command{.type = CommandType::block_status,
+                                    .length = ask.length,
+                                    .contexts = {protocol::MetaContext::base_allocation}};
+    constexpr std::int64_t turn = 256 * kib;
+    CHECK(cost_of(command, page).turn >= turn);
+    client.close();
+    rig.check_over();
 }
 
 // The event loop always has events, but must still poll the copies.
