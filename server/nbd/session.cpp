@@ -152,6 +152,7 @@ void Session::drain() noexcept {
     try {
         if (negotiation_) {
             negotiation_->shut_down();
+            connection_->wakeup().resume();  // it may wait for bytes that never come
         } else if (!connection_->closed()) {
             connection_->drain();
         }

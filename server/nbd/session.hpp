@@ -89,6 +89,9 @@ class Session : public std::enable_shared_from_this<Session> {
     // Waits until the clone that the client opens has been made, or cannot be made.
     Task<bool> wait_for_clone();
     Task<bool> send_all(std::vector<std::byte> bytes);
+    // Returns false if the connection has ended, or if the server stops: all that the client has
+    // sent is answered, and it may never send the rest.
+    Task<bool> wait_for_client(Transport::Wait direction);
     // Returns true after leave(), when no reply is left to send.
     bool stops_negotiating();
 

@@ -50,9 +50,7 @@ void Session::leave() noexcept {
         return;
     }
     drain();
-    if (!negotiation_) return;
-    leaving_ = true;
-    connection_->wakeup().resume();
+    leaving_ = negotiation_.has_value();
 }
 
 bool Session::take_over(const ConnectionState& earlier) {

@@ -62,8 +62,7 @@ Task<bool> Session::negotiate() {
             iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
             const Transport::Result got = transport.receive({&piece, 1});
             if (got.wait != Transport::Wait::none) {
-                co_await connection_->ready(got.wait);
-                if (connection_->closed()) co_return false;
+                if (!co_await wait_for_client(got.wait)) co_return false;
                 continue;
             }
             if (got.ended) {
@@ -142,6 +141,15 @@ bool Session::stops_negotiating() {
     return leaving_;
 }
 
+Task<bool> Session::wait_for_client(Transport::Wait direction) {
+    if (draining_) {
+        reason_ = "the server is stopping";
+        co_return false;
+    }
+    co_await connection_->ready(direction);
+    co_return !connection_->closed();
+}
+
 // It counts against the deadline of the handshake, as start_tls() does.
 Task<bool> Session::wait_for_clone() {
     const CloneWait wait(worker_.io, [this] { connection_->wakeup().resume(); });
@@ -168,9 +176,9 @@ Task<bool> Session::start_tls() {
             co_return false;
         }
         if (stream.established()) break;
-        if (done.wait == Transport::Wait::none) continue;
-        co_await connection_->ready(done.wait);
-        if (connection_->closed()) co_return false;
+        if (done.wait != Transport::Wait::none && !co_await wait_for_client(done.wait)) {
+            co_return false;
+        }
     }
     peer_.tls = stream.identity();
     tls_description_ = stream.words();
