@@ -25,9 +25,6 @@ namespace {
 
 namespace json = boost::json;
 
-// Allocating or saving hundreds of gigabytes takes long.
-constexpr std::chrono::hours patience{1};
-
 std::string devices_of(const server::ExportStatus& exported) {
     std::string out;
     for (const server::ExportMemory& each : exported.memory) {
@@ -128,7 +125,8 @@ Or<std::string> fetch(const ExportRequest& request, const AdminServer& server) {
         const std::string& name = request.names[request.action == "save" ? 0 : 1];
         bar.emplace(server, what, fmt::format("export {}", config::in_quotes(name)));
     }
-    Or<std::string> body = get(server, request_for(request), client::Clock::now() + patience);
+    Or<std::string> body =
+        get(server, request_for(request), client::Clock::now() + time_limit(request.action));
     bar.reset();
     if (std::holds_alternative<Failure>(body)) return body;
     const std::string& text = std::get<std::string>(body);
@@ -138,6 +136,11 @@ Or<std::string> fetch(const ExportRequest& request, const AdminServer& server) {
 }
 
 }  // namespace
+
+std::chrono::seconds time_limit(std::string_view action) {
+    if (action == "list") return std::chrono::seconds(10);
+    return std::chrono::hours(1);  // allocating or saving hundreds of gigabytes takes long
+}
 
 Or<std::string> export_table(std::string_view json) {
     const auto exports = read_exports(json);

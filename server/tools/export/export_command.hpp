@@ -1,6 +1,7 @@
 // `gpunbd export`: lists, changes and saves exports of a running server.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,6 +32,9 @@ struct ExportRequest {
 // `folders`: the usual folders of server sockets. Returns the exit status. Throws what fmt::print()
 // throws.
 int run_export(const ExportRequest& request, const std::vector<std::string>& folders);
+
+// How long the response to a request may take.
+std::chrono::seconds time_limit(std::string_view action);
 
 // The list of exports as a table, from the JSON of /api/v1/exports.
 Or<std::string> export_table(std::string_view json);

@@ -1,11 +1,13 @@
 // The flags of `gpunbd export create` and the keys of the configuration.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <set>
 #include <string>
 
 #include "config/schema.hpp"
 #include "config/yaml_file.hpp"
+#include "server/tools/export/export_command.hpp"
 #include "server/tools/export/key_flags.hpp"
 
 namespace gpunbd::tools {
@@ -56,6 +58,13 @@ TEST_CASE("export create: rules of access") {
     CHECK_FALSE(access.store("tls_name=a.example,mode=read-only").has_value());
     CHECK(access.store("network").value().find("'network' is no condition of a rule") == 0);
     CHECK(access.store("mode=maybe").value().find("mode: 'maybe' is") == 0);
+}
+
+TEST_CASE("export: only requests that take long wait long for a server that does not respond") {
+    CHECK(status::time_limit("list") <= std::chrono::seconds(10));
+    for (const char* action : {"create", "clone", "save", "restore", "resize", "remove"}) {
+        CHECK(status::time_limit(action) >= std::chrono::hours(1));
+    }
 }
 
 }  // namespace
