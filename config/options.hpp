@@ -327,7 +327,7 @@ struct Options {
     std::vector<DeviceOptions> devices;
     std::vector<ExportOptions> exports;
     PipelineOptions pipeline;
-    std::uint32_t threads = 0;  // workers; 0: one per core
+    std::uint32_t threads = 0;  // workers; 0: one per usable CPU
     Limits limits;
     RetentionOptions keeping;
     AdminOptions admin;

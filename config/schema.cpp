@@ -891,8 +891,9 @@ Settings of a device that no export uses have no effect.)"});
            KeyInfo{.example = "exports: [{name: vram, size: 8G}]", .about = R"( exports.)"});
     v.section("pipeline", options.pipeline,
               {.about = R"(: the pinned memory for transfers to GPU memory that is not mapped.)"});
-    v.value("threads", options.threads, with_text(integer(0, 1024), 0, "0  # one per core"),
-            {.words = "0, one per core", .about = R"(: worker threads.)"});
+    v.value("threads", options.threads, with_text(integer(0, 1024), 0, "0  # one per usable CPU"),
+            {.words = "0, one per usable CPU", .about = R"(: worker threads.
+A CPU is usable if the affinity, the cpuset and the CPU quota of the server permit it.)"});
     v.section("limits", options.limits);
     v.section("keeping", options.keeping);
     v.section("admin", options.admin);

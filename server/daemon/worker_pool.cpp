@@ -8,14 +8,14 @@
 
 #include "server/base/numa.hpp"
 #include "storage/base/signals_blocked.hpp"
+#include "storage/base/usable_cpus.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
 std::uint32_t worker_count(const config::Options& options) {
-    return options.threads != 0 ? options.threads
-                                : std::max(1U, std::thread::hardware_concurrency());
+    return options.threads != 0 ? options.threads : storage::usable_cpus();
 }
 
 }  // namespace

@@ -7,11 +7,11 @@
 #include <exception>
 #include <utility>
 
+#include "storage/base/usable_cpus.hpp"
+
 namespace gpunbd::storage {
 
-unsigned MoverPool::default_threads() {
-    return std::clamp(std::thread::hardware_concurrency() / 2, 1U, 8U);
-}
+unsigned MoverPool::default_threads() { return std::clamp(usable_cpus() / 2, 1U, 8U); }
 
 MoverPool::MoverPool(const ChannelOptions& options, unsigned threads)
     : options_([&] {

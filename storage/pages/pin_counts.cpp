@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <thread>
+
+#include "storage/base/usable_cpus.hpp"
 
 namespace gpunbd::storage {
 
@@ -11,7 +12,7 @@ constinit thread_local std::uint32_t PinCounts::thread_number_ = 0;
 PinCounts::PinCounts(std::size_t pages, std::uint64_t max_bytes) {
     const std::uint64_t fit =
         max_bytes / (std::max<std::size_t>(pages, 1) * sizeof(std::atomic<std::uint64_t>));
-    const std::uint64_t cpus = std::bit_ceil(std::max(std::thread::hardware_concurrency(), 1U));
+    const std::uint64_t cpus = std::bit_ceil(usable_cpus());
     const std::uint64_t tables = std::bit_floor(std::clamp<std::uint64_t>(fit, 1, cpus));
     for (std::uint64_t i = 0; i != tables; ++i) tables_.emplace_back(pages);
     mask_ = static_cast<std::uint32_t>(tables - 1);

@@ -1,13 +1,13 @@
 #include "storage/devices/host/system_memory.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
+
+#include "storage/base/control_groups.hpp"
 
 namespace gpunbd::storage {
 
@@ -69,33 +69,11 @@ Headroom headroom_in(const fs::path& group, const Version& version) {
     return headroom;
 }
 
-// The least headroom of the group and its ancestors. In a container, the path may be that of the
-// outer system; the container's group is then the root of the mount.
-Headroom headroom_up_from(const fs::path& group, const fs::path& mount, const Version& version) {
-    Headroom headroom = headroom_in(mount, version);
-    for (fs::path below = group.relative_path(); !below.empty(); below = below.parent_path()) {
-        headroom.take_smaller(headroom_in(mount / below, version));
-    }
-    return headroom;
-}
-
 Headroom headroom_in_groups(const fs::path& root) {
-    const fs::path mounts = root / "sys/fs/cgroup";
     Headroom headroom;
-    std::ifstream file(root / "proc/self/cgroup");
-    for (std::string line; std::getline(file, line);) {  // ID:controllers:path
-        const std::size_t controllers = line.find(':') + 1;
-        const std::size_t path = line.find(':', controllers) + 1;
-        if (controllers == 0 || path == 0) continue;
-        const std::string names =
-            fmt::format(",{},", line.substr(controllers, path - 1 - controllers));
-        const fs::path group = line.substr(path);
-        if (names == ",,") {
-            headroom.take_smaller(headroom_up_from(group, mounts, version_2));
-            headroom.take_smaller(headroom_up_from(group, mounts / "unified", version_2));
-        } else if (names.find(",memory,") != std::string::npos) {
-            headroom.take_smaller(headroom_up_from(group, mounts / "memory", version_1));
-        }
+    for (const ControlGroup& group : control_groups(root, "memory")) {
+        headroom.take_smaller(headroom_in(
+            group.folder, group.version == ControlGroup::Version::two ? version_2 : version_1));
     }
     return headroom;
 }
