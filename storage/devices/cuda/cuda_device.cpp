@@ -1,17 +1,21 @@
 #include "storage/devices/cuda/cuda_device.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_channel.hpp"
 #include "storage/devices/cuda/cuda_device_class.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/devices/cuda/cuda_start.hpp"
+#include "storage/devices/gpu/gpu_id.hpp"
 #include "storage/devices/gpu/gpu_identity.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"
 #include "storage/devices/gpu/pci.hpp"
@@ -33,10 +37,20 @@ std::string pci_address(int ordinal) {
     std::array<char, 32> text{};
     check(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), ordinal),
           "the device has no PCI address");
-    std::string address(text.data());
-    std::transform(address.begin(), address.end(), address.begin(),
-                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-    return address;
+    return parse_pci_address(text.data()).value_or(text.data());
+}
+
+// The properties of an existing device. Throws std::runtime_error.
+cudaDeviceProp properties_of(int ordinal) {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, ordinal), "the device cannot be described");
+    return properties;
+}
+
+vulkan::Uuid uuid_of(const cudaDeviceProp& properties) {
+    vulkan::Uuid uuid{};
+    std::memcpy(uuid.data(), &properties.uuid, uuid.size());
+    return uuid;
 }
 
 }  // namespace
@@ -47,26 +61,35 @@ int cuda_device_count(std::string& why_none) noexcept {
         const cudaError_t error = cudaGetDeviceCount(&count);
         if (error == cudaSuccess && count > 0) return count;
         static_cast<void>(cudaGetLastError());
-        int driver = 0;
-        static_cast<void>(cudaDriverGetVersion(&driver));
-        if (driver == 0) {
-            why_none = "no NVIDIA driver is installed (there is no libcuda.so.1)";
-        } else if (error == cudaErrorInsufficientDriver) {
-            why_none = fmt::format(
-                "the NVIDIA driver supports CUDA {}.{}, this program needs {}.{}", driver / 1000,
-                driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-        } else if (error == cudaSuccess || error == cudaErrorNoDevice) {
-            why_none = "the NVIDIA driver sees no GPU";
-        } else {
-            why_none = to_text(error);
-        }
+        CudaStart start{.error = error, .error_text = to_text(error), .needed = CUDART_VERSION};
+        static_cast<void>(cudaDriverGetVersion(&start.supported));
+        start.driver_loaded = ::access("/proc/driver/nvidia/version", F_OK) == 0;
+        start.chosen = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
+        start.cards = nvidia_cards();
+        why_none = reason_without_gpu(start);
     } catch (...) {  // no memory for a message
     }
     return 0;
 }
 
-CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options)
-    : Device(number), options_(options), state_(ordinal, options.gpu_use), shareable_(ordinal) {
+std::optional<int> find_cuda_device(std::string_view id) {
+    std::string why_none;
+    const int count = cuda_device_count(why_none);
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        const std::string hardware = gpu_identity(uuid_of(properties_of(ordinal)));
+        if (is_gpu_named(id, static_cast<std::uint32_t>(ordinal), hardware, pci_address(ordinal))) {
+            return ordinal;
+        }
+    }
+    return std::nullopt;
+}
+
+CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options,
+                       std::string id)
+    : Device(number),
+      options_(options),
+      state_(std::move(id), ordinal, options.gpu_use),
+      shareable_(ordinal) {
     describe();
     service_ = Stream(ordinal, Stream::Priority::normal);
     const std::string reason_not_mapped = open_mapping();
@@ -91,12 +114,11 @@ CudaDevice::~CudaDevice() {
 }
 
 void CudaDevice::describe() {
-    cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, state_.ordinal), "the device cannot be described");
+    const cudaDeviceProp properties = properties_of(state_.ordinal);
     std::size_t free = 0;
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "the memory of the device cannot be determined");
-    std::memcpy(uuid_.data(), &properties.uuid, uuid_.size());
+    uuid_ = uuid_of(properties);
     info_.id = state_.id;
     info_.name = properties.name;
     info_.identity = info_.hardware = gpu_identity(uuid_);
@@ -255,11 +277,12 @@ MailboxMemory CudaDevice::make_mailbox() {
 }
 
 std::unique_ptr<Device> open_cuda_device(std::uint32_t number, int ordinal,
-                                         const DeviceOptions& options) {
+                                         const DeviceOptions& options, std::string id) {
+    if (id.empty()) id = fmt::format("cuda:{}", ordinal);
     try {
-        return std::make_unique<CudaDevice>(number, ordinal, options);
+        return std::make_unique<CudaDevice>(number, ordinal, options, id);
     } catch (const std::runtime_error& error) {
-        throw std::runtime_error(fmt::format("cuda:{}: {}", ordinal, error.what()));
+        throw std::runtime_error(fmt::format("{}: {}", id, error.what()));
     }
 }
 

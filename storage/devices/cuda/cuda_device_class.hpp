@@ -31,7 +31,7 @@ class CudaChannel;
 
 class CudaDevice final : public Device {
  public:
-    CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options);
+    CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options, std::string id);
     ~CudaDevice() override;
 
     const DeviceInfo& info() const override { return info_; }

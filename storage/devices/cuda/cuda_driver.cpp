@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_diagnosis.hpp"
 #include "storage/devices/cuda/cuda_info.hpp"
-#include "storage/devices/gpu/nvidia_card.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -28,18 +27,13 @@ class CudaDriver final : public DeviceDriver {
         for (int ordinal = 0; ordinal < count; ++ordinal) {
             ids.push_back(fmt::format("{}:{}", scheme(), ordinal));
         }
-        if (!ids.empty()) return ids;
-        const std::string remedy = gpu_remedy(nvidia_cards(), true);
-        if (!remedy.empty()) why_none += ", but " + remedy;
         return ids;
     }
     std::unique_ptr<Device> open(std::string_view id, std::uint32_t number,
                                  const DeviceOptions& options) const override {
-        std::string why_none;
-        const std::vector<std::string> ids = enumerate(why_none);
-        const auto found = std::find(ids.begin(), ids.end(), id);
-        if (found == ids.end()) return nullptr;
-        return open_cuda_device(number, static_cast<int>(found - ids.begin()), options);
+        const std::optional<int> ordinal = find_cuda_device(id);
+        if (!ordinal) return nullptr;
+        return open_cuda_device(number, *ordinal, options, std::string(id));
     }
 };
 

@@ -1,7 +1,11 @@
 #include "storage/devices/cuda/cuda_info.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+
+#include "storage/devices/gpu/gpu_id.hpp"
 
 namespace gpunbd::storage::cuda {
 namespace {
@@ -18,16 +22,13 @@ bool is_number(std::string_view text) {
     return text.size() <= max_digits && text.find_first_not_of("0123456789") == text.npos;
 }
 
-std::optional<std::string> parse(std::string_view text) {
-    if (!text.starts_with(prefix)) return std::nullopt;
-    const std::string_view number = text.substr(prefix.size());
-    if (number.empty() || !is_number(number)) return std::nullopt;
-    if (number.size() > 1 && number[0] == '0') return std::nullopt;
-    return std::string(text);
-}
+std::optional<std::string> parse(std::string_view text) { return parse_gpu_id("cuda", text); }
 
-// "gpu0", "cuda0", "0", "/dev/nvidia0"
+// "gpu0", "cuda0", "0", "/dev/nvidia0", "gpu-" and a UUID, a PCI address
 std::string guess(std::string_view text) {
+    if (text.size() > max_digits) {
+        if (const auto id = parse(fmt::format("{}{}", prefix, text))) return *id;
+    }
     constexpr std::string_view folder = "/dev/";
     if (text.starts_with(folder)) text.remove_prefix(folder.size());
     const std::size_t letters =
@@ -48,7 +49,8 @@ std::string guess(std::string_view text) {
 config::DriverInfo cuda_info() {
     constexpr std::string_view purpose = "GPUs, whose memory the CPU cannot address directly";
     return {.form = "cuda:N",
-            .description = "cuda:N with the GPU's number, for example cuda:0",
+            .description =
+                "cuda:N with the number, UUID or PCI address of an NVIDIA GPU, for example cuda:0",
             .example = "cuda:0",
             .parse = parse,
             .guess = guess,

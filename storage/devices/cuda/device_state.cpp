@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "storage/devices/cuda/cuda_error.hpp"
 #include "storage/devices/cuda/driver_entry.hpp"
@@ -19,8 +20,8 @@ constexpr unsigned memcpy_batch_version = 12080;
 
 }  // namespace
 
-DeviceState::DeviceState(int device_ordinal, GpuUse use)
-    : GpuState(fmt::format("cuda:{}", device_ordinal), use), ordinal(device_ordinal) {
+DeviceState::DeviceState(std::string device_id, int device_ordinal, GpuUse use)
+    : GpuState(std::move(device_id), use), ordinal(device_ordinal) {
     check(use_device(ordinal), "the device cannot be used");
     constexpr const char* needed = "cuStreamWriteValue32";
     write_value = reinterpret_cast<WriteValue32>(driver_entry(needed, write_value_version));

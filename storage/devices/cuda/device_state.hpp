@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/gpu/gpu_state.hpp"
@@ -23,7 +24,8 @@ struct DeviceState : GpuState {
                                      std::size_t* failed, CUstream stream);
     static constexpr std::size_t zeroes_bytes = 1 << 20;
 
-    DeviceState(int device_ordinal, GpuUse use);  // throws std::runtime_error
+    // Throws std::runtime_error.
+    DeviceState(std::string device_id, int device_ordinal, GpuUse use);
 
     int ordinal;
     int numa_node = -1;

@@ -1,7 +1,10 @@
 #include "storage/devices/pci/pci_driver.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "storage/devices/gpu/pci.hpp"
 #include "storage/devices/pci/bar_device.hpp"
 
 namespace gpunbd::storage {
@@ -10,33 +13,15 @@ namespace {
 
 constexpr std::string_view prefix = "pci:";
 
-// "0000:01:00.0", as sysfs names a card.
-bool is_pci_address(std::string_view text) {
-    const auto take = [&text](std::size_t least, std::size_t most, char separator) {
-        const std::size_t digits =
-            std::min(text.find_first_not_of("0123456789abcdef"), text.size());
-        if (digits < least || digits > most || digits == text.size()) return false;
-        if (text[digits] != separator) return false;
-        text.remove_prefix(digits + 1);
-        return true;
-    };
-    return take(4, 8, ':') && take(2, 2, ':') && take(2, 2, '.') && text.size() == 1 &&
-           text[0] >= '0' && text[0] <= '7';
-}
-
 // Lower case, with the domain.
 std::optional<std::string> parse(std::string_view text) {
     if (!text.starts_with(prefix)) return std::nullopt;
-    std::string bar(text.substr(prefix.size()));
-    for (char& c : bar) {
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    if (std::count(bar.begin(), bar.end(), ':') == 1) bar.insert(0, "0000:");
-    const std::size_t slash = bar.find('/');
-    const bool has_number = slash != std::string::npos && slash + 2 == bar.size() &&
-                            bar[slash + 1] >= '0' && bar[slash + 1] <= '5';
-    if (!has_number || !is_pci_address(std::string_view(bar).substr(0, slash))) return std::nullopt;
-    return std::string(prefix) + bar;
+    text.remove_prefix(prefix.size());
+    const std::size_t slash = std::min(text.find('/'), text.size());
+    const std::string_view bar = text.substr(slash);
+    const auto address = parse_pci_address(text.substr(0, slash));
+    if (!address || bar.size() != 2 || bar[1] < '0' || bar[1] > '5') return std::nullopt;
+    return fmt::format("{}{}{}", prefix, *address, bar);
 }
 
 std::string guess(std::string_view) { return {}; }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "storage/devices/gpu/gpu_identity.hpp"
+#include "storage/devices/gpu/gpu_id.hpp"
 #include "storage/devices/vulkan/physical_device.hpp"
 #include "storage/devices/vulkan/vulkan_device.hpp"
 #include "storage/devices/vulkan/vulkan_diagnosis.hpp"
@@ -31,10 +31,10 @@ class VulkanDriver final : public DeviceDriver {
         constexpr std::string_view purpose = "GPUs, whose memory the CPU cannot address directly";
         return {.form = "vulkan:N",
                 .description =
-                    "vulkan:N with the number or the UUID of any GPU that has a Vulkan "
-                    "driver, for example vulkan:0",
+                    "vulkan:N with the number, UUID or PCI address of any GPU that has a "
+                    "Vulkan driver, for example vulkan:0",
                 .example = "vulkan:0",
-                .parse = parse_id,
+                .parse = [](std::string_view text) { return parse_gpu_id("vulkan", text); },
                 .guess = guess_id,
                 .settings = {{"mapped", purpose}, {"gpu_use", purpose}},
                 .called = "--vulkan --opencl"};
@@ -93,7 +93,8 @@ class VulkanDriver final : public DeviceDriver {
             throw std::runtime_error(fmt::format("{}: {}", id, error.what()));
         }
         const auto found = std::ranges::find_if(all, [&](const PhysicalDevice& physical) {
-            return is_named(id, physical.number, gpu_identity(physical.uuid));
+            const DeviceInfo its = describe(physical);
+            return is_gpu_named(id, physical.number, its.hardware, its.address);
         });
         if (found == all.end()) return nullptr;
         return open_vulkan_device(number, std::string(id), std::move(instance), *found, options);
