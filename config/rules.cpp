@@ -16,6 +16,7 @@
 #include "config/network.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "config/zoned_address.hpp"
 
 namespace gpunbd::config::rules {
 namespace {
@@ -45,7 +46,7 @@ std::string device_meant(std::string_view text) {
 // empty text.
 std::string address_meant(std::string_view text) {
     if (text == "localhost") return "127.0.0.1 or ::1";
-    if (text == "*" || text == "any" || text == "all") return "0.0.0.0 for every interface";
+    if (text == "*" || text == "any" || text == "all") return "0.0.0.0 for every IPv4 address";
     const std::size_t colon = text.find_last_of(":]");
     const bool has_port = colon != std::string_view::npos && text[colon] == ':';
     std::string_view bare = has_port ? text.substr(0, colon) : text;
@@ -53,7 +54,7 @@ std::string address_meant(std::string_view text) {
         bare = bare.substr(1, bare.size() - 2);
     }
     if (bare == "localhost") bare = "127.0.0.1";
-    if (!parse_ip(std::string(bare))) return {};
+    if (!parse_zoned_address(std::string(bare))) return {};
     return fmt::format("{}{}", bare, has_port ? ", and the port apart" : "");
 }
 
@@ -197,14 +198,23 @@ Checked<std::uint32_t> vsock_cid(std::string_view text) {
 
 Checked<std::string> address(std::string_view text) {
     std::string out(text);
-    if (parse_ip(out)) return out;
+    if (const auto parsed = parse_zoned_address(out)) {
+        if (parsed->link_local() == !parsed->zone.empty()) return out;
+        if (parsed->zone.empty()) {
+            return Wrong{fmt::format(
+                "{} is a link-local address, which needs its interface; write for example {}%eth0",
+                in_quotes(text), text)};
+        }
+        return Wrong{fmt::format("{} is no link-local address, so it has no interface; write {}",
+                                 in_quotes(text), parsed->address.text())};
+    }
     if (const std::string meant = address_meant(text); !meant.empty()) {
         return Wrong{fmt::format("{} is not a numeric IPv4 or IPv6 address; write {}",
                                  in_quotes(text), meant)};
     }
     return Wrong{
         fmt::format("{} is not a numeric IPv4 or IPv6 address; write for example "
-                    "127.0.0.1, ::1, or 0.0.0.0 for every interface",
+                    "127.0.0.1, ::1, or 0.0.0.0 for every IPv4 address",
                     in_quotes(text))};
 }
 
@@ -370,7 +380,7 @@ Wrong none_of(std::string_view text, const Words& words) {
 }
 
 std::string tcp_identity(const TcpListener& listener) {
-    const auto address = parse_ip(listener.address);
+    const auto address = parse_zoned_address(listener.address);
     return fmt::format("{}:{}", address ? address->text() : listener.address, listener.port);
 }
 
@@ -615,8 +625,9 @@ std::optional<Misplaced> admin_misfit(const Options& options) {
             "admin.tcp.tls needs verified client certificates; set tls.certificates, and leave "
             "tls.verify_clients at true");
     }
-    const auto address = parse_ip(*tcp.address);
-    if ((address && address->loopback()) || tcp.tls || !tcp.token.empty()) return std::nullopt;
+    const auto address = parse_zoned_address(*tcp.address);
+    if ((address && address->address.loopback()) || tcp.tls || !tcp.token.empty())
+        return std::nullopt;
     return wrong(
         fmt::format("other machines can reach {} without authentication; set admin.tcp.token "
                     "(--admin-token) or admin.tcp.tls, or use 127.0.0.1",

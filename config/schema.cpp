@@ -24,9 +24,11 @@ template <class V>
 void visit(V& v, Of<TcpListener> auto& tcp) {
     v.value("address", tcp.address, text(rules::address),
             {.example = "127.0.0.1", .about = R"(: a numeric IPv4 or IPv6 address.
-0.0.0.0 and
+0.0.0.0 means all IPv4 addresses,
 .Ql \(dq::\(dq
-mean all interfaces.)"});
+all IPv6 addresses; list both to listen on all.
+A link-local address needs its interface:
+.Ql \(dqfe80::1%eth0\(dq .)"});
     v.value("port", tcp.port, port());
     if constexpr (V::reads) {
         if (!v.good("address") || v.bad("port")) return;

@@ -34,6 +34,9 @@ std::string create_error(const std::string& path, int error) {
         case EDQUOT:
             return fmt::format("no space is left in {}; free some space, or choose another path",
                                folder);
+        case ENOLCK:
+            return fmt::format("{} is on a file system without locks (flock); choose another path",
+                               folder);
         default:
             return fmt::format("cannot be created: {}", std::strerror(error));
     }

@@ -19,7 +19,7 @@ int lock(const std::string& file) {
         if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EINTR) continue;
             if (errno == EWOULDBLOCK) throw PathLock::Busy{};
-            throw std::system_error(errno, std::generic_category());
+            throw std::system_error(ENOLCK, std::generic_category());
         }
         // An earlier holder may have removed the file after it was opened; the lock is then void.
         struct stat opened {};

@@ -14,7 +14,7 @@ class PathLock {
  public:
     enum class Busy {};
     // Throws `Busy` if another process holds the lock, std::system_error if the file cannot be
-    // created.
+    // created, ENOLCK if it cannot be locked.
     explicit PathLock(const std::string& path);
     ~PathLock();
     PathLock(PathLock&&) noexcept = default;

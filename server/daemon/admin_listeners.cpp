@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "config/zoned_address.hpp"
 #include "server/base/runtime_folder.hpp"
 #include "server/net/unix_address.hpp"
 
@@ -56,8 +57,8 @@ void open_tcp_socket(admin::Endpoint& endpoint, const config::Options& options) 
     const config::AdminTcp& tcp = options.admin.tcp;
     const config::TcpListener address{
         .address = *tcp.address, .port = tcp.port, .port_option = tcp.port_option};
-    const auto numeric = config::parse_ip(*tcp.address);
-    if (!tcp.tls && !(numeric && numeric->loopback())) {
+    const auto parsed = config::parse_zoned_address(*tcp.address);
+    if (!tcp.tls && !(parsed && parsed->address.loopback())) {
         spdlog::warn(
             "admin endpoint: its token is sent unencrypted at {} port {}; set admin.tcp.tls",
             *tcp.address, tcp.port);

@@ -14,6 +14,7 @@
 
 #include "config/rules.hpp"
 #include "config/size.hpp"
+#include "config/zoned_address.hpp"
 #include "server/base/create_error.hpp"
 #include "server/base/file_owner.hpp"
 #include "server/daemon/admin_listeners.hpp"
@@ -34,11 +35,12 @@ namespace {
 
 // Whether the kernel refuses to listen on both. Sockets of IPv6 take no connections of IPv4.
 bool overlap(const config::TcpListener& one, const config::TcpListener& other) {
-    const auto first = config::parse_ip(one.address);
-    const auto second = config::parse_ip(other.address);
-    if (one.port != other.port || !first || !second || first->v6 != second->v6) return false;
-    const config::IpAddress any{.v6 = first->v6};
-    return *first == *second || *first == any || *second == any;
+    const auto first = config::parse_zoned_address(one.address);
+    const auto second = config::parse_zoned_address(other.address);
+    if (one.port != other.port || !first || !second) return false;
+    if (first->address.v6 != second->address.v6) return false;
+    const config::IpAddress any{.v6 = first->address.v6};
+    return *first == *second || first->address == any || second->address == any;
 }
 
 class Preflight {
@@ -48,8 +50,8 @@ class Preflight {
         for (std::size_t i = 0; i != options.tcp.size(); ++i) {
             const std::string key = fmt::format("listeners.tcp[{}]", i);
             try_tcp(key, options.tcp[i]);
-            const auto address = config::parse_ip(options.tcp[i].address);
-            if (!open || (address && address->loopback())) continue;
+            const auto parsed = config::parse_zoned_address(options.tcp[i].address);
+            if (!open || (parsed && parsed->address.loopback())) continue;
             const std::string where = name_of(options.tcp[i]);
             if (options.insecure) {
                 note(key, insecure_text(where, *open));

@@ -9,6 +9,7 @@
 
 #include "config/quote.hpp"
 #include "config/rules.hpp"
+#include "config/zoned_address.hpp"
 #include "server/exports/access_list.hpp"
 
 namespace gpunbd::server {
@@ -80,10 +81,10 @@ Peer peer_of(const config::AccessQuery& query) {
         peer.cid = static_cast<std::uint32_t>(value_of(
             config::rules::integer(text.substr(vsock.size()), {0, 4'294'967'295}), "--who"));
     } else {
-        const auto address = config::parse_ip(client);
-        if (!address) refuse(client);
+        const auto parsed = config::parse_zoned_address(client);
+        if (!parsed) refuse(client);
         peer.kind = Peer::Kind::tcp;
-        peer.address = client;
+        peer.address = parsed->address.text();  // rules do not depend on the interface
     }
     if (query.tls_name || query.psk_user) peer.tls.emplace();
     if (query.tls_name) {

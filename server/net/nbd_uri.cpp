@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -32,6 +33,14 @@ std::string tcp_uri(const std::string& host, std::uint16_t port, const std::stri
                     bool tls) {
     return fmt::format("{}://{}:{}{}{}", tls ? "nbds" : "nbd", host, port, name.empty() ? "" : "/",
                        percent_encoded(name));
+}
+
+// "%25eth0" of an interface; 0: an empty text.
+std::string zone_of(std::uint32_t scope) {
+    std::array<char, IF_NAMESIZE> name{};
+    if (scope == 0) return {};
+    if (::if_indextoname(scope, name.data()) == nullptr) return fmt::format("%25{}", scope);
+    return "%25" + percent_encoded(name.data());
 }
 
 }  // namespace
@@ -65,8 +74,9 @@ std::optional<std::string> listener_uri(int fd, const std::string& export_name, 
         const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
         ::inet_ntop(AF_INET6, &in6.sin6_addr, text.data(), text.size());
         const bool any = IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr);
-        return tcp_uri(any ? "[::1]" : fmt::format("[{}]", text.data()), ntohs(in6.sin6_port),
-                       export_name, tls);
+        const std::string zone = zone_of(in6.sin6_scope_id);  // RFC 6874 has "%25" before it
+        return tcp_uri(any ? "[::1]" : fmt::format("[{}{}]", text.data(), zone),
+                       ntohs(in6.sin6_port), export_name, tls);
     }
     if (address.ss_family == AF_VSOCK) {
         const auto& vm = reinterpret_cast<const sockaddr_vm&>(address);

@@ -1,35 +1,51 @@
 #include "server/net/tcp_address.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
 #include <cstring>
+
+#include "config/quote.hpp"
+#include "config/zoned_address.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
+// The number of the interface; 0: none is named. Throws AddressError.
+std::uint32_t scope_of(const config::TcpListener& options) {
+    const auto parsed = config::parse_zoned_address(options.address);
+    if (!parsed || parsed->zone.empty()) return 0;
+    std::array<char, IF_NAMESIZE> name{};
+    if (const unsigned by_name = ::if_nametoindex(parsed->zone.c_str())) return by_name;
+    std::uint32_t number = 0;
+    const char* const end = parsed->zone.data() + parsed->zone.size();
+    const auto [stop, error] = std::from_chars(parsed->zone.data(), end, number);
+    const bool whole = error == std::errc{} && stop == end;
+    if (whole && ::if_indextoname(number, name.data()) != nullptr) return number;
+    throw AddressError(
+        AddressError::Kind::absent,
+        fmt::format("{}: this machine has no interface {}; `ip address` lists those it has",
+                    name_of(options), config::in_quotes(parsed->zone)));
+}
+
 bool is_v6(const config::TcpListener& options) {
     return options.address.find(':') != std::string::npos;
 }
 
-template <class Address>
-std::string raw(const Address& address) {
-    std::string bytes(sizeof address, '\0');
-    std::memcpy(bytes.data(), &address, sizeof address);
-    return bytes;
-}
-
-// As inet_pton() returns them; empty if it rejects the text.
+// In network order; empty: the text is not an address.
 std::string address_bytes(const config::TcpListener& options) {
-    in6_addr v6{};
-    in_addr v4{};
-    const char* const text = options.address.c_str();
-    if (is_v6(options)) return ::inet_pton(AF_INET6, text, &v6) == 1 ? raw(v6) : "";
-    return ::inet_pton(AF_INET, text, &v4) == 1 ? raw(v4) : "";
+    const auto parsed = config::parse_zoned_address(options.address);
+    if (!parsed) return {};
+    const auto& bytes = parsed->address.bytes;
+    return {bytes.begin(), bytes.begin() + parsed->address.bits() / 8};
 }
 
 }  // namespace
@@ -57,6 +73,7 @@ OwnedFd bind_tcp(const config::TcpListener& options) {
         auto& in6 = reinterpret_cast<sockaddr_in6&>(address);
         in6.sin6_family = AF_INET6;
         in6.sin6_port = htons(options.port);
+        in6.sin6_scope_id = scope_of(options);
         std::memcpy(&in6.sin6_addr, bytes.data(), bytes.size());
         length = sizeof in6;
     } else {
@@ -85,8 +102,9 @@ AddressError tcp_error(const config::TcpListener& options, int error) {
         case EADDRNOTAVAIL:
             return {Kind::absent,
                     fmt::format("{}: this machine has no address {}; `ip address` lists those it "
-                                "has, and {} means all of them",
-                                where, options.address, is_v6(options) ? "::" : "0.0.0.0")};
+                                "has, and {} means all of {}",
+                                where, options.address, is_v6(options) ? "::" : "0.0.0.0",
+                                is_v6(options) ? "IPv6" : "IPv4")};
         case EAFNOSUPPORT:
             return {Kind::absent, fmt::format("{}: this machine has no {}; listen on {} instead",
                                               where, is_v6(options) ? "IPv6" : "IPv4",

@@ -506,7 +506,7 @@ TEST_CASE("invalid words, addresses, ids and texts are problems") {
          "write 127.0.0.1 or ::1\n"},
         {"address with a NUL", "exports: [{}]\nlisteners: {tcp: [{address: \"::1\\0\"}]}\n",
          "f:2:29: listeners.tcp[0].address: '::1\\x00' is not a numeric IPv4 or IPv6 address; "
-         "write for example 127.0.0.1, ::1, or 0.0.0.0 for every interface\n"},
+         "write for example 127.0.0.1, ::1, or 0.0.0.0 for every IPv4 address\n"},
         {"no address", "exports: [{}]\nlisteners: {tcp: [{port: 1}]}\n",
          "f:2:19: listeners.tcp[0].address: is missing; write for example 127.0.0.1\n"},
         {"no path", "exports: [{}]\nlisteners: {unix: [{mode: 0600}]}\n",
@@ -729,7 +729,7 @@ limit: {}
        "f:4:34: listeners.tcp[0].port: '70000' is out of range; write a whole number from 1 to "
        "65535\n"
        "f:5:17: listeners.tcp[1].address: 'here' is not a numeric IPv4 or IPv6 address; write "
-       "for example 127.0.0.1, ::1, or 0.0.0.0 for every interface\n"
+       "for example 127.0.0.1, ::1, or 0.0.0.0 for every IPv4 address\n"
        "f:6:9: listeners.unix: expected a list, found the text '/run/x'; write [a, b], or lines "
        "that start with '- '\n"
        "f:9:11: exports[0].size: '8GB' has a decimal unit, and sizes are binary; write 8G or "

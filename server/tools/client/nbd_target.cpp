@@ -59,6 +59,13 @@ void read_port(std::string_view port, NbdTarget& out) {
     out.port = port;
 }
 
+// The zone of a link-local address follows "%25" (RFC 6874), or "%" as in other programs.
+std::string address_in_brackets(std::string_view text) {
+    const std::size_t mark = text.find('%');
+    if (mark == text.npos || text.substr(mark).starts_with("%25")) return percent_decoded(text);
+    return std::string(text);
+}
+
 void read_authority(std::string_view text, NbdTarget& out) {
     if (const std::size_t user = text.find('@'); user != std::string_view::npos) {
         out.user = percent_decoded(text.substr(0, user));
@@ -67,7 +74,7 @@ void read_authority(std::string_view text, NbdTarget& out) {
     if (text.starts_with('[')) {
         const std::size_t end = text.find(']');
         if (end == std::string_view::npos) refuse_uri("the [ has no matching ]");
-        out.host = percent_decoded(text.substr(1, end - 1));
+        out.host = address_in_brackets(text.substr(1, end - 1));
         text.remove_prefix(end + 1);
     } else {
         const std::size_t colon = std::min(text.find(':'), text.size());

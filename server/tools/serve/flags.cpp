@@ -165,7 +165,7 @@ Excludes TLS and
 It is reported to clients, and requests that are not aligned are refused.)"},
          {.name = "--config",
           .takes = file_argument,
-          .example = "/etc/gpunbd.yaml",
+          .example = "/etc/gpunbd/gpunbd.yaml",
           .brief = "Read exports and listeners from a YAML file",
           .more = ", see gpunbd.yaml(5). Excludes the flags above and those under Listeners but "
                   "--insecure, --keeping-socket, --admin, --admin-socket, --admin-token and "
@@ -200,7 +200,8 @@ FlagGroup listener_flags() {
           .example = "127.0.0.1",
           .brief = "Numeric IPv4 or IPv6 address to listen on",
           .more =
-              ", repeatable; default 127.0.0.1 and ::1. 0.0.0.0 and :: stand for every interface.",
+              ", repeatable; default 127.0.0.1 and ::1. 0.0.0.0 stands for every IPv4 address, :: "
+              "for every IPv6 address. A link-local address needs its interface: fe80::1%eth0.",
           .called = "--listen --address --addr --ip --ipaddr --interface --ip-addr",
           .key = "listeners.tcp[].address",
           .repeats = true},

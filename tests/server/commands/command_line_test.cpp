@@ -263,8 +263,8 @@ TEST_CASE("flags of the process: pid file and parent, with or without --config")
 }
 
 TEST_CASE("serve with a file") {
-    const ServeCommand plain = serve({"--config", "/etc/gpunbd.yaml"});
-    CHECK(plain.config_file == "/etc/gpunbd.yaml");
+    const ServeCommand plain = serve({"--config", "/etc/gpunbd/gpunbd.yaml"});
+    CHECK(plain.config_file == "/etc/gpunbd/gpunbd.yaml");
     CHECK(plain.options == Options{});
 
     const ServeCommand command = serve({"--config", "c", "--run", "true", "--threads", "2",
@@ -509,7 +509,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd keep --background -- serve"},
         {{"serve", "--config", ""},
          "gpunbd serve: --config: the name of the file is empty; write for example --config "
-         "/etc/gpunbd.yaml"},
+         "/etc/gpunbd/gpunbd.yaml"},
         {{"serve", "--threads", "-1"},
          "gpunbd serve: --threads: '-1' is out of range; write a whole number from 0 to 1024"},
         {{"serve", "--chunk-size", "1000K"},
@@ -557,7 +557,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --layout needs its KIND: linear or stripe; write for example --layout "
          "stripe"},
         {{"serve", "--config"},
-         "gpunbd serve: --config needs its FILE; write for example --config /etc/gpunbd.yaml"},
+         "gpunbd serve: --config needs its FILE; write for example --config "
+         "/etc/gpunbd/gpunbd.yaml"},
         {{"serve", "--readonly=yes"},
          "gpunbd serve: --readonly takes no argument; write --readonly alone, or leave it out"},
         {{"serve", "--layout", "stripe"},
@@ -649,13 +650,22 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --bind: '[::1]' is not a numeric IPv4 or IPv6 address; write ::1"},
         {{"serve", "-b", "*"},
          "gpunbd serve: --bind: '*' is not a numeric IPv4 or IPv6 address; write 0.0.0.0 for every "
-         "interface"},
+         "IPv4 address"},
         {{"serve", "-b", "0.0.0.0:10809"},
          "gpunbd serve: --bind: '0.0.0.0:10809' is not a numeric IPv4 or IPv6 address; write "
          "0.0.0.0, and the port apart"},
         {{"serve", "-b", "eth0"},
          "gpunbd serve: --bind: 'eth0' is not a numeric IPv4 or IPv6 address; write for example "
-         "127.0.0.1, ::1, or 0.0.0.0 for every interface"},
+         "127.0.0.1, ::1, or 0.0.0.0 for every IPv4 address"},
+        {{"serve", "-b", "fe80::1"},
+         "gpunbd serve: --bind: 'fe80::1' is a link-local address, which needs its interface; "
+         "write for example fe80::1%eth0"},
+        {{"serve", "-b", "[fe80::1%eth0]"},
+         "gpunbd serve: --bind: '[fe80::1%eth0]' is not a numeric IPv4 or IPv6 address; write "
+         "fe80::1%eth0"},
+        {{"serve", "-b", "::1%lo"},
+         "gpunbd serve: --bind: '::1%lo' is no link-local address, so it has no interface; write "
+         "::1"},
         {{"serve", "--log-level", "DEBUG"},
          "gpunbd serve: --log-level: 'DEBUG' is none of trace, debug, info, warn or error; did you "
          "mean debug?"},
@@ -702,9 +712,9 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"devices", "cuda:0"},
          "gpunbd devices: unexpected argument 'cuda:0'; gpunbd devices takes flags only"},
         {{"check"},
-         "gpunbd check: FILE is missing; write for example gpunbd check /etc/gpunbd.yaml"},
+         "gpunbd check: FILE is missing; write for example gpunbd check /etc/gpunbd/gpunbd.yaml"},
         {{"check", ""},
-         "gpunbd check: the FILE is empty; write for example gpunbd check /etc/gpunbd.yaml"},
+         "gpunbd check: the FILE is empty; write for example gpunbd check /etc/gpunbd/gpunbd.yaml"},
         {{"check", "a", "--tls-name", "b"},
          "gpunbd check: --tls-name requires --who; add it, for example --who "
          "10.1.2.3"},
@@ -979,7 +989,7 @@ TEST_CASE("status and top: select the server") {
         {{"top", "--url", "http://u@h"}, "--url: "},
         {{"status", "--socket", ""}, "--socket: "},
         {{"status", "--url", "http://h", "--token", ""}, "--token: "},
-        {{"status", "/etc/gpunbd.yaml"}, ""},
+        {{"status", "/etc/gpunbd/gpunbd.yaml"}, ""},
         {{"top", "--watch"}, ""},
     };
     for (const auto& row : rows) {

@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -16,11 +18,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "config/zoned_address.hpp"
+#include "server/base/create_error.hpp"
 #include "server/net/address_error.hpp"
 #include "server/net/unix_address.hpp"
 #include "server/net/vsock_address.hpp"
@@ -124,6 +129,37 @@ TEST_CASE("listener: accepts clients, and removes its socket when it stops") {
     CHECK(::stat(options.path.c_str(), &status) != 0);
     io.run();  // the coroutine ends
     CHECK(connect_to(options.path) < 0);
+}
+
+// "fe80::1%eth0", of an interface that is up; empty: there is none.
+std::string link_local_address() {
+    ifaddrs* all = nullptr;
+    if (::getifaddrs(&all) != 0) return {};
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(all, &::freeifaddrs);
+    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+        if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET6) continue;
+        config::ZonedAddress found{.address = {.v6 = true}, .zone = each->ifa_name};
+        std::memcpy(found.address.bytes.data(),
+                    &reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr,
+                    found.address.bytes.size());
+        if (found.link_local()) return found.text();
+    }
+    return {};
+}
+
+TEST_CASE("listener: a link-local address is one of an interface") {
+    boost::asio::io_context io;
+    CHECK(contains(error_of([&] { return Listener::tcp(io, {.address = "fe80::1%gpunbd-none"}); }),
+                   "[fe80::1%gpunbd-none]:10809: this machine has no interface 'gpunbd-none'"));
+    const std::string address = link_local_address();
+    if (address.empty()) {
+        MESSAGE("SKIPPED: no interface has a link-local address");
+        return;
+    }
+    const auto listener = Listener::tcp(io, {.address = address, .port = 0});
+    const std::size_t zone = address.find('%') + 1;
+    CHECK(contains(listener->uri("", false).value_or(""),
+                   fmt::format("nbd://[{}25{}]:", address.substr(0, zone), address.substr(zone))));
 }
 
 TEST_CASE("listener: opening one fails at each allocation, and leaks no descriptor") {
@@ -239,6 +275,7 @@ TEST_CASE("listener: invalid paths are refused") {
              "the folder /no/such/directory does not exist; create it");
     contains(error_of([&] { return Listener::unix_socket(io, at("/dev/null/s")); }),
              "/dev/null is not a folder");
+    contains(create_error("/mnt/s", ENOLCK), "/mnt is on a file system without locks (flock)");
 }
 
 TEST_CASE("listener: an unknown owner is refused and leaves no file behind") {

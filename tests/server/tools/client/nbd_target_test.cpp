@@ -20,6 +20,7 @@ TEST_CASE("nbd target: parses URIs") {
          {.tls = true, .socket = "/s", .user = "alice", .psk_file = "/k"}},
         {"nbd://[::1]:2/%2f%C3%A4", {.host = "::1", .port = "2", .export_name = "/\xc3\xa4"}},
         {"nbd://[fe80::1%25eth0]/", {.host = "fe80::1%eth0"}},
+        {"nbd://[fe80::1%eth0]/", {.host = "fe80::1%eth0"}},
         {"nbd://10.0.0.1//x", {.host = "10.0.0.1", .export_name = "/x"}},
         {"nbd+unix:///?socket=/run/a%20b", {.socket = "/run/a b"}},
         {"nbds+unix:///x?tls-verify-peer=false&socket=/run/s&tls-hostname=h",
