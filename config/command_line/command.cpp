@@ -74,8 +74,8 @@ const Description& program() {
         .examples =
             fmt::format(R"(  gpunbd serve                      the first GPU's memory, on port 10809
   gpunbd serve --size 8G --device {}
-  gpunbd serve --config /etc/gpunbd.yaml
-  gpunbd check /etc/gpunbd.yaml
+  gpunbd serve --config /etc/gpunbd/gpunbd.yaml
+  gpunbd check /etc/gpunbd/gpunbd.yaml
 )",
                         example_device()),
         .ending = R"(Exit codes: 0 done; 1 failed at run time; 2 wrong usage or configuration.

@@ -97,6 +97,7 @@ std::vector<std::string> likely_runtime_folders() {
     } else {
         if (const auto session = session_folder()) folders.push_back(*session);
         folders.emplace_back(system_folder);
+        folders.emplace_back(roots_folder);  // which this user may not open
     }
     // Another user may have created it.
     if (why_not_trusted(temporary_folder()).empty()) folders.push_back(temporary_folder());

@@ -44,6 +44,19 @@ std::string clone_misfit(const CreateExport& clone, const config::ExportOptions&
     return {};
 }
 
+// The reason why these options would have no effect; empty: they have one.
+std::string without_effect(const config::ExportOptions& options, bool supervised) {
+    if (options.keep && !supervised) {
+        return "no supervisor keeps contents for this server; leave keep out, or start the server "
+               "by gpunbd keep, or by systemd with FileDescriptorStoreMax=";
+    }
+    const bool stripe = options.layout == config::LayoutKind::stripe;
+    if (stripe && options.clone_of.empty() && options.devices.size() < 2) {
+        return "layout: stripe needs two or more devices; name them, or leave layout out";
+    }
+    return {};
+}
+
 // The name of the first export that makes clones of this one for clients; empty: there is none.
 std::string template_of(const config::Options& options, const std::string& name) {
     for (const config::ExportOptions& each : options.exports) {
@@ -116,6 +129,10 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
         if (!why.empty()) return completion(NotDone{why});
         wanted.keep = source->options.keep;
     }
+    if (std::string why = without_effect(create.options, context_.retained.contents != nullptr);
+        !why.empty()) {
+        return completion(NotDone{std::move(why)});
+    }
     if (!wanted.restore.empty() && !wanted.size) {
         const auto size = storage::image_size(wanted.restore);
         if (const auto* const why = std::get_if<std::string>(&size)) {
@@ -130,6 +147,13 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
     }
     wanted.origin = {.run_time = true, .persistent = create.persist};
     const std::string name = config::in_quotes(wanted.name);
+    const bool by_address =
+        wanted.is_template() && wanted.clone_per_client.name == config::ClientId::address;
+    std::string done =
+        fmt::format("Export {} is created.{}", name,
+                    by_address && context_.options.tcp.empty()
+                        ? " It has a clone for each IP address, so only clients by TCP can open it."
+                        : "");
     exports_.edit({.change = [wanted, name](config::Options& options) -> std::string {
                        if (find_export(options, wanted.name) != options.exports.end()) {
                            return fmt::format("there is an export {} already; choose another name",
@@ -151,7 +175,7 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
                    },
                    .store = [this, wanted] { return store(wanted); },
                    .restores = wanted.restore.empty() ? "" : wanted.name,
-                   .done = completing(completion, fmt::format("Export {} is created.", name))});
+                   .done = completing(completion, std::move(done))});
 }
 
 void RunTimeExports::apply(const RemoveExport& remove, const Completion& completion) {

@@ -105,6 +105,12 @@ class Create(Export):
         self.assertIn('--access: ', self.errors)
         self.export('create', 'sizeless', status=2)
         self.assertIn('--size is missing', self.errors)
+        self.create('kept', '--keep', status=1)
+        self.assertIn('no supervisor keeps contents for this server; leave keep out', self.errors)
+        self.create('striped', '--layout', 'stripe', status=1)
+        self.assertIn('layout: stripe needs two or more devices', self.errors)
+        self.export('create', 'cloning', '--clone-per-client-of', 'configured', '--clone-per-client-name', 'tls_name', status=1)
+        self.assertIn('tls_name needs verified client certificates', self.errors)
         self.assertEqual(set(self.exports()), {'configured'})
 
     def test_many_at_a_time(self):

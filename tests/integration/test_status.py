@@ -254,7 +254,7 @@ test -z "$(ls /tmp/gpunbd-65534)"
 {user} /run/gpunbd-program kept 2>&1 && exit 1
 ''')
         self.assertIn('gpunbd status and gpunbd kept cannot reach this server: /tmp/gpunbd-65534: it belongs to another user (65533); set --admin-socket', out)
-        self.assertIn('gpunbd status: no server was found in /run/gpunbd; start one with', out)
+        self.assertIn('gpunbd status: no server was found in /run/gpunbd, /run/gpunbd-root; start one with', out)
 
 
 if __name__ == '__main__':

@@ -34,7 +34,7 @@ CheckCommand::CheckCommand()
           {.name = "check",
            .called = "validate test lint verify",
            .takes = file_argument,
-           .example = "/etc/gpunbd.yaml",
+           .example = "/etc/gpunbd/gpunbd.yaml",
            .brief = "Validate a configuration file and print the effective one",
            .usage = "Usage: gpunbd check FILE [--who CLIENT [--tls-name NAME | --psk-user USER]]\n",
            .about =
@@ -70,8 +70,8 @@ that decide.
                          .excludes = {"--tls-name"},
                          .why_not = "a client presents a certificate or uses a shared key",
                          .store = into(psk_user)}}}},
-           .examples = R"(  gpunbd check /etc/gpunbd.yaml
-  gpunbd check /etc/gpunbd.yaml --who 10.1.2.3 --tls-name client.example.com
+           .examples = R"(  gpunbd check /etc/gpunbd/gpunbd.yaml
+  gpunbd check /etc/gpunbd/gpunbd.yaml --who 10.1.2.3 --tls-name client.example.com
 )",
            .ending =
                R"(Exit codes: 0 the file is valid, and no requirement of serving is known to be

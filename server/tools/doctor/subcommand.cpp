@@ -37,7 +37,7 @@ because it checks the privileges and limits of that user.
            .groups = {{"Flags",
                        {{.name = "--config",
                          .takes = file_argument,
-                         .example = "/etc/gpunbd.yaml",
+                         .example = "/etc/gpunbd/gpunbd.yaml",
                          .brief = "Check the TLS files that this configuration names",
                          .more = ". Default: /etc/gpunbd/gpunbd.yaml, if it exists.",
                          .called = "--file --conf --configuration",

@@ -77,7 +77,7 @@ systemd: gpunbd(8) describes the settings of the unit.
                              "error.",
                          .called = "--fork --daemon --daemonize --detach -d",
                          .store = into(settings.background)}}}},
-           .examples = R"(  gpunbd keep -- serve --config /etc/gpunbd.yaml
+           .examples = R"(  gpunbd keep -- serve --config /etc/gpunbd/gpunbd.yaml
   gpunbd keep --background -- serve --size 8G --keep 2>>/var/log/gpunbd.log
   gpunbd keep --max-restarts 100 --within 3600 -- serve --size 8G
 )",

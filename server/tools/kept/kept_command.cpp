@@ -58,6 +58,7 @@ std::string time_of(const json::object& one, std::string_view key) {
 Or<AdminServer> find_keeping_server(const std::vector<std::string>& folders) {
     FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return std::move(found.servers[0]);
+    if (found.servers.empty() && !found.closed.empty()) return none_found(found, folders);
     FoundServers keeping;
     keeping.silent = found.silent;
     for (std::size_t i = 0; i != found.servers.size(); ++i) {

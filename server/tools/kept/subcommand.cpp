@@ -34,7 +34,7 @@ KeptCommand::KeptCommand()
           {.name = "kept",
            .called = "contents saved left drop",
            .takes = file_argument,
-           .example = "/etc/gpunbd.yaml",
+           .example = "/etc/gpunbd/gpunbd.yaml",
            .optional = true,
            .brief = "List or drop kept contents",
            .usage = R"(Usage: gpunbd kept [FILE | --socket PATH] [--json]
@@ -73,7 +73,7 @@ this user or of the system that keeps contents.
                          .store = into(settings.drop, rules::export_name)}}}},
            .examples = R"(  gpunbd kept
   gpunbd kept --json --socket /run/gpunbd/keeping.sock
-  gpunbd kept /etc/gpunbd.yaml --drop scratch
+  gpunbd kept /etc/gpunbd/gpunbd.yaml --drop scratch
 )",
            .ending =
                R"(Exit codes: 0 done; 1 no server answers, or no contents of that name can be

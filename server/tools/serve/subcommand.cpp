@@ -27,7 +27,7 @@ or a number of bytes.
   gpunbd serve --device cuda:0 --device cuda:1 --layout stripe --name fast
   gpunbd serve --size 1G --device host -U /run/gpunbd.sock
   gpunbd serve --size 2G --run 'nbdcopy a.img "$uri" && nbdinfo --map "$uri"'
-  gpunbd serve --config /etc/gpunbd.yaml --log-level debug
+  gpunbd serve --config /etc/gpunbd/gpunbd.yaml --log-level debug
 )",
            .ending =
                R"(Exit codes: 0 ended by a signal, after replies to all requests; 1 failed at run

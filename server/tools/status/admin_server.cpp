@@ -1,5 +1,6 @@
 #include "server/tools/status/admin_server.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -78,6 +79,10 @@ void search_folder(const std::string& folder, FoundServers& found) {
         const std::string path = each->path().string();
         const std::string pid = pid_in(each->path().filename().string());
         if (pid.empty() || path.size() > config::rules::max_unix_path) continue;
+        if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0 && errno == EACCES) {
+            found.closed.push_back(path);
+            continue;
+        }
         Or<AdminServer> server = server_at(path);
         const Or<OwnedFd> called =
             call(std::get<AdminServer>(server), client::Clock::now() + probe_patience);
@@ -88,6 +93,7 @@ void search_folder(const std::string& folder, FoundServers& found) {
             found.pids.push_back(pid);
         }
     }
+    if (error == std::errc::permission_denied) found.closed.push_back(folder);
 }
 
 bool is_anothers(int fd) {
@@ -114,6 +120,20 @@ FoundServers find_servers(const std::vector<std::string>& folders) {
     return found;
 }
 
+Failure none_found(const FoundServers& found, const std::vector<std::string>& folders) {
+    if (!found.closed.empty()) {
+        return Failure{fmt::format(
+            "a server may run, but this user may not open {}; run this as the server's user, or as "
+            "root, or name another server with --socket PATH or --url",
+            sanitized(fmt::format("{}", fmt::join(found.closed, ", "))))};
+    }
+    return Failure{
+        fmt::format("no server was found in {}{}{}; start one with 'gpunbd serve', or name one "
+                    "with --socket PATH or --url",
+                    sanitized(fmt::format("{}", fmt::join(folders, ", "))),
+                    found.silent.empty() ? "" : ": ", fmt::join(found.silent, "; "))};
+}
+
 Failure too_many(const FoundServers& found) {
     std::string list;
     for (std::size_t i = 0; i != found.servers.size(); ++i) {
@@ -131,11 +151,7 @@ Or<AdminServer> find_server(const ServerSelection& selection,
     FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return std::move(found.servers[0]);
     if (!found.servers.empty()) return too_many(found);
-    return Failure{
-        fmt::format("no server was found in {}{}{}; start one with 'gpunbd serve', or name one "
-                    "with --socket PATH or --url",
-                    sanitized(fmt::format("{}", fmt::join(folders, ", "))),
-                    found.silent.empty() ? "" : ": ", fmt::join(found.silent, "; "))};
+    return none_found(found, folders);
 }
 
 Or<OwnedFd> call(const AdminServer& server, client::Deadline until) {

@@ -28,9 +28,12 @@ struct FoundServers {
     std::vector<AdminServer> servers;
     std::vector<std::string> pids;    // of `servers`
     std::vector<std::string> silent;  // the reasons why others do not answer
+    std::vector<std::string> closed;  // folders and sockets that this user may not open
 };
 FoundServers find_servers(const std::vector<std::string>& folders);
 Or<AdminServer> server_at(const std::string& path);
+// The failure if no server answers in these folders.
+Failure none_found(const FoundServers& found, const std::vector<std::string>& folders);
 // "2 servers run: PATH (pid N), ...; choose one"
 Failure too_many(const FoundServers& found);
 
