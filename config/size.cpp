@@ -71,7 +71,9 @@ std::variant<unsigned, std::string> unit_shift(std::string_view text, std::strin
     if (unit.empty() || unit == "b") return 0U;
     for (const Unit& known : units) {
         if (unit[0] != known.letter) continue;
-        if (unit.size() == 1 || unit.substr(1) == "ib") return known.shift;
+        if (unit.size() == 1 || unit.substr(1) == "ib" || unit.substr(1) == "i") {
+            return known.shift;
+        }
         if (unit.substr(1) == "b") {
             const char letter = upper(known.letter);
             return fmt::format("{} has a decimal unit, and sizes are binary; write {}{} or {}{}iB",

@@ -11,4 +11,7 @@ namespace gpunbd::server {
 // select(). Returns an error with its remedy if the limit stays below `needed`.
 std::optional<std::string> raise_open_files(std::uint64_t needed);
 
+// Adds the limit and the remedy to an error of a system call that has got no descriptor.
+std::string with_open_files_limit(std::string error);
+
 }  // namespace gpunbd::server

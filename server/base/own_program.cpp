@@ -13,11 +13,13 @@ namespace {
 
 constexpr const char* running_file = "/proc/self/exe";
 
+// True without /proc, where the running file is unknown.
 bool is_running_file(const std::string& path) {
     struct stat one {};
     struct stat other {};
-    return ::stat(path.c_str(), &one) == 0 && ::stat(running_file, &other) == 0 &&
-           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    if (::stat(path.c_str(), &one) != 0) return false;
+    if (::stat(running_file, &other) != 0) return true;
+    return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <boost/asio/post.hpp>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "server/base/line_limit.hpp"
 #include "server/base/open_files.hpp"
 #include "server/daemon/admin_service.hpp"
+#include "server/daemon/adopted_children.hpp"
 #include "server/daemon/certificate_watch.hpp"
 #include "server/daemon/client_clones.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
@@ -65,6 +67,7 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
                                           .log_trace = [this] { workers_->log_trace(); },
                                           .child_exited = [this] { command_->on_child_exit(); }});
     list.add<OmittedLines>(c.io, client_lines());
+    if (::getpid() == 1) list.add<AdoptedChildren>(c.io);
     auto& workers = *(workers_ = &list.add<WorkerPool>(c));
     auto& exports = *(
         exports_ = &list.add<ExportService>(c, workers, [&list](const auto& next, auto& problems) {

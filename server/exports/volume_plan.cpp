@@ -25,8 +25,10 @@ std::string ids_of(const std::vector<storage::Device*>& devices) {
 // Why less is available than is free.
 std::string reserve_of(const std::vector<storage::Device*>& devices) {
     if (devices.size() > 1) return " beside their reserves";
-    const std::uint64_t reserve = devices.front()->info().reserve;
-    return reserve == 0 ? "" : " beside a reserve of " + config::human_size(reserve);
+    const storage::DeviceInfo& info = devices.front()->info();
+    return fmt::format(
+        "{}{}", info.reserve == 0 ? "" : " beside a reserve of " + config::human_size(info.reserve),
+        info.identity != "host" || info.memory.empty() ? "" : ", " + info.memory);
 }
 
 // A round size of at most `bytes` in the notation of the configuration, rounded down by less than a

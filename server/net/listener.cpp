@@ -172,8 +172,12 @@ bool Listener::accept_one() {
         return true;
     }
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return true;
-    const std::string why = std::strerror(errno);
-    storage::LogLine(spdlog::level::err).with("error", why).say("{}: accept: {}", where_, why);
+    const int error = errno;
+    if (const auto text = failures_.text(error, AcceptFailures::Clock::now())) {
+        storage::LogLine(spdlog::level::err)
+            .with("error", std::strerror(error))
+            .say("{}: {}", where_, *text);
+    }
     return false;
 }
 

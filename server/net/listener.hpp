@@ -16,6 +16,7 @@
 
 #include "config/options.hpp"
 #include "server/base/peer.hpp"
+#include "server/net/accept_failures.hpp"
 #include "server/net/socket_file.hpp"
 #include "storage/base/owned_fd.hpp"
 
@@ -82,6 +83,7 @@ class Listener {
     std::string where_;
     SocketFile file_;  // empty if another process created the socket
     OnAccept on_accept_;
+    AcceptFailures failures_;
     bool pausing_ = false;
     // Lets handlers that run late detect that the listener has been destroyed.
     std::shared_ptr<Listener*> self_ = std::make_shared<Listener*>(this);

@@ -453,7 +453,7 @@ int keep(const SupervisorLimits& limits, std::vector<std::string> arguments,
     try {
         return Supervisor(limits, std::move(arguments), std::move(on_ready)).run();
     } catch (const std::exception& error) {
-        say("{}", error.what());
+        say("{}", with_open_files_limit(error.what()));
         return exit_failure;
     }
 }

@@ -29,7 +29,7 @@ struct DeviceInfo {
     // Identifies the hardware if another driver also knows it: "GPU-" and a UUID. Empty: none does.
     std::string hardware;
     std::string driver;   // name and version, if it is not that of the id
-    std::string memory;   // its heaps, and what the CPU can map
+    std::string memory;   // its heaps, what the CPU can map, or its limit
     std::string queues;   // how many of each kind
     std::string address;  // PCI address
     std::string link;     // "PCIe gen 5 x16"

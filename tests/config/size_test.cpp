@@ -27,6 +27,7 @@ TEST_CASE("valid sizes are parsed") {
         {"4KiB", {.bytes = 4096}, "4K"},
         {"4kib", {.bytes = 4096}, "4K"},
         {"64M", {.bytes = 64 * MiB}, "64M"},
+        {"64Mi", {.bytes = 64 * MiB}, "64M"},  // as in Kubernetes
         {"64MIB", {.bytes = 64 * MiB}, "64M"},
         {"1.5GiB", {.bytes = 1536 * MiB}, "1536M"},
         {"1.5m", {.bytes = 1536 * KiB}, "1536K"},
@@ -72,7 +73,6 @@ TEST_CASE("invalid sizes are refused with a remedy") {
         {"8GB", "'8GB' has a decimal unit, and sizes are binary; write 8G or 8GiB"},
         {"1.5kb", "'1.5kb' has a decimal unit, and sizes are binary; write 1.5K or 1.5KiB"},
         {"8 G", "'8 G' is not a size; write 8G"},
-        {"8Gi", "'8Gi' is not a size; write 8G"},
         {"10 gigs", "'10 gigs' is not a size; write 10G"},
         {"1.5 terabytes", "'1.5 terabytes' is not a size; write 1.5T"},
         {"1,5G", "'1,5G' is not a size; write 1.5G"},

@@ -103,7 +103,7 @@ class ControlGroup(server.Test):
         with self.in_group():
             self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '100M',
                          '-U', os.path.join(self.directory(), 'socket'), status=1, seconds=60)
-        self.assertIn('no memory is available on host beside a reserve of 512 MiB', self.errors)
+        self.assertIn('no memory is available on host beside a reserve of 512 MiB, limited to ', self.errors)
 
 
 if __name__ == '__main__':

@@ -49,6 +49,11 @@ SecretBytes read_private_file(const std::string& path, std::string_view remedy) 
         filled += static_cast<std::size_t>(got);
     }
     bytes.resize(filled);
+    // Editors of other systems put it before the text.
+    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+    if (std::string_view(bytes.data(), bytes.size()).starts_with(byte_order_mark)) {
+        bytes.erase(bytes.begin(), bytes.begin() + byte_order_mark.size());
+    }
     return bytes;
 }
 

@@ -25,9 +25,9 @@ struct WipingAllocator : std::allocator<T> {
 };
 using SecretBytes = std::vector<char, WipingAllocator<char>>;
 
-// Reads the whole file. Throws std::runtime_error if it cannot be read, is not a regular file, is
-// too long, or is accessible to users other than its owner and group. `remedy`: how to create a
-// missing file, for the error.
+// Reads the whole file, without a byte order mark. Throws std::runtime_error if it cannot be read,
+// is not a regular file, is too long, or is accessible to users other than its owner and group.
+// `remedy`: how to create a missing file, for the error.
 SecretBytes read_private_file(const std::string& path, std::string_view remedy);
 
 }  // namespace gpunbd::server

@@ -23,8 +23,12 @@ std::optional<unsigned> systemd_version(const Machine& machine) {
 }
 
 Diagnosis check_supervisor(const Machine& machine) {
+    // sd_booted(3). The programs of systemd may be installed without it.
+    if (!machine.has("/run/systemd/system")) {
+        return ok("supervisor", "systemd is not running: use gpunbd keep");
+    }
     const auto version = systemd_version(machine);
-    if (!version) return ok("supervisor", "systemd is not running: use gpunbd keep");
+    if (!version) return ok("supervisor", "systemd of an unknown version");
     const std::string is = fmt::format("systemd {}", *version);
     if (*version >= systemd_that_preserves) return ok("supervisor", is);
     if (*version >= systemd_with_store) {

@@ -14,6 +14,7 @@
 #include "config/yaml_file.hpp"
 #include "server/base/background.hpp"
 #include "server/base/exit_code.hpp"
+#include "server/base/open_files.hpp"
 #include "server/base/parent.hpp"
 #include "server/base/privileges.hpp"
 #include "server/daemon/server.hpp"
@@ -51,7 +52,7 @@ int serve_until_ended(const config::ServeCommand& command, config::Options optio
         }
         return server::Server(command, std::move(options), log.events()).run(on_ready);
     } catch (const std::exception& error) {
-        spdlog::error("{}", error.what());
+        spdlog::error("{}", server::with_open_files_limit(error.what()));
         return server::exit_failure;
     }
 }

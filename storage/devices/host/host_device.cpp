@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -43,6 +44,13 @@ class HostDevice final : public Device {
         info_.identity = "host";
         info_.access = "received into and sent from in place";
         info_.total = system_.total();
+        if (info_.total == 0) {
+            throw std::runtime_error(
+                "host: its memory is unknown, because /proc/meminfo cannot be read; mount /proc");
+        }
+        if (system_.limited()) {
+            info_.memory = fmt::format("limited to {} MiB by its control group", info_.total >> 20);
+        }
         info_.reserve = options.reserve.value_or(default_reserve);
         info_.capacity = options.capacity;
         // In a control group, memory of the rest of the machine is not available to us, even if it

@@ -88,6 +88,8 @@ std::uint64_t SystemMemory::total() const {
     return std::min(machine_bytes(root_, "MemTotal:"), headroom_in_groups(root_).limit);
 }
 
+bool SystemMemory::limited() const { return total() < machine_bytes(root_, "MemTotal:"); }
+
 std::uint64_t SystemMemory::available() const {
     return std::min(machine_bytes(root_, "MemAvailable:"), headroom_in_groups(root_).left);
 }

@@ -16,6 +16,8 @@ class SystemMemory {
     // In bytes. Both read the files again each time, since limits change and processes move.
     std::uint64_t total() const;
     std::uint64_t available() const;
+    // Whether a control group limits total().
+    bool limited() const;
 
  private:
     const std::filesystem::path root_;

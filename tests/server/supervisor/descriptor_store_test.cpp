@@ -239,6 +239,11 @@ TEST_CASE(
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
     const rlimit low{.rlim_cur = 64, .rlim_max = before.rlim_max};
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+    CHECK(with_open_files_limit("epoll: Too many open files") ==
+          "epoll: Too many open files: the limit is 64; raise it by LimitNOFILE= (systemd), "
+          "--ulimit nofile= (Docker) or ulimit -Hn (a shell)");
+    CHECK(with_open_files_limit("epoll: No such file or directory") ==
+          "epoll: No such file or directory");
     CHECK(raise_open_files(before.rlim_max) == std::nullopt);
     rlimit now{};
     ::getrlimit(RLIMIT_NOFILE, &now);

@@ -771,6 +771,10 @@ TEST_CASE("tls: each invalid file is reported in one line") {
         {"alice:" + std::string(130, '1'), "k:1: the key of 'alice' has 130 digits; "},
         {"alice:" + std::string(31, '1') + "g", "k:1: the key of 'alice' contains characters"},
         {"a:" + good + "\na:" + good, "k:2: the user 'a' is listed twice"},
+        {"\xef\xbb\xbf"  // a byte order mark is no part of a name
+         "a:" +
+             good + "\na:" + good,
+         "k:2: the user 'a' is listed twice"},
         {"#616263:" + good, "k:1: names in hexadecimal"},
         {std::string(129, 'x') + ":" + good,
          "k:1: the user's name has 129 bytes; the maximum is 128"},

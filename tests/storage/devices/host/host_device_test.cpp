@@ -104,6 +104,11 @@ class Machine {
         std::ofstream(fs::path(path_) / "proc/meminfo")
             << "MemTotal: " << gib / 1024 << " kB\nMemAvailable: " << bytes / 1024 << " kB\n";
     }
+    void set_group_limit(std::uint64_t bytes) {
+        fs::create_directories(fs::path(path_) / "sys/fs/cgroup");
+        std::ofstream(fs::path(path_) / "proc/self/cgroup") << "0::/\n";
+        std::ofstream(fs::path(path_) / "sys/fs/cgroup/memory.max") << bytes << '\n';
+    }
     std::unique_ptr<Device> host(std::uint64_t reserve = 0) const {
         return open_host_device(0, {.reserve = reserve, .capacity = {}, .root = path_});
     }
@@ -111,6 +116,15 @@ class Machine {
  private:
     char path_[32] = "/tmp/gpunbd-machine-XXXXXX";
 };
+
+TEST_CASE("host device: the causes of too little memory are named") {
+    Machine machine;
+    CHECK_THROWS_WITH(machine.host(), doctest::Contains("mount /proc"));
+    machine.set_available(100 * mib);
+    CHECK(machine.host()->info().memory.empty());
+    machine.set_group_limit(64 * mib);
+    CHECK(machine.host()->info().memory == "limited to 64 MiB by its control group");
+}
 
 // The system allocates memory when it is touched, so promised memory must not be promised again.
 TEST_CASE("host device: promised memory is not available to others, touched or not") {
