@@ -2,6 +2,7 @@
 // and clears slabs, and opens the channels through which workers copy.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,10 +36,10 @@ struct DeviceInfo {
     std::string link;     // "PCIe gen 5 x16"
     std::string access;   // the access paths that work, and why others do not
     int copy_engines = 0;
-    std::uint64_t total = 0;      // bytes
-    std::uint64_t reserve = 0;    // bytes left to other users of the device
+    std::uint64_t total = 0;                     // bytes
+    std::uint64_t reserve = 0;                   // bytes left to other users of the device
     std::optional<std::uint64_t> capacity = {};  // the most bytes of all slabs; empty: not limited
-    std::uint64_t revocable = 0;  // the most bytes of revocable slabs
+    std::uint64_t revocable = 0;                 // the most bytes of revocable slabs
     int numa_node = -1;
 
     // The memory that is there for slabs and for what others use beside them, in bytes.

@@ -16,14 +16,11 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "storage/base/memory_file.hpp"
-#include "storage/base/private_memory.hpp"
-#include "tests/storage/pages/store_watch.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
@@ -261,20 +258,6 @@ TEST_CASE("page table: one of the format without sizes is taken over, and cannot
     CHECK_FALSE(table.can_resize());
     CHECK(table.complete());
     CHECK_FALSE(std::get<PageTable>(opened).set_complete(false));
-}
-
-// PagePool::pin() relies on it. ARMv8 has the same instruction for this store and for weaker ones.
-TEST_CASE("page table: the store of an entry is a full barrier") {
-    if (!StoreWatch::is_possible()) return;
-    const PrivateMemory memory(4096);
-    auto* const word = reinterpret_cast<std::uint64_t*>(memory.data());
-    std::mutex instant;
-    {
-        const StoreWatch watch({{memory.data(), memory.size()}}, instant, [] {});
-        EntrySlot(*word).store(PageEntry::moving(1, 2));
-    }
-    CHECK(PageEntry(*word) == PageEntry::moving(1, 2));
-    CHECK(StoreWatch::is_full_barrier());
 }
 
 TEST_CASE("page table: outlives the process that created it") {

@@ -17,7 +17,6 @@ struct Watched {
     std::vector<StoreWatch::Range> ranges;  // empty: no watch
     std::mutex* instant = nullptr;
     std::function<void()> after;
-    bool is_full_barrier = false;  // the last store
     struct sigaction segv_before {};
     struct sigaction trap_before {};
 };
@@ -33,22 +32,12 @@ greg_t& flags_of(void* context) {
     return static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL];
 }
 
-// xchg, which locks implicitly, or an instruction with a lock prefix.
-bool is_locked(void* context) {
-    const greg_t address = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
-    const auto* code = reinterpret_cast<const unsigned char*>(address);
-    if (*code == 0xf0) return true;
-    if (*code >= 0x40 && *code <= 0x4f) ++code;  // REX prefix
-    return *code == 0x86 || *code == 0x87;
-}
-
 #else
 
 constexpr bool can_step = false;
 constexpr int trap_flag = 0;
 int no_flags = 0;
 int& flags_of(void*) { return no_flags; }
-bool is_locked(void*) { return false; }
 
 #endif
 
@@ -73,7 +62,6 @@ void at_store(int, siginfo_t* info, void* context) {
     instant.lock();
     if (watched.ranges.empty()) return instant.unlock();  // the watch ended meanwhile
     protect(PROT_READ | PROT_WRITE);
-    watched.is_full_barrier = is_locked(context);
     flags_of(context) |= trap_flag;
 }
 
@@ -87,8 +75,6 @@ void behind_store(int, siginfo_t*, void* context) {
 }  // namespace
 
 bool StoreWatch::is_possible() { return can_step; }
-
-bool StoreWatch::is_full_barrier() { return watched.is_full_barrier; }
 
 StoreWatch::StoreWatch(std::vector<Range> ranges, std::mutex& instant,
                        std::function<void()> after) {

@@ -24,9 +24,6 @@ class StoreWatch {
     ~StoreWatch();
     StoreWatch(const StoreWatch&) = delete;
     StoreWatch& operator=(const StoreWatch&) = delete;
-
-    // Of the last store: whether no later load of its thread can have been executed before it.
-    static bool is_full_barrier();
 };
 
 }  // namespace gpunbd::storage::test
