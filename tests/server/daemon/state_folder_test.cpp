@@ -18,7 +18,10 @@ namespace gpunbd::server::test {
 namespace {
 
 struct State {
-    State() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
+    State() {
+        REQUIRE(::mkdtemp(path.data()) != nullptr);
+        folder = StateFolder(path);
+    }
     ~State() { std::filesystem::remove_all(path); }
     std::string first_problem() const {
         const auto read = folder.read();
@@ -64,8 +67,7 @@ TEST_CASE("state folder: exports are read as they were written, until they are r
 }
 
 TEST_CASE("state folder: problems have the file, the line and the key") {
-    State state;
-    state.folder = StateFolder(state.path);
+    const State state;
     state.put(".draft.yaml.new", "{");
     state.put("other.txt", "{");
     CHECK(state.first_problem() == "");

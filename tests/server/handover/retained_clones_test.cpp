@@ -102,8 +102,8 @@ TEST_CASE("kept clones: incomplete contents are freed and made again, and the ot
         REQUIRE(life.volume().set_incomplete().empty());
         CHECK(life.state_of("source") == "being restored");
         const MadeExports made = life.make(both);
-        REQUIRE(made.problems.size() == 1);
-        CHECK(made.problems[0].find("export 'source' is being restored; try again later") !=
+        REQUIRE(made.refused.size() == 1);
+        CHECK(made.refused[0].why.find("export 'source' is being restored; try again later") !=
               std::string::npos);
         CHECK(life.volume().resize(kept_page) == "its contents are being made; try again later");
     }
