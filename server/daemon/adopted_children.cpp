@@ -22,10 +22,10 @@ bool is_ended_child(const fs::path& stat) {
     std::ifstream file(stat);
     std::string text;
     std::getline(file, text);
-    const std::size_t name_end = text.rfind(')');  // the name may contain any character
-    if (name_end == std::string::npos) return false;
+    const std::size_t end_of_name = text.rfind(')');  // the name may contain any character
+    if (end_of_name == std::string::npos) return false;
     const std::string ended = fmt::format(") Z {} ", ::getpid());
-    return std::string_view(text).substr(name_end).starts_with(ended);
+    return std::string_view(text).substr(end_of_name).starts_with(ended);
 }
 
 std::set<pid_t> ended_children() {

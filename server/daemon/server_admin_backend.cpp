@@ -363,7 +363,9 @@ Status ServerAdminBackend::status() {
     }
     if (actions_->validities) {
         for (const Validity& each : actions_->validities()) {
-            status.certificates.push_back({.file = each.path, .expires = each.until});
+            status.certificates.push_back(
+                {.file = each.path,
+                 .expires = static_cast<std::uint64_t>(std::max<std::time_t>(each.until, 0))});
         }
     }
     add_exports(status, workers);

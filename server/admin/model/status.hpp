@@ -516,7 +516,7 @@ struct EventStatus {
 // A certificate, or a list of revoked ones, of TLS.
 struct CertificateStatus {
     std::string file = {};
-    std::int64_t expires = 0;
+    std::uint64_t expires = 0;
 
     static constexpr Schema schema{"Certificate"};
     static constexpr auto fields() {
