@@ -528,6 +528,8 @@ void RetainedContents::free_contents(InheritedContents& inherited) {
 void RetainedContents::free_contents(OwnContents& own) {
     own.retainer->forget_volume();
     own.held.reset();
+    own.taken.reset();
+    own.unclaimed = false;
     own.ends.reset();
 }
 
@@ -650,7 +652,7 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
         if (!volume || !own.retainer->keeps()) continue;
         Summary& summary = add(volume->shape(), volume->size());
         summary.used = volume->mapped_bytes();
-        summary.state = own.held              ? state_of(own.refused)
+        summary.state = own.without_export()  ? state_of(own.refused)
                         : !volume->complete() ? "being restored"
                                               : "in use";
     }
@@ -672,7 +674,7 @@ std::size_t RetainedContents::drop(const std::string& name) {
         at = inherited.retainer->stored()->finish_removals() ? inherited_.erase(at) : std::next(at);
     }
     for (auto& [unused, own] : own_) {
-        if (own.name != name || !own.held) continue;
+        if (own.name != name || !own.without_export()) continue;
         free_contents(own);
         ++dropped;
     }

@@ -145,6 +145,8 @@ class RetainedContents {
         // Taken over without an export, and not for one yet.
         bool unclaimed = false;
         std::string refused;  // if unclaimed: the reason why their export does not have them
+
+        bool without_export() const { return held != nullptr || unclaimed; }
     };
 
     using Inherited = std::map<std::string, InheritedContents>;

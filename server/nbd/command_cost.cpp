@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint64_t max_work = 256 * 1024;  // of one request, in a turn
 constexpr std::uint64_t page_work = 8 * 1024;   // to map or unmap a page
-constexpr std::uint64_t status_work = 128;      // to report a page
+constexpr std::uint64_t look_work = 8;          // to look at a page for BLOCK_STATUS
+constexpr std::uint64_t run_work = 128;         // to report a run of pages
 // The same for CommandCost::in_flight.
 constexpr std::uint64_t request_cost = 512;
 constexpr std::uint64_t page_cost = 4096;
@@ -38,8 +39,9 @@ CommandCost cost_of(const Command& command, std::uint64_t page_size) {
             in_flight = command.no_hole ? command.length : command.length / page_size * page_cost;
             break;
         case CommandType::block_status:
-            work = StatusOperation::pages_read(command, page_size) * command.contexts.count() *
-                   status_work;
+            work = command.contexts.count() *
+                   (StatusOperation::pages_read(command, page_size) * look_work +
+                    StatusOperation::runs_found(command, page_size) * run_work);
             memory = StatusOperation::max_memory(command, page_size);
             break;
         case CommandType::disc:

@@ -25,9 +25,14 @@ std::uint64_t StatusOperation::pages_read(const protocol::Command& command,
     return std::min(max_pages, command.length / page_size + 2);
 }
 
+std::uint64_t StatusOperation::runs_found(const protocol::Command& command,
+                                          std::uint64_t page_size) {
+    return std::min(max_runs, pages_read(command, page_size));
+}
+
 std::uint64_t StatusOperation::max_memory(const protocol::Command& command,
                                           std::uint64_t page_size) {
-    const std::uint64_t extents = command.one_extent ? 1 : pages_read(command, page_size);
+    const std::uint64_t extents = command.one_extent ? 1 : runs_found(command, page_size);
     const std::uint64_t replies = command.contexts.count();
     // The extents of one context at a time, and their encoded replies.
     return extents * extent_bytes + replies * (extents * extent_bytes + header_bytes);
@@ -69,7 +74,8 @@ void StatusOperation::find_extents(protocol::MetaContext context,
     const std::uint64_t length =
         std::min(command_.length, whole - volume.offset_in_page(command_.offset));
     const std::uint64_t end = command_.offset + length;
-    for (std::uint64_t at = command_.offset; at != end;) {
+    std::uint64_t at = command_.offset;
+    for (std::uint64_t runs = 0; at != end && runs != max_runs; ++runs) {
         const storage::Volume::Run run = related != nullptr
                                              ? volume.changed_run_at(*related, at, end - at)
                                              : volume.run_at(at, end - at);

@@ -10,13 +10,15 @@ namespace gpunbd::server {
 
 class StatusOperation : public Operation {
  public:
-    // A reply may end before the range does ("NBD_CMD_BLOCK_STATUS"), so a request reads no more
-    // pages than fit into a turn of its connection. In the worst case each page is an extent. At
-    // the default page size it is 4 GiB, the longest request without extended headers.
-    static constexpr std::uint64_t max_pages = 2048;
+    // A reply may end before the range does ("NBD_CMD_BLOCK_STATUS"). So each context of a request
+    // takes no longer than a turn of its connection: it looks at no more pages than 64 GiB have at
+    // the default page size, and finds no more runs of equal pages.
+    static constexpr std::uint64_t max_pages = 32 * 1024;
+    static constexpr std::uint64_t max_runs = 2048;
 
-    // The most pages that each context reads.
+    // The most pages and runs of each context.
     static std::uint64_t pages_read(const protocol::Command& command, std::uint64_t page_size);
+    static std::uint64_t runs_found(const protocol::Command& command, std::uint64_t page_size);
     // The most bytes that its answer takes.
     static std::uint64_t max_memory(const protocol::Command& command, std::uint64_t page_size);
 

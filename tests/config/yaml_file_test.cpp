@@ -957,7 +957,7 @@ Options random_options(std::mt19937_64& random) {
     const auto coin = [&] { return random() % 2 == 0; };
     Options o;
     for (std::uint64_t i = pick(3); i > 0; --i) {
-        o.tcp.push_back({coin() ? "10.0.0.1" : "fe80::1", static_cast<std::uint16_t>(i)});
+        o.tcp.push_back({coin() ? "10.0.0.1" : "fe80::1%eth0", static_cast<std::uint16_t>(i)});
     }
     const bool listens_by_default = pick(8) == 0;
     if (listens_by_default) o.tcp = default_listeners(10809);

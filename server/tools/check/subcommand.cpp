@@ -71,7 +71,7 @@ that decide.
                          .why_not = "a client presents a certificate or uses a shared key",
                          .store = into(psk_user)}}}},
            .examples = R"(  gpunbd check /etc/gpunbd/gpunbd.yaml
-  gpunbd check /etc/gpunbd/gpunbd.yaml --who 10.1.2.3 --tls-name client.example.com
+  gpunbd check /etc/gpunbd/gpunbd.yaml --who 10.1.2.3 --tls-name node.example
 )",
            .ending =
                R"(Exit codes: 0 the file is valid, and no requirement of serving is known to be

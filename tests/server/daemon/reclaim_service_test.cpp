@@ -172,8 +172,8 @@ TEST_CASE("ReclaimService: contents that no export has are freed first, unless t
     RetainedContents& contents = *rig.context.retained.contents;
     config::ExportOptions removed;
     removed.name = "removed";
-    contents.make(removed,
-                  [&](const storage::Retention& retention) { return rig.make_volume(retention); });
+    auto made = contents.make(
+        removed, [&](const storage::Retention& retention) { return rig.make_volume(retention); });
     std::vector<RetainedContents::Offered> offered{
         {"a", false, rig.context.exports.snapshot()->front()->volume}};
     bool is_freed = true;
@@ -183,6 +183,7 @@ TEST_CASE("ReclaimService: contents that no export has are freed first, unless t
         is_freed = false;
     }
     contents.settle(offered, std::chrono::minutes(5), RetainedContents::Clock::now());
+    made.reset();
     REQUIRE(contents.unused().size() == 1);
     rig.service.start();
     const Outcome outcome = rig.reclaim({.bytes = all_pages});

@@ -80,7 +80,7 @@ TEST_CASE("attack: long zeroing requests of one client do not delay those of ano
 
 TEST_CASE("attack: a BLOCK_STATUS of many pages is one turn of its connection, and no more") {
     RigOptions options = attacked("h");
-    options.size = 10 * StatusOperation::max_pages * page;
+    options.size = 2 * StatusOperation::max_pages * page;
     Rig rig(options);
     Client client = rig.enter();
     const Ask ask{CommandType::block_status, page + 100, options.size - page - 100};
@@ -92,6 +92,11 @@ TEST_CASE("attack: a BLOCK_STATUS of many pages is one turn of its connection, a
                                     .contexts = {protocol::MetaContext::base_allocation}};
     constexpr std::int64_t turn = 256 * kib;
     CHECK(cost_of(command, page).turn >= turn);
+
+    for (std::uint64_t i = 0; i <= StatusOperation::max_runs / 2; ++i) {
+        REQUIRE(client.ask({CommandType::write, 2 * i * page, 1}).error == Error::none);
+    }
+    CHECK(client.ask(ask).extents.size() == StatusOperation::max_runs);
     client.close();
     rig.check_over();
 }
