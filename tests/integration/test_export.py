@@ -538,7 +538,7 @@ class Supervised(Commands, kept.Test):
             self.assertEqual(found['copy']['own'], 2 * MiB)
         # A clone outlives its source, and ends when its kept contents do.
         self.wait_until_unused('copy')
-        self.export('remove', 'copy')
+        self.export('remove', 'copy', '--keep-contents')
         self.one.kill_and_wait()
         self.command(server.PROGRAM, 'kept', '--socket', f'{self.one.directory}/admin', '--drop', 'copy')
         del expected['copy']
@@ -595,14 +595,14 @@ class Supervised(Commands, kept.Test):
             self.export('snapshot', 'configured', 'snapshot')
             with wire.connect(self.one.path, name='snapshot') as client:
                 self.assertEqual(client.read(0, len(data)), data)
-            self.export('remove', 'snapshot', '--force')
+            self.export('remove', 'snapshot', '--force', '--keep-contents')
         kept_ones = json.loads(self.command(server.PROGRAM, 'kept', '--json', '--socket', f'{self.one.directory}/admin'))
         self.assertEqual(sorted(each['name'] for each in kept_ones['kept']), ['configured', 'snapshot'])
 
     def test_kept_contents_of_another_size_are_an_error(self):
         self.start()
         self.create('new', '--keep')
-        self.export('remove', 'new')
+        self.export('remove', 'new', '--keep-contents')
         self.one.kill_and_wait()
         self.export('create', 'new', '--size', '64M', '--device', server.DEVICE, '--keep', status=1)
         self.assertIn("export 'new': its kept contents cannot be taken over: ", self.errors)

@@ -694,7 +694,9 @@ report('begins', *sorted(name for name, _ in inherited()))
     def test_no_early_start_before_ready(self):
         keeper = self.keep(self.FIRST.replace('serve()', 'barrier()')
                            .replace('sleep_forever()', "time.sleep(0.5); report('ends'); os._exit(1)") % '' + self.NEXT)
-        self.assertEqual([keeper.line()[1][0] for _ in range(3)], ['first', 'ends', 'begins'])
+        self.assertEqual([keeper.line()[1][0] for _ in range(2)], ['first', 'ends'])
+        self.assertEqual(keeper.process.wait(), 1)
+        self.assertEqual(keeper.process.stdout.read(), '')
 
     def test_the_waiting_server_is_killed(self):
         keeper = self.keep(self.FIRST % '' + '''

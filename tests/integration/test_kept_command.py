@@ -194,7 +194,7 @@ class Drop(Kept):
         refused = self.listed()['one']
         self.assertEqual(refused['instance'], instance)
         self.assertIn('they were made for size 64M', refused['state'])
-        self.assertIsNone(refused['used'])
+        self.assertEqual(refused['used'], 2 * MiB)
         server.wait_for_text('to free them, run gpunbd kept --drop', self.one.log)
         self.kept(self.one.config_path, '--drop', 'one')
         created = self.listed()['one']  # the reply comes after the export was created
