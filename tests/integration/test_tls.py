@@ -2,6 +2,7 @@
 import os
 import subprocess
 
+import admin
 import server
 import wire
 from server import MiB
@@ -214,13 +215,13 @@ class Selective(Tls):
         self.command('nbdinfo', '--size', self.by_certificate(one, self.certificates, unix=True).replace('?', 'secret?'))
 
     def test_an_expired_certificate(self):
-        """What needs no TLS is served, also with kept contents that a supervisor hands to the next server."""
+        """What needs no TLS is served."""
         folder = make_folder(f'{self.files}/expired')
         make_certificate(folder, 'server', 'server', 'DNS:localhost', days=-1)
         one = self.serve(config=self.config('optional', folder) + f"admin: {{socket: '{self.files}/expired.sock'}}\n")
         self.command('nbdinfo', '--size', one.uri('open'))
         self.assertRegex(one.log(), rf'error: tls: {folder}/server-cert.pem: expired on .*, so connections in TLS fail')
-        metrics = admin.get(f'{self.files}/expired.sock', '/metrics')
+        metrics = admin.request(f'{self.files}/expired.sock', '/metrics')[1].decode()
         self.assertIn(f'gpunbd_certificate_expiry_timestamp_seconds{{file="{folder}/server-cert.pem"}} 1', metrics)
 
     def test_ready_line(self):
