@@ -91,7 +91,7 @@ std::shared_ptr<ExportUse::Closure> ExportUse::close_to_others(std::string reaso
 std::shared_ptr<ExportUse::Closure> ExportUse::closed_for(std::string reason, bool disconnects) {
     std::list<Closure::Reason> one;
     one.push_back({std::move(reason), disconnects});
-    const std::shared_ptr<Closure> closure(new Closure(nullptr));
+    std::shared_ptr<Closure> closure(new Closure(nullptr));
     closure->reason_ = one.begin();
     closed_.splice(closed_.end(), one);
     closure->use_ = shared_from_this();

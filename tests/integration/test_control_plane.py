@@ -8,7 +8,8 @@ after each step. The model states rules, not how the server keeps them:
     open         clients cannot open an export that is being restored, whatever else is refused meanwhile
     exports      the exports are those of the model, with their sizes
     left over    memory without an export belongs to contents that `kept` lists; an explicit removal frees memory
-    memory       a page is counted once on its device; an export's own pages are those that no other export has
+    memory       a page is counted once on its device, also of contents without an export; an export's own pages are those
+                 that no other contents have
     answer       what cannot fail is not refused, and what must be refused is
     server       the server and its keeper run, and end when they are to
 
@@ -301,8 +302,11 @@ class Sequence:
 
     def memory_is_right(self):
         status = self.get('status')
+        kept_ones = [candidates[0] for candidates in self.grace.values() if len(candidates) == 1 and candidates[0] is not None]
+        if len(kept_ones) != len(self.grace):
+            return True
         owners = {}
-        for export in self.exports.values():
+        for export in (*self.exports.values(), *kept_ones):
             for page in {id(page) for page in export.pages if page is not None}:
                 owners[page] = owners.get(page, 0) + 1
         self.wrong = ''
@@ -310,9 +314,8 @@ class Sequence:
             export = self.exports[each['name']]
             own = sum(page is not None and owners[id(page)] == 1 for page in export.pages)
             expected = {'used': export.used() * PAGE, 'own': own * PAGE, 'shared': (export.used() - own) * PAGE}
-            if not self.grace:
-                self.wrong += ''.join(f'{each["name"]}: {key} {each[key]} instead of {value}; '
-                                      for key, value in expected.items() if each[key] != value)
+            self.wrong += ''.join(f'{each["name"]}: {key} {each[key]} instead of {value}; '
+                                  for key, value in expected.items() if each[key] != value)
         device_used = sum(each['used'] for each in status['devices'])
         if device_used != len(owners) * PAGE:
             self.wrong += f'the devices use {device_used} bytes instead of {len(owners) * PAGE}'

@@ -70,7 +70,7 @@ TEST_CASE("usable CPUs: the minimum of the affinity and the quotas of all contro
         std::string root = "/tmp/gpunbd-cpus-XXXXXX";
         REQUIRE(::mkdtemp(root.data()) != nullptr);
         const auto write = [&](const std::string& name, const char* text) {
-            const fs::path path = root + "/" + name;
+            const fs::path path = fs::path(root) / name;
             fs::create_directories(path.parent_path());
             std::ofstream(path) << text;
         };
