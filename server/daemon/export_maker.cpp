@@ -90,7 +90,7 @@ void ExportMaker::finish() {
     } catch (...) {
         failure = std::current_exception();
     }
-    if (next) start(std::move(*next));
+    if (next) submit(std::move(*next));  // `done` may have started a job
     if (failure) std::rethrow_exception(failure);
 }
 

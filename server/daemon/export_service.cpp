@@ -74,6 +74,7 @@ struct ExportService::Restoring {
     MadeExports::Unfilled unfilled;
     std::function<std::string()> store;   // Edit::store; may be empty
     ServerAdminBackend::ChangeDone done;  // Edit::done; may be empty
+    bool created;                         // by the edit of this server that waits for it
     const std::shared_ptr<const bool> counted;
 };
 
@@ -196,7 +197,9 @@ void ExportService::enqueue(Edit edit) {
 
 ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) {
     if (context_.lifecycle.draining()) return nullptr;
-    reload->source = std::exchange(source_, Source::current);
+    // An edit leaves the file to the reload that waits for it.
+    reload->source =
+        reload->edit.change ? Source::current : std::exchange(source_, Source::current);
     if (reload->source == Source::current) {
         if (!apply_edit(*reload)) return nullptr;
     } else if (!load(*reload)) {
@@ -219,7 +222,8 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
         MadeExports made =
             make_exports(reload->options.exports, context_.devices, *reload->before, life);
         reload->restores = std::ranges::any_of(made.unfilled, [&](const auto& each) {
-            return each.exported->info.name == reload->edit.restores;
+            const std::string& name = reload->edit.restores;
+            return !name.empty() && each.exported->info.name == name;
         });
         if (reload->edit.change) store_edit(*reload, made);
         return made;
@@ -325,11 +329,12 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
 void ExportService::restore(std::vector<MadeExports::Unfilled> unfilled, const Edit& edit) {
     for (MadeExports::Unfilled& each : unfilled) {
         const std::shared_ptr<const Export> exported = each.exported;
-        const bool is_of_edit = exported->info.name == edit.restores;
+        const bool is_of_edit = !edit.restores.empty() && exported->info.name == edit.restores;
         const auto restoring =
             std::make_shared<Restoring>(Restoring{.unfilled = std::move(each),
                                                   .store = is_of_edit ? edit.store : nullptr,
                                                   .done = is_of_edit ? edit.done : nullptr,
+                                                  .created = is_of_edit,
                                                   .counted = restoring_});
         restore_(exported, [&io = context_.io, weak = std::weak_ptr(self_),
                             restoring](const std::string& why_not) {
@@ -352,7 +357,11 @@ void ExportService::offer(const std::shared_ptr<Restoring>& restored) {
                    },
                    .done =
                        [this, restored](const std::string& why_not) {
-                           if (!why_not.empty()) return withdraw(restored, why_not);
+                           // Problems of other exports do not concern an export of the file.
+                           if (!why_not.empty() && restored->store) {
+                               return withdraw(restored, why_not);
+                           }
+                           restored->unfilled.closure.reset();
                            if (restored->done) restored->done({});
                        }});
 }
@@ -363,20 +372,25 @@ void ExportService::withdraw(const std::shared_ptr<Restoring>& restored, const s
     const config::ExportOptions options = restored->unfilled.exported->options;
     const std::string problem = fmt::format("export {}: {}", config::in_quotes(options.name), why);
     storage::LogLine(spdlog::level::err).with("export", options.name).say("{}", problem);
-    const auto served = context_.exports.find(options.name);
-    const bool is_served = served && served->volume == restored->unfilled.exported->volume;
-    if (is_served && !options.origin.run_time) not_restored_[options.name] = problem;
+    const std::weak_ptr<storage::Volume> volume = restored->unfilled.exported->volume;
     restored->unfilled.exported.reset();  // which has the memory
-    enqueue_first({.change = [is_served, name = options.name](config::Options& all) -> std::string {
-                       if (is_served) {
+    enqueue_first({.change = [this, restored, volume, problem,
+                              name = options.name](config::Options& all) -> std::string {
+                       const auto served = context_.exports.find(name);
+                       if (!served || served->volume != volume.lock()) return {};
+                       if (restored->created) {
                            std::erase_if(all.exports, [&](const config::ExportOptions& each) {
                                return each.name == name && each.origin.run_time;
                            });
+                       } else {
+                           not_restored_[name] = problem;
                        }
                        return {};
                    },
                    .done =
-                       [restored, problem](const std::string&) {
+                       [restored, problem](const std::string& why_not) {
+                           // Then it is still there, without its contents.
+                           if (!why_not.empty()) restored->unfilled.closure->make_final();
                            if (restored->done) restored->done(problem);
                        }});
 }

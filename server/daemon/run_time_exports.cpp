@@ -133,17 +133,18 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
         !why.empty()) {
         return completion(NotDone{std::move(why)});
     }
-    if (!wanted.restore.empty() && !wanted.size) {
+    if (!wanted.restore.empty()) {  // also with a size: earlier contents are freed for the file
         const auto size = storage::image_size(wanted.restore);
         if (const auto* const why = std::get_if<std::string>(&size)) {
             return completion(NotDone{*why});
         }
-        wanted.size = config::Size{.bytes = std::get<std::uint64_t>(size)};
-        if (wanted.size->bytes % config::rules::sector != 0) {
+        const std::uint64_t bytes = std::get<std::uint64_t>(size);
+        if (!wanted.size && bytes % config::rules::sector != 0) {
             return completion(NotDone{fmt::format(
                 "{} has {} bytes, which is not a multiple of {}; give the export a larger size",
-                wanted.restore, wanted.size->bytes, config::rules::sector)});
+                wanted.restore, bytes, config::rules::sector)});
         }
+        if (!wanted.size) wanted.size = config::Size{.bytes = bytes};
     }
     wanted.origin = {.run_time = true, .persistent = create.persist};
     const std::string name = config::in_quotes(wanted.name);
@@ -280,6 +281,7 @@ void RunTimeExports::apply(const ResizeExport& resize, const Completion& complet
              }
              found->size = config::Size{.bytes = resize.size};
              *resized = *found;
+             if (found->origin.made_read_only) resized->read_only = false;
              return config::rules::size_misfit(*found, "block_size.minimum").value_or("");
          },
          .begin = [served, resize, name, configured](const std::stop_token& stop) -> std::string {
@@ -331,9 +333,10 @@ void RunTimeExports::apply(const RestoreExport& restore, const Completion& compl
     }
     if (std::string why = served->why_incomplete(); !why.empty()) return completion(NotDone{why});
     // A reload may have left out clones of it meanwhile.
-    const auto remake = [&io = context_.io, &exports = exports_] {
-        boost::asio::post(io, [&exports] {
-            if (!exports.refused().empty()) exports.remake();
+    const auto remake = [&context = context_, &exports = exports_] {
+        boost::asio::post(context.io, [&context, &exports] {
+            if (context.lifecycle.refuses_changes() || exports.refused().empty()) return;
+            exports.remake();
         });
     };
     saves_.restore(served, restore.file, Completion([completion, remake](Outcome outcome) {

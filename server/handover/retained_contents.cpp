@@ -126,8 +126,10 @@ bool suits(const auto& contents, const config::ExportOptions& options) {
     if (made_for == wanted || fmt::format("{}{}", made_for, of_snapshot) == wanted) return true;
     if (!options.size || options.size->percent != 0) return false;
     const std::uint64_t size = options.size->bytes;
+    const std::string_view made = without_size(made_for);
+    const std::string_view needed = without_size(wanted);
     return (size == contents.size() || size == contents.configured_size()) &&
-           without_size(made_for) == without_size(wanted);
+           (made == needed || fmt::format("{}{}", made, of_snapshot) == needed);
 }
 
 // Throws if the contents were made for other options.
@@ -376,7 +378,7 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
         own.mapped().volume = own.mapped().taken;
         own.mapped().making = false;
         own.mapped().unclaimed = !for_export || members[i] != found;
-        own.mapped().refused = members[i]->second.refused;
+        own.mapped().refused = std::move(members[i]->second.refused);
         if (members[i] == found) volume = own.mapped().taken;
         own_.insert(std::move(own));
     }
@@ -723,9 +725,13 @@ bool RetainedContents::free_unused(const storage::Device& device) {
     const std::lock_guard lock(mutex_);
     OwnContents* first = nullptr;
     for (auto& [unused, own] : own_) {
-        if (!own.held || !own.ends || (first != nullptr && *first->ends <= *own.ends)) continue;
-        const std::vector<storage::Device*> devices = own.held->devices();
-        if (std::ranges::find(devices, &device) != devices.end()) first = &own;
+        // Memory that others still use would not be freed.
+        if (!own.held || !own.ends || own.held.use_count() > 1) continue;
+        if (first != nullptr && *first->ends <= *own.ends) continue;
+        for (std::uint32_t i = 0; i != own.held->pools(); ++i) {
+            const storage::PagePool& pool = own.held->pool(i);
+            if (&pool.device() == &device && pool.allocated_bytes() != 0) first = &own;
+        }
     }
     if (first == nullptr) return false;
     storage::log_if_possible([&] {

@@ -24,8 +24,9 @@ bool Claims::reduce(std::uint64_t id, std::uint64_t wanted, std::uint64_t lowere
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(claims_, id, &ClaimStatus::id);
     if (found == claims_.end()) return false;
-    found->bytes -= std::min(found->bytes, wanted - std::min(wanted, lowered));
-    if (found->bytes != 0 || wanted == 0) return true;
+    if (lowered >= wanted) return true;
+    found->bytes = lowered;  // without what earlier claims have already
+    if (lowered != 0) return true;
     claims_.erase(found);
     return false;
 }

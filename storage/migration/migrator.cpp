@@ -190,9 +190,9 @@ void Migrator::lower_limit(std::uint64_t bytes, bool is_claim, Migration& out) {
     const std::uint64_t limit = budget.limit();
     const std::uint64_t used = std::min(budget.used(), limit);
     const std::uint64_t wanted = used - std::min(used, bytes);
-    budget.set_limit(wanted);
     LongWork work("moving out", device_.info().id, used - wanted, "bytes");
     const Shown shown(*this, work);
+    budget.set_limit(wanted);
     const auto settle = [&] {
         const std::uint64_t stays = std::min(used, budget.used());
         if (stays > wanted) budget.set_limit(is_claim && stays == used ? limit : stays);
@@ -212,8 +212,10 @@ void Migrator::move_out(Migration& out) {
     const std::uint64_t limit = budget.limit();
     const std::uint64_t used_before = budget.used();
     out.wanted = used_before - std::min(used_before, limit);
-    while (options_.free_unused && budget.used() > limit && !stopping() &&
-           options_.free_unused(device_)) {
+    bool freed = true;
+    while (freed && options_.free_unused && budget.used() > limit && !stopping()) {
+        const std::uint64_t used = budget.used();
+        freed = options_.free_unused(device_) && budget.used() < used;
     }
     const std::uint64_t used_afterwards = budget.used();
     out.freed = used_before - std::min(used_before, used_afterwards);
