@@ -449,7 +449,9 @@ Status PagePool::take_in_order(TakenPage& out, Purpose purpose) {
         return status == Status::ok;
     };
     if (take_from(this) || std::ranges::any_of(spills(), take_from)) return Status::ok;
-    return failure.value_or(Status::io_error);
+    if (failure) return *failure;
+    out.owner = this;  // all have failed, so its copies will fail
+    return take(out.page, purpose);
 }
 
 // No exception may leave the provisioner's thread.
