@@ -39,7 +39,7 @@ class Endpoint {
     void renew_tls(std::shared_ptr<const TlsContext> tls);
     bool listens() const;
     void start();
-    // From now on, clients that still wait at the end are told to ask the successor.
+    // From now on, the reply to clients that still wait at the end names the successor.
     void set_replaced();
 
  private:

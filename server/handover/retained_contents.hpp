@@ -110,8 +110,9 @@ class RetainedContents {
         std::optional<Clock::time_point> ends;  // unset: not before an export has taken them
     };
     std::vector<Unused> unused() const;
-    // Frees the contents on this device, or in its spill memory, whose time ends first. Returns
-    // false if there are none: those without a time are never freed here.
+    // Of the contents without an export that have memory on this device, frees those with the
+    // earliest end. Returns false if there are none. Contents without an end, and those that
+    // something else still uses, are never freed here.
     bool free_unused(const storage::Device& device);
 
  private:

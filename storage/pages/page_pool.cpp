@@ -438,7 +438,8 @@ Status PagePool::take(PageIndex& page, Purpose purpose) {
     return status;
 }
 
-// After a failure, returns that of the first device.
+// Passes over devices that have failed, unless all have. After a failure, returns that of the first
+// device.
 Status PagePool::take_in_order(TakenPage& out, Purpose purpose) {
     std::optional<Status> failure;
     const auto take_from = [&](PagePool* pool) {
