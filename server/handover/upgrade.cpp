@@ -19,7 +19,7 @@ constexpr std::chrono::seconds preparing_patience{60};  // clients do not notice
 constexpr std::chrono::seconds ready_patience{20};      // clients wait
 constexpr std::chrono::seconds answers_patience{2};     // for clients that do not read
 constexpr std::chrono::seconds answers_limit{10};       // for slow clients
-constexpr std::chrono::seconds cutting_patience{10};    // for their copies in progress
+constexpr std::chrono::seconds quiet_patience{30};      // for devices as well
 constexpr std::chrono::seconds follow_patience{5};      // for the supervisor
 constexpr std::chrono::milliseconds stuck_after{100};   // without any transferred byte
 constexpr std::chrono::milliseconds resume_period{50};
@@ -84,9 +84,8 @@ void Upgrade::pause() {
     successor_->socket().expect(MessageKind::prepared, std::chrono::milliseconds(0));
     timer_.cancel();
     paused_ = true;
-    quiet_until_ = Clock::now() + answers_patience;
-    quiet_at_last_ = Clock::now() + answers_limit;
-    moved_last_ = checked_last_ = Clock::now();
+    unread_since_ = moved_last_ = checked_last_ = Clock::now();
+    quiet_at_last_ = checked_last_ + quiet_patience;
     for (const auto& listener : parts_.listeners) listener->pause();
     for (const auto& worker : parts_.workers) worker->quiesce_sessions();
     parts_.devices.pause_requests();
@@ -107,33 +106,32 @@ void Upgrade::check_quiet() {
 
 void Upgrade::counted(Worker::Busy unquiet) {
     unquiet_.sessions += unquiet.sessions;
+    unquiet_.unread += unquiet.unread;
     unquiet_.moved += unquiet.moved;
     if (--pending_workers_ != 0 || over_) return;
     const Clock::time_point now = Clock::now();
     const Clock::duration since_last = now - std::exchange(checked_last_, now);
-    if (unquiet_.moved > moved_before_ && !cut_) {
-        quiet_until_ = std::min(now + answers_patience, quiet_at_last_);
+    if (unquiet_.unread == 0) unread_since_ = moved_last_ = now;
+    if (unquiet_.moved > moved_before_) {
         moved_last_ = now;
-    } else if (since_last > stuck_after && !cut_) {
+    } else if (since_last > stuck_after) {
         // This process or the whole machine did not run, so the clients could make no progress.
-        quiet_until_ = std::min(quiet_until_ + since_last, quiet_at_last_);
         moved_last_ += since_last;
     }
     if (unquiet_.sessions == 0 && parts_.devices.paused()) {
         attempt(&Upgrade::move_sessions);
-    } else if (now < quiet_until_ && now - moved_last_ >= stuck_after) {
-        resume_busy_briefly();
-    } else if (now < quiet_until_) {
-        schedule_check();
-    } else if (!cut_) {
-        cut_ = true;
-        quiet_until_ = Clock::now() + cutting_patience;
+    } else if (now >= quiet_at_last_) {
+        fail("requests in progress do not end");
+    } else if (now >= std::min(moved_last_ + answers_patience, unread_since_ + answers_limit)) {
         for (const auto& worker : parts_.workers) {
-            worker->cut_busy_sessions("it did not read its replies, and another server takes over");
+            worker->cut_unread_sessions(
+                "it did not read its replies, and another server takes over");
         }
         schedule_check();
+    } else if (now - std::max(moved_last_, resumed_last_) >= stuck_after) {
+        resume_busy_briefly();
     } else {
-        fail("requests in progress do not end");
+        schedule_check();
     }
 }
 
@@ -148,7 +146,7 @@ void Upgrade::schedule_check() {
 // Some clients read no reply before they have sent all their requests. They would wait forever for
 // a server that does not receive.
 void Upgrade::resume_busy_briefly() {
-    moved_last_ = Clock::now() + resume_period;
+    resumed_last_ = Clock::now() + resume_period;
     for (const auto& worker : parts_.workers) worker->resume_busy_sessions();
     timer_.expires_after(resume_period);
     timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {

@@ -71,11 +71,11 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
     std::optional<boost::asio::posix::stream_descriptor> messages_;
     boost::asio::steady_timer timer_;
     bool paused_ = false;
-    bool cut_ = false;
     bool over_ = false;
-    Clock::time_point quiet_until_;
-    Clock::time_point quiet_at_last_;
-    Clock::time_point moved_last_;
+    Clock::time_point quiet_at_last_;  // the upgrade fails if sessions are busy until then
+    Clock::time_point unread_since_;   // since then some client has not read all its replies
+    Clock::time_point moved_last_;     // clients read then, or had nothing to read
+    Clock::time_point resumed_last_;
     Clock::time_point checked_last_;
     std::size_t pending_workers_ = 0;
     Worker::Busy unquiet_;

@@ -173,9 +173,9 @@ void Worker::resume_busy_sessions() {
     });
 }
 
-void Worker::cut_busy_sessions(const char* reason) {
+void Worker::cut_unread_sessions(const char* reason) {
     for_each_session([reason](Session& session) {
-        if (!session.quiet()) session.cut(reason);
+        if (!session.quiet() && session.connection().has_unsent_replies()) session.cut(reason);
     });
 }
 
@@ -189,6 +189,7 @@ void Worker::count_busy(std::function<void(Busy)> done) {
         for (const auto& session : sessions_) {
             if (session->quiet()) continue;
             ++count.sessions;
+            count.unread += session->connection().has_unsent_replies() ? 1 : 0;
             count.moved += session->connection().progress().moved();
         }
         for (const auto& session : finishing_) {

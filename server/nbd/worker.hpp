@@ -53,11 +53,13 @@ class Worker {
     void quiesce_sessions();
     void resume_sessions();
     void resume_busy_sessions();
-    void cut_busy_sessions(const char* reason);
+    void cut_unread_sessions(const char* reason);
     void leave_sessions();
-    // Sessions that are not quiet, and the bytes that they have moved so far.
+    // Sessions that are not quiet, those of them whose clients have yet to read replies, and the
+    // bytes that they all have moved so far.
     struct Busy {
         std::size_t sessions = 0;
+        std::size_t unread = 0;
         std::uint64_t moved = 0;
     };
     // Both call back on the worker's thread.

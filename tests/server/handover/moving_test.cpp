@@ -13,12 +13,14 @@ namespace {
 
 using MovingSessions = std::vector<std::unique_ptr<Session::Moving>>;
 
-std::size_t count_busy(Rig& rig) {
-    std::promise<std::size_t> count;
-    auto result = count.get_future();
-    rig.worker.count_busy([&](Worker::Busy unquiet) { count.set_value(unquiet.sessions); });
+Worker::Busy busy(Rig& rig) {
+    std::promise<Worker::Busy> busy;
+    auto result = busy.get_future();
+    rig.worker.count_busy([&](Worker::Busy unquiet) { busy.set_value(unquiet); });
     return result.get();
 }
+
+std::size_t count_busy(Rig& rig) { return busy(rig).sessions; }
 
 void pause_all(Rig& rig) {
     rig.worker.quiesce_sessions();
@@ -337,6 +339,31 @@ TEST_CASE("moving: a client with pending replies is disconnected after they are 
     CHECK(answered > 0);
     CHECK_FALSE(client.ended_within_an_answer());
     rig.check_clean();
+}
+
+TEST_CASE(
+    "moving: a client that waits for a device is not disconnected as one that does not read") {
+    Rig rig({.kept = true});
+    Client reader = rig.enter();
+    Client deaf = rig.enter();
+    REQUIRE(reader.ask({CommandType::write, 0, 8 * page}).error == Error::none);
+    for (int i = 0; i != 40; ++i) deaf.send({CommandType::read, 0, 8 * page});
+    rig.settle();
+    rig.script.hold = true;
+    const std::uint64_t held = reader.send({CommandType::read, 0, page});
+    while (!rig.busy()) std::this_thread::yield();
+    rig.worker.quiesce_sessions();
+    CHECK(busy(rig).sessions == 2);
+    CHECK(busy(rig).unread == 1);
+    rig.worker.cut_unread_sessions("it did not read");
+    CHECK(busy(rig).sessions == 1);
+    CHECK(busy(rig).unread == 0);
+    rig.script.hold = false;
+    CHECK(reader.answer(held).error == Error::none);
+    rig.worker.resume_sessions();
+    CHECK(reader.ask({CommandType::flush}).error == Error::none);
+    while (deaf.next()) {
+    }
 }
 
 TEST_CASE("moving: a handshake that the successor cannot continue is closed at once") {
