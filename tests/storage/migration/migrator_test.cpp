@@ -244,9 +244,15 @@ TEST_CASE(
         CHECK(revocable == 4);
         for (const std::uint64_t used : {1, 2, 5}) CHECK(kind_of(used) == SlabKind::fixed);
         check_contents(rig);
-        const auto moved = rig.script.copies_seen.load();
-        rig.tick();
-        CHECK(rig.script.copies_seen == moved);
+        // It comes to rest. On a busy machine, the provisioner's last slab may arrive only now.
+        const auto moves = [&] {
+            const auto before = rig.script.copies_seen.load();
+            rig.tick();
+            return rig.script.copies_seen != before;
+        };
+        int ticks = 0;
+        while (moves() && ticks != 100) ++ticks;
+        CHECK(ticks < 100);
     }
 }
 
