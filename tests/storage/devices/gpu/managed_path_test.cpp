@@ -85,8 +85,8 @@ TEST_CASE("gpu channel: copies of revocable memory that stall while the driver d
     ChannelRig rig(only(PathKind::copy_engine));
     const HalfAccessible memory;
     rig.address = reinterpret_cast<std::uintptr_t>(memory.get());
-    rig.state.revocable_access.query_begins(
-        RevocableAccess::Clock::time_point(std::chrono::hours(1)));
+    rig.state.revocable_access.query_begins(RevocableAccess::Clock::now() -
+                                            std::chrono::minutes(1));
     const auto poll_for = [&](std::chrono::milliseconds time) {
         const auto end = std::chrono::steady_clock::now() + time;
         while (std::chrono::steady_clock::now() < end) rig.poll();
