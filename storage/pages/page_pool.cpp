@@ -318,7 +318,7 @@ void PagePool::stop_moving(std::uint64_t number, PageIndex page) {
 // The entry of a mapped page that is not moving.
 PageEntry PagePool::entry_of(PageIndex page) {
     if (is_shared(page)) return PageEntry::shared(device_index_, page);
-    ++claims_;
+    for (SharedCopy& copy : shared_copies_) copy.is_old |= copy.page == page;
     return PageEntry::mapped(device_index_, page);
 }
 

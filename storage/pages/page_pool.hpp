@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <boost/intrusive/list.hpp>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -352,7 +353,12 @@ class PagePool {
     std::vector<Table> tables_;  // those that may refer to pages of the pool
     // There have been several, one was resized, or spill memory was added.
     bool was_shared_ = false;
-    std::uint64_t claims_ = 0;  // how often a page that was shared became writable
+    // A copy of a shared page, in progress. It is old once the page could be written in place.
+    struct SharedCopy : boost::intrusive::list_base_hook<> {
+        PageIndex page = 0;
+        bool is_old = false;
+    };
+    boost::intrusive::list<SharedCopy> shared_copies_;
     std::uint32_t frozen_ = 0;
     PageRequests thaw_waiters_;
     bool quiesced_ = false;

@@ -216,7 +216,7 @@ Status PagePool::copy_shared(EntrySlot slot) {
 Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
     PageRef source;
     PageEntry entry;
-    std::uint64_t claims = 0;
+    SharedCopy copying;
     {
         const std::lock_guard lock(mutex_);
         entry = slot.load();
@@ -224,17 +224,18 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
         if (!is_shared(entry.page())) return Status::ok;
         pin(entry.page(), Access::read);
         source = PageRef(*this, entry.page(), Access::read);
-        claims = claims_;
+        copying.page = entry.page();
+        shared_copies_.push_back(copying);
     }
     TakenPage copy;
-    if (const Status status = make_copy(entry.page(), home, copy); status != Status::ok) {
-        return status;
-    }
+    const Status status = make_copy(entry.page(), home, copy);
     {
         Lock lock(mutex_);
-        wait_for_thaw(lock);
-        // After a claim the page may have been written and then been shared again.
-        if (slot.load() == entry && is_shared(entry.page()) && claims_ == claims) {
+        if (status == Status::ok) wait_for_thaw(lock);
+        shared_copies_.erase(shared_copies_.iterator_to(copying));
+        if (status != Status::ok) return status;
+        // The page may have been written in place and then been shared again.
+        if (slot.load() == entry && is_shared(entry.page()) && !copying.is_old) {
             copy.owner->mapped_pages_.fetch_add(1, std::memory_order_relaxed);
             slot.store(PageEntry::mapped(copy.owner->device_index_, copy.page));
             drop(entry.page(), RetiredPages::no_number);

@@ -26,7 +26,9 @@ class Latch {
         ++inside_;
         is_closed_.wait(true);
         --inside_;
+        ++passed_;
     }
+    int passed() const { return passed_; }
     bool is_holding() const { return inside_ != 0; }
     // Waits until a thread blocks.
     void wait_for_one() const {
@@ -36,6 +38,7 @@ class Latch {
  private:
     std::atomic<bool> is_closed_{false};
     std::atomic<int> inside_{0};
+    std::atomic<int> passed_{0};
 };
 
 class LatchDevice : public Device {

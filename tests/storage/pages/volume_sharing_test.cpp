@@ -327,6 +327,26 @@ TEST_CASE("clone: a copy that has become old is discarded") {
     CHECK(read(*clone, 0) == 2);
 }
 
+TEST_CASE("clone: a copy does not become old when another page becomes writable in place") {
+    LatchDevice device(0, {});
+    const auto source = create(device, 2);
+    write(*source, 0, 1);
+    write(*source, 1, 1);
+    const auto clone = clone_of(*source);
+    const int copies_before = device.copying.passed();
+    device.copying.close();
+    TestWaiter waiter;
+    PageRef page;
+    REQUIRE_FALSE(waiter.try_acquire(*source, 0, page).has_value());
+    device.copying.wait_for_one();
+    clone->unmap(1);
+    write(*source, 1, 2);
+    device.copying.open();
+    REQUIRE(waiter.acquire(*source, 0, page) == Status::ok);
+    CHECK(device.copying.passed() == copies_before + 1);
+    CHECK(word_of(page) == 1);
+}
+
 // The mover must not take a page that was trimmed and written for the one that it has copied.
 TEST_CASE("clone: a page that is trimmed and written while it moves keeps its new contents") {
     LatchDevice device(0, {});
