@@ -1,6 +1,8 @@
 """Headless Chromium with helpers for tests. problems() returns errors of the console and violations of the content security
 policy."""
+import atexit
 import base64
+import functools
 import os
 import sys
 import time
@@ -50,6 +52,7 @@ class Browser:
         options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
         self.driver = webdriver.Chrome(service=driver_service(), options=options)
         self.driver.execute_cdp_cmd('Page.addScriptToEvaluateOnNewDocument', {'source': WATCH})
+        self.tokens = set()
         self.see()
 
     def see(self, width=1280, height=1000, scale=1, mobile=False):
@@ -60,11 +63,22 @@ class Browser:
         self.driver.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]})
 
     def open(self, url, token=None):
-        if token:  # as if the user had entered it before
-            self.driver.get(url.partition('#')[0] + 'page.css')
+        """Loads the page."""
+        origin = url.partition('#')[0]
+        if token and (origin, token) not in self.tokens:  # as if the user had entered it before
+            self.driver.get(origin + 'page.css')
             self.run('sessionStorage.setItem("token", arguments[0])', token)
-        self.driver.get('about:blank')  # otherwise an URL that differs only after # is not reloaded
+            self.tokens.add((origin, token))
+        if self.driver.current_url.partition('#')[0] == origin:
+            self.driver.get('about:blank')  # otherwise an URL that differs only after # is not reloaded
         self.driver.get(url)
+
+    def go(self, url, token=None):
+        """Follows a link to the view, or loads the page if this server's page is not open."""
+        origin, _, view = url.partition('#')
+        if self.driver.current_url.partition('#')[0] != origin:
+            return self.open(url, token)
+        self.run('location.hash = arguments[0]', view or '/')
 
     def run(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
@@ -99,7 +113,7 @@ class Browser:
     def press(self, *keys):
         """Sends keys to the focused element."""
         from selenium.webdriver.common.action_chains import ActionChains
-        ActionChains(self.driver).send_keys(*keys).perform()
+        ActionChains(self.driver, duration=0).send_keys(*keys).perform()
 
     def focused(self):
         return self.run('return document.activeElement.innerText || document.activeElement.id')
@@ -135,3 +149,11 @@ class Browser:
 
     def close(self):
         self.driver.quit()
+
+
+@functools.cache
+def shared():
+    """The browser of all tests of this process. Its start takes as long as a few tests."""
+    browser = Browser()
+    atexit.register(browser.close)
+    return browser

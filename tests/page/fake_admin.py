@@ -189,17 +189,18 @@ class Device:
 
 
 class FakeAdmin:
-    """`moves`: the load changes each second. Otherwise only the test changes the state."""
+    """`moves`: the load changes each second, and has done so for `history` seconds. Otherwise only the test changes the
+    state."""
 
-    def __init__(self, exports, devices, port=0, moves=True, token=None, steering=True):
+    def __init__(self, exports, devices, port=0, moves=True, token=None, steering=True, history=3600):
         self.exports, self.devices, self.moves, self.token, self.steering = exports, devices, moves, token, steering
         self.progress, self.state, self.posted, self.requested, self.ended = [], 'serving', [], [], set()
         self.events, self.pid, self.started, self.every = [], 4711, time.time() - 3 * 3600 - 125, 1.0
         self.refused, self.failed_handshakes = {'connections': 2}, {}
         self.changed, self.running, self.second = threading.Condition(), False, 0
-        self.origin = time.time() - (3600 if moves else 600)
+        self.origin = time.time() - (history if moves else 600)
         if moves:
-            for _ in range(3600):
+            for _ in range(history):
                 self.pass_second()
         self.port = port
         self.start()
@@ -223,8 +224,8 @@ class FakeAdmin:
 
         self.http = FakeServer(('127.0.0.1', self.port), BoundHandler)
         self.port, self.running = self.http.server_address[1], True
-        for target in (self.http.serve_forever, self.live):
-            threading.Thread(target=target, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()  # stop() waits for an interval
+        threading.Thread(target=self.live, daemon=True).start()
 
     def stop(self):
         """Stops the server and closes all connections."""
@@ -383,6 +384,7 @@ class FakeServer(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
+    disable_nagle_algorithm = True  # a response is several writes
     admin = None
 
     def log_message(self, format, *args):

@@ -190,13 +190,13 @@ class Map(Fake):
         wheel = "arguments[0].dispatchEvent(new WheelEvent('wheel', {deltaY: -100, bubbles: true, cancelable: true, clientX: 500, clientY: 400}))"
         self.browser.run(wheel, canvas)
         self.assertEqual(self.view(), [0, 8 * GiB], 'the wheel scrolls the page before a click on the map')
-        ActionChains(self.browser.driver).move_to_element(canvas).click().perform()
+        ActionChains(self.browser.driver, duration=0).move_to_element(canvas).click().perform()
         self.assertEqual(self.browser.focused(), 'map')
         self.browser.run(wheel, canvas)
         self.assertLess(self.view()[1], 6 * GiB)
         self.browser.run('opened.map.setRange(2 ** 32, 2 ** 30)')
         self.wait_for_view(4 * GiB, GiB)
-        ActionChains(self.browser.driver).move_to_element(canvas).click_and_hold().move_by_offset(90, 0).release().perform()
+        ActionChains(self.browser.driver, duration=0).move_to_element(canvas).click_and_hold().move_by_offset(90, 0).release().perform()
         self.assertLess(self.view()[0], 4 * GiB, 'dragging to the right shows lower offsets')
         self.browser.run('opened.map.setRange(2 ** 32, 2 ** 30)')
         x, y = self.browser.run('const box = arguments[0].getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]', canvas)
@@ -378,6 +378,8 @@ class Failures(Fake):
         self.resumed = threading.Event()
         self.one()
         self.overview()
+        self.browser.run('const wait = setTimeout; window.setTimeout = (act, time) => wait(act, time / 6)')
+        self.browser.tick()  # so that the page waits a sixth as long for the next one
         tick, self.admin.tick = self.admin.tick, lambda after: self.resumed.wait() and tick(after)
         self.addCleanup(self.resumed.set)
         self.browser.shows('#notices', 'has not answered since')
@@ -503,7 +505,7 @@ class Looks(Fake):
         self.browser.shows('#state', 'does not answer')
         self.browser.screenshot('gone')
         self.end()
-        hundred = self.show(fake_admin.a_hundred())
+        hundred = self.show(fake_admin.a_hundred(history=60))
         hundred.every = 0.1
         self.browser.see(1280, 1300)
         self.overview()

@@ -15,11 +15,7 @@ class Views(server.Test):
 
     @classmethod
     def setUpClass(cls):
-        cls.browser = browser.Browser()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.close()
+        cls.browser = browser.shared()
 
     def setUp(self):
         self.browser.see()
@@ -35,12 +31,13 @@ class Views(server.Test):
             return json.load(answer)
 
     def overview(self):
-        self.browser.open(self.url, self.token)
+        self.browser.go(self.url, self.token)
         self.browser.shows('#state', 'serving')
+        self.browser.until(lambda: self.browser.text('#totals'), 'the overview is drawn')
 
     def opened(self, name):
-        self.browser.open(f'{self.url}#/export/{urllib.request.quote(name, safe="")}', self.token)
-        self.browser.until(lambda: self.browser.run('return Boolean(opened.map.data && opened.history)'), 'the map and the history are loaded')
+        self.browser.go(f'{self.url}#/export/{urllib.request.quote(name, safe="")}', self.token)
+        self.browser.until(lambda: self.browser.run('return opened.name === arguments[0] && opened.map.name === opened.name && Boolean(opened.map.data && opened.history)', name), 'the map and the history are loaded')
 
     def cell(self, index):
         """The description and the colour of a cell of the map."""
