@@ -197,6 +197,7 @@ class FakeAdmin:
         self.progress, self.state, self.posted, self.requested, self.ended = [], 'serving', [], [], set()
         self.events, self.pid, self.started, self.every = [], 4711, time.time() - 3 * 3600 - 125, 1.0
         self.refused, self.failed_handshakes = {'connections': 2}, {}
+        self.passed, self.clock_set = 0, 0  # seconds that a test lets pass, and by which it sets the clock
         self.changed, self.running, self.second = threading.Condition(), False, 0
         self.origin = time.time() - (history if moves else 600)
         if moves:
@@ -207,7 +208,7 @@ class FakeAdmin:
 
     def now(self):
         """If `moves` is set, each tick counts as a second, at any rate of ticks."""
-        return self.origin + self.second if self.moves else time.time()
+        return (self.origin + self.second if self.moves else time.time()) + self.passed
 
     @property
     def url(self):
@@ -268,7 +269,7 @@ class FakeAdmin:
                     count = export.clients
                     yield {'id': identity, 'peer': f'192.0.2.{1 + client % 250}:{40000 + identity}',
                            'listener': '0.0.0.0:10809', 'export': export.name, 'serving': True, 'read_only': export.read_only,
-                           'since': self.started + 60 * client, 'tls': 'TLS 1.3, TLS_AES_256_GCM_SHA384' if client % 2 else None,
+                           'age': self.now() - self.started - 60 * client, 'tls': 'TLS 1.3, TLS_AES_256_GCM_SHA384' if client % 2 else None,
                            'identity': f'CN=node{client}' if client % 2 else None,
                            'requests': sum(of.requests for of in export.requests.values()) // count, 'in_flight': client % 7,
                            'errors': export.failed.get(client, 0), 'stalled': export.stalled.get(client, 0),
@@ -276,7 +277,7 @@ class FakeAdmin:
 
     def status(self):
         connections = len(list(self.connections()))
-        return {'time': self.now(),
+        return {'time': self.now() + self.clock_set,
                 'process': {'version': '0.1.0', 'commit': '0123abc', 'build': 'Release, CUDA 13.0', 'pid': self.pid,
                             'started': self.started, 'uptime': self.now() - self.started,
                             'cpu_seconds': 812.5 + self.second * 0.31, 'resident': 214 * MiB, 'open_files': 41 + connections,

@@ -230,8 +230,8 @@ class Devices(Fake):
         self.still(fake_admin.Export('disk', 8 * GiB))
         self.overview()
         self.assertFalse(self.browser.one('.claims').is_displayed())
-        self.admin.devices[0].claims = [{'id': 3, 'owner': 'uid 7', 'asked': None, 'bytes': GiB, 'since': self.admin.now(), 'until': self.admin.now() + 90}]
-        self.browser.shows('.claims', 'Claim 3: 1 GiB given back, all asked, by uid 7')
+        self.admin.devices[0].claims = [{'id': 3, 'owner': 'uid 7', 'asked': None, 'bytes': GiB, 'age': 5, 'ends_in': 90}]
+        self.browser.shows('.claims', 'Claim 3: 1 GiB given back, all asked, by uid 7 5 s ago, for 1 min 30 s more')
         self.end()
 
     def test_copies_and_staging_memory(self):
@@ -310,8 +310,12 @@ class Failures(Fake):
         self.one()
         self.overview()
         self.assertEqual(self.browser.figure('Failed requests'), 0)
+        self.assertEqual(self.tile('Failed requests'), ('', self.colour('--ink')))
+        self.assertEqual(self.health(), ('good', 'healthy'))
         self.admin.export('disk').fail(1, 266)
         self.browser.until(lambda: self.browser.figure('Failed requests') == 266, 'all are counted')
+        self.assertEqual(self.tile('Failed requests'), ('1 export in the last minute', self.colour('--bad')))
+        self.assertEqual(self.health(), ('bad', '1 export fails requests'))
         self.browser.shows('#exports [data-export="disk"] .errors', '266')
         self.assertEqual(self.browser.run("return document.querySelector('#exports .row .errors data').className"), 'error')
         self.opened('disk')
@@ -319,6 +323,48 @@ class Failures(Fake):
         self.browser.shows('#requests [data-type="read"]', 'EINVAL 266')
         self.assertEqual(self.browser.values('#connections [data-connection="1"] data')[-1], 0)
         self.assertEqual(self.browser.values('#connections [data-connection="2"] data')[-1], 266)
+        self.assertEqual(self.tile('Failed', 'export-figures'), ('EINVAL 266, in the last minute', self.colour('--bad')))
+        self.admin.passed += 30
+        self.browser.tick()
+        self.assertEqual(self.health(), ('bad', '1 export fails requests'))
+        self.admin.clock_set = -3600  # what happened when does not depend on the clock
+        self.admin.passed += 30
+        self.browser.tick()
+        self.assertEqual(self.health(), ('good', 'healthy'))
+        self.assertEqual(self.tile('Failed', 'export-figures'), ('EINVAL 266', self.colour('--ink')))
+        self.overview()
+        self.assertEqual(self.tile('Failed requests'), ('', self.colour('--ink')))
+        self.assertEqual(self.browser.run("return document.querySelector('#exports .row .errors data').className"), '')
+        self.end()
+
+    def tile(self, label, within='totals'):
+        """The text below the number of a tile, and the colour of the number."""
+        return tuple(self.browser.run("""const tile = document.querySelector(arguments[0]), number = tile.querySelector('data');
+            return [tile.querySelector('small').textContent, getComputedStyle(number).color]""", f'#{within} [data-figure="{label}"]'))
+
+    def colour(self, name):
+        return self.browser.run('return ink(arguments[0])', name.removeprefix('--'))
+
+    def health(self):
+        return self.browser.run("return document.getElementById('health').dataset.health"), self.browser.text('#health')
+
+    def test_ages_and_rates_do_not_follow_the_clock(self):
+        self.one()
+        self.admin.started = self.admin.now() - 125
+        self.admin.devices[0].claims = [{'id': 3, 'owner': 'uid 7', 'asked': None, 'bytes': GiB, 'age': 125, 'ends_in': 90}]
+        tick = self.admin.tick
+
+        def write_and_set_the_clock(after):
+            self.admin.clock_set += 86400
+            self.admin.export('disk').write(0, 2 * MiB)
+            return tick(after)
+        self.admin.tick = write_and_set_the_clock
+        self.opened('disk')
+        self.browser.tick()
+        self.assertGreater(self.browser.figure('Writing', 'export-figures'), MiB)
+        self.assertIn('2 min ', self.browser.text('#connections [data-connection="1"]'))
+        self.overview()
+        self.assertIn('by uid 7 2 min 5 s ago, for 1 min 30 s more', self.browser.text('.claims'))
         self.end()
 
     def test_stalled_clients_are_highlighted(self):
@@ -327,12 +373,37 @@ class Failures(Fake):
         self.assertEqual(self.browser.text('#totals [data-figure="Connections"]').split('\n'), ['Connections', '2'])
         self.admin.export('disk').stalled[1] = 12.5
         self.browser.shows('#totals [data-figure="Connections"]', '1 stalled')
+        self.assertEqual(self.health(), ('bad', '1 client stalled'))
         self.browser.shows('#exports [data-export="disk"]', '2, 1 stalled')
         self.opened('disk')
         self.browser.shows('#connections [data-connection="2"]', '192.0.2.2:40002, stalled for 12 s')
         self.assertNotIn('stalled', self.browser.text('#connections [data-connection="1"]'))
         self.admin.export('disk').stalled.clear()
         self.browser.until(lambda: 'stalled' not in self.browser.text('#connections'), 'the client reads its replies again')
+        self.end()
+
+    def test_every_value_of_an_export_is_visible_on_a_phone(self):
+        self.still(fake_admin.Export('a-name-that-is-much-longer-than-the-width-of-a-phone', 8 * GiB, 0.3, clients=120, keep=True),
+                   fake_admin.Export('base', 100 * GiB, keep=True, templates=[{'name': 'node', 'clones': 12, 'max': 200}]))
+        long = self.admin.exports[0]
+        long.read_only, long.failed = True, {1: 4}
+        long.fail(1, 12345)
+        long.stalled.update({client: 9 for client in range(12)})
+        self.browser.see(400, 900, mobile=True)
+        self.overview()
+        for width in (400, 360):
+            self.browser.see(width, 900, mobile=True)
+            self.browser.tick()
+            cut = self.browser.run("""return [...document.querySelectorAll('#exports .row :is(data, .tag)')].filter((one) => {
+                const place = one.getBoundingClientRect(), cell = one.closest('td').getBoundingClientRect(), row = one.closest('tr').getBoundingClientRect();
+                return !one.checkVisibility() || one.scrollWidth > one.clientWidth || place.right > Math.min(cell.right, innerWidth) + 1 || place.bottom > row.bottom;
+            }).map((one) => one.outerHTML)""")
+            self.assertEqual(cut, [], width)
+            self.assertEqual(self.browser.run("return [...document.querySelectorAll('#exports .tag')].map((tag) => tag.textContent)"), ['read-only, kept', 'base of node: 12 of 200 clones, kept'])
+            self.assertIn('120, 12 stalled', self.browser.text('#exports'))
+            self.assertIn('12\u202f345', self.browser.text('#exports'))
+            self.assertEqual(self.browser.run('return document.documentElement.scrollWidth'), width)
+            self.browser.screenshot(f'exports-{width}')
         self.end()
 
     def test_limits_name_the_clients_that_share_them(self):
@@ -430,6 +501,7 @@ class Failures(Fake):
         self.browser.open(self.url)
         self.browser.shows('#state', 'draining')
         self.browser.shows('#devices', 'failed: its exports answer EIO')
+        self.assertEqual(self.health(), ('bad', '1 device has failed'))
         self.browser.shows('#works', 'provisioning disk')
         self.assertEqual(self.browser.run("const bar = document.querySelector('progress'); return bar.value / bar.max"), 0.25)
         self.assertIn('2 GiB of 8 GiB', self.browser.text('#works'))

@@ -47,13 +47,13 @@ function drawDevices(status) {
     drawParts(list, parts, many ? 2 : 4);
     show(reclaim, state.allowsChanges && device.reclaimable);
     show(reclaim.lastChild, device.limit !== null);
-    drawClaims(claims, device, status);
+    drawClaims(claims, device);
     drawCopies(copies, device);
   });
 }
 
 // The requests for memory of the device that are in effect.
-function drawClaims(list, device, status) {
+function drawClaims(list, device) {
   show(list, device.claims.length > 0);
   keyed(list, device.claims, (claim) => claim.id, ({id, owner}) => {
     const end = make('button', {textContent: 'End…'});
@@ -63,8 +63,8 @@ function drawClaims(list, device, status) {
     }));
     return make('li', {}, make('span'), ' ', end);
   }, (item, claim) => {
-    const asked = claim.asked === null ? 'all' : size(claim.asked), until = claim.until === null ? '' : `, for ${age(claim.until - status.time)} more`;
-    put(item.firstChild, `Claim ${claim.id}: ${size(claim.bytes)} given back, ${asked} asked, by ${claim.owner} ${age(status.time - claim.since)} ago${until}`);
+    const asked = claim.asked === null ? 'all' : size(claim.asked), until = claim.ends_in === null ? '' : `, for ${age(claim.ends_in)} more`;
+    put(item.firstChild, `Claim ${claim.id}: ${size(claim.bytes)} given back, ${asked} asked, by ${claim.owner} ${age(claim.age)} ago${until}`);
     show(item.lastChild, state.allowsChanges);
   });
 }
