@@ -148,11 +148,10 @@ class OfAnyServer:
         self.browser.shows('#export-about', 'read-only')
         self.assertTrue(exported()['read_only'])
         self.browser.click('#set-rates')
-        self.browser.one('[name=bytes]').send_keys('many')
+        self.browser.enter('[name=bytes]', 'many')
         self.browser.click('#dialog-yes')
         self.browser.shows('#dialog-error', "rates.bytes_per_second: 'many' is not a size")
-        self.browser.one('[name=bytes]').clear()
-        self.browser.one('[name=bytes]').send_keys('10M')
+        self.browser.enter('[name=bytes]', '10M')
         self.browser.click('#dialog-yes')
         self.browser.shows('#export-about', 'at most 10.0 MiB/s for all clients together')
         self.assertEqual(exported()['rates'], {'bytes_per_second': 10 * server.MiB, 'iops': None, 'burst': 1})
@@ -164,9 +163,7 @@ class OfAnyServer:
     def answer_dialog(self, button, **values):
         self.browser.click(button)
         for name, value in values.items():
-            field = self.browser.one(f'#dialog [name={name}]')
-            field.clear()
-            field.send_keys(value)
+            self.browser.enter(f'#dialog [name={name}]', value)
         self.browser.click('#dialog-yes')
 
     def test_exports_are_created_resized_copied_and_removed(self):

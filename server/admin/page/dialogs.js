@@ -10,21 +10,20 @@ function openDialog({title, text, yes, fields = [], act}) {
   put(byId('dialog-error'), '');
   byId('dialog-fields').replaceChildren(...fields.map(({label, ...input}) => make('label', {}, label, make('input', input))));
   return new Promise((resolve) => {
-    let done = false;
+    const end = (done) => { dialog.close(); resolve(done); };
     form.onsubmit = async (event) => {
       event.preventDefault();
       byId('dialog-yes').disabled = true;
       try {
         await act(Object.fromEntries([...form.querySelectorAll('input')].map((input) => [input.name, input.value.trim()])));
-        done = true;
-        dialog.close();
+        end(true);
       } catch (error) {
         put(byId('dialog-error'), error.message);
       }
       byId('dialog-yes').disabled = false;
     };
-    byId('dialog-no').onclick = () => dialog.close();
-    dialog.onclose = () => resolve(done);
+    byId('dialog-no').onclick = () => end(false);
+    dialog.onclose = () => { if (!dialog.open) resolve(false); }; // Escape; the event may be that of an earlier dialog
     dialog.showModal();
   });
 }
