@@ -531,7 +531,7 @@ class Looks(Fake):
 
     def machine(self):
         admin = self.show(fake_admin.a_machine())
-        admin.every = 0.05
+        admin.every = 0.1
         return admin
 
     def assert_fits(self):
@@ -563,8 +563,7 @@ class Looks(Fake):
         self.browser.prefer('light')
         for name, path, height in (('phone', '', 1700), ('phone-export', '#/export/scratch', 2800)):
             self.browser.see(360, height, mobile=True)
-            self.browser.open(self.url + path)
-            self.browser.shows('#state', 'serving')
+            self.browser.go(self.url + path)
             self.browser.tick()
             self.browser.tick()
             self.assert_fits()
@@ -627,7 +626,7 @@ class Looks(Fake):
     def test_all_elements_have_accessible_names(self):
         self.machine()
         for path in ('', '#/export/scratch'):
-            self.browser.open(self.url + path)
+            self.browser.go(self.url + path)
             self.browser.shows('#state', 'serving')
             self.browser.tick()
             self.browser.tick()
@@ -675,7 +674,7 @@ class Looks(Fake):
         """Checks a minute, ten minutes, and an hour. In the hour each value covers ten seconds."""
         from selenium.webdriver.common.keys import Keys
         admin = self.machine()
-        admin.moves = False
+        admin.moves, admin.every = False, 0.5
         self.overview()
         self.browser.until(lambda: self.browser.run("return state.trends.get('scratch')?.length") == 60, 'the last minute is loaded')
         self.opened('scratch')
