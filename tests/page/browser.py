@@ -140,7 +140,7 @@ class Browser:
     def select(self, selector, value):
         self.run('''const list = document.querySelector(arguments[0]);
             list.value = arguments[1];
-            list.dispatchEvent(new Event('change', {bubbles: true}));''', selector, value)
+            for (const kind of ['input', 'change']) list.dispatchEvent(new Event(kind, {bubbles: true}));''', selector, value)
 
     def tick(self):
         """Waits until the next tick is drawn."""

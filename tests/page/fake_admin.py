@@ -134,7 +134,7 @@ class Export:
     def status(self):
         allocated = -(-self.used // (64 * MiB)) * 64 * MiB
         return {'name': self.name, 'description': self.other.get('description', ''), 'size': self.size,
-                'page_size': self.page_size, 'layout': 'linear', 'provision': 'thin', 'read_only': self.read_only,
+                'page_size': self.page_size, 'layout': self.other.get('layout', 'linear'), 'provision': self.other.get('provision', 'thin'), 'read_only': self.read_only,
                 'keep': self.other.get('keep', False), 'swap': False, 'run_time': self.other.get('run_time', False),
                 'persistent': False, 'clone_of': self.other.get('clone_of', ''),
                 'snapshot': self.read_only and 'clone_of' in self.other,
@@ -323,8 +323,11 @@ class FakeAdmin:
     def change_exports(self, action, body):
         if action == 'create':
             wanted = body['export']
+            if 'clone_of' in wanted:
+                return self.change_exports('clone', {'name': wanted['name'], 'source': wanted['clone_of']})
             device = wanted.get('devices', ['cuda:0'])[0]
-            self.exports.append(Export(wanted['name'], parsed('export.size', wanted['size']), device=device, run_time=True))
+            self.exports.append(Export(wanted['name'], parsed('export.size', wanted['size']), device=device, run_time=True,
+                                       layout=wanted['layout'], provision=wanted['provision']))
             return f"Export '{wanted['name']}' is created."
         export = self.export(body['source' if action in ('snapshot', 'clone') else 'name'])
         if export is None:

@@ -32,6 +32,8 @@ class Fake(views.Views):
 
 
 class LikeAnyServer(views.OfAnyServer, Fake):
+    device = 'cuda:0'
+
     def begin(self):
         self.still(fake_admin.Export(views.DISK, views.SIZE), fake_admin.Export(views.HOSTILE, views.SIZE))
 
@@ -64,7 +66,7 @@ class SimulatedServer(Fake):
         Draft202012Validator({'$ref': '#/components/schemas/Tick'}, resolver=RefResolver('', described)).validate(json.loads(json.dumps(admin.tick(0))))
 
     def test_the_page_is_small(self):
-        self.assertLess(sum(file.stat().st_size for file in os.scandir(fake_admin.PAGE)), 100 * 1024)
+        self.assertLess(sum(file.stat().st_size for file in os.scandir(fake_admin.PAGE)), 112 * 1024)
 
 
 class Hundred(Fake):
@@ -220,6 +222,12 @@ class Devices(Fake):
         self.assertEqual(parts(), ['other 2 GiB', 'disk 1 GiB', 'reserve 1 GiB', 'others 9 GiB', 'free 67 GiB'])
         widths = self.browser.run("return [...document.querySelectorAll('.bar i')].map((part) => Math.round(80 * part.offsetWidth / part.parentElement.offsetWidth))")
         self.assertEqual(widths, [2, 1, 1, 9])
+        colours = """return [...document.querySelectorAll(arguments[0])].map((one) => getComputedStyle(one)).map(({backgroundColor, backgroundImage}) => backgroundColor + backgroundImage)"""
+        segments, named, legend = (self.browser.run(colours, of) for of in ('.bar i', '.parts i', '#overview .legend i'))
+        self.assertEqual(len(set(segments)), 4, 'each segment differs from its neighbours')
+        self.assertEqual(named[:4], segments)
+        self.assertEqual(legend, named, 'the legend explains all of them')
+        self.assertIn('others: in use by other programs', self.browser.text('#overview .legend'))
         self.admin.devices[0].others = 78 * GiB  # the sum exceeds the total: no part is counted twice
         self.browser.until(lambda: parts()[2:] == ['reserve 1 GiB', 'others 76 GiB', 'free 0 B'], parts)
         self.end()
@@ -266,6 +274,8 @@ class Failures(Fake):
         self.one(token='secret')
         self.browser.open(self.url)
         self.browser.shows('#dialog-title', 'Token required')
+        for words in ('admin.tcp.token', '--admin-token', 'sudo cat FILE', 'make changes', 'Only this tab keeps it'):
+            self.assertIn(words, self.browser.text('#dialog-text'))
         self.browser.enter('[name=token]', 'wrong')
         self.browser.click('#dialog-yes')
         self.browser.shows('#dialog-text', 'The server refuses that token.')
@@ -420,6 +430,14 @@ class Failures(Fake):
         self.assertNotIn('()', self.browser.text('#process'))
         self.end()
 
+    def test_an_export_is_created_as_chosen(self):
+        self.one()
+        self.overview()
+        self.answer_dialog('#create-export', name='new', size='8M', devices=['cuda:0'], others='cuda:1, host', layout='stripe', persist=True)
+        self.browser.shows('#notices', "Export 'new' is created.")
+        self.assertEqual(self.admin.posted, [('exports/create', {'export': {'name': 'new', 'size': '8M', 'layout': 'stripe', 'provision': 'thin', 'devices': ['cuda:0', 'cuda:1', 'host']}, 'persist': True})])
+        self.end()
+
     def test_closes_a_connection(self):
         self.one()
         self.opened('disk')
@@ -522,7 +540,30 @@ class Failures(Fake):
         self.admin.say('error', 'another one')
         self.browser.shows('#events', 'another one')
         self.assertTrue(self.browser.text('#events li').endswith('another one'), 'the newest event comes first')
-        self.assertEqual(len(self.browser.run("return [...document.querySelectorAll('#events li')]")), 2, 'each event is shown once')
+        self.assertEqual(self.rows_of_events(), 2, 'each event is shown once')
+        self.end()
+
+    def rows_of_events(self):
+        return self.browser.run("return document.querySelectorAll('#events li').length")
+
+    def test_equal_events_are_grouped(self):
+        self.one()
+        self.admin.say('error', 'no memory')
+        for _ in range(3):
+            self.admin.passed += 60
+            self.admin.say('error', 'a copy failed')
+        self.admin.say('warning', 'a copy failed')
+        self.overview()
+        self.browser.until(lambda: self.rows_of_events() == 3, 'equal events are in one row')
+        self.assertRegex(self.browser.text('#events li:nth-child(2)'), r'a copy failed\n3 times, \d\d:\d\d:\d\d \u2013 \d\d:\d\d:\d\d$')
+        self.assertTrue(self.browser.text('#events li:nth-child(3)').endswith('no memory'))
+        self.browser.click('#events li:nth-child(2) summary')
+        self.browser.until(lambda: self.browser.text('#events li:nth-child(2) details p').count(':') == 6, 'the three times are shown')
+        self.browser.select('#level', '4')
+        self.browser.until(lambda: self.rows_of_events() == 2, 'the warning is hidden')
+        self.admin.say('error', 'a copy failed')
+        self.browser.shows('#events li', '4 times')
+        self.assertEqual(self.browser.text('#events li details p').count(':'), 8, 'the row stays unfolded')
         self.end()
 
 

@@ -21,6 +21,7 @@ exports:
 
 
 class LikeAnyServer(views.OfAnyServer, views.Views):
+    device = 'host'
     token = '0123456789abcdef0123456789abcdef'
 
     def begin(self):

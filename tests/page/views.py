@@ -48,12 +48,27 @@ class Views(server.Test):
             return `rgb(${red}, ${green}, ${blue})`""", index)
         return words, colour
 
+    def answer_dialog(self, button, **values):
+        self.browser.click(button)
+        for name, value in values.items():
+            field = f'#dialog [name={name}]'
+            if value is True:
+                self.browser.click(field)
+            elif isinstance(value, list):
+                for each in value:
+                    self.browser.click(f'{field}[value="{each}"]')
+            elif self.browser.run('return document.querySelector(arguments[0]).matches("select")', field):
+                self.browser.select(field, value)
+            else:
+                self.browser.enter(field, value)
+        self.browser.click('#dialog-yes')
+
     def swatch(self, name):
         return self.browser.run('return getComputedStyle(document.querySelector(`#export .swatch.${arguments[0]}`)).backgroundColor', name)
 
 
 class OfAnyServer:
-    """The tests that every server passes."""
+    """The tests that every server passes. `device`: the one of its exports."""
 
     def test_numbers_are_those_of_the_api(self):
         self.begin()
@@ -160,26 +175,22 @@ class OfAnyServer:
         self.browser.click('#dialog-no')
         self.end()
 
-    def answer_dialog(self, button, **values):
-        self.browser.click(button)
-        for name, value in values.items():
-            self.browser.enter(f'#dialog [name={name}]', value)
-        self.browser.click('#dialog-yes')
-
     def test_exports_are_created_resized_copied_and_removed(self):
         self.begin()
         self.write(0, PAGE)
         exports = lambda: {one['name']: one for one in self.api('exports')}
         self.overview()
-        self.answer_dialog('#create-export', name='new', size='many', devices='host')
+        self.answer_dialog('#create-export', name='new', size='many', devices=[self.device])
         self.browser.shows('#dialog-error', "export.size: 'many'")
         self.browser.click('#dialog-no')
-        self.answer_dialog('#create-export', name='new', size='32M', devices='host')
+        self.answer_dialog('#create-export', name='new', size='32M', devices=[self.device], provision='full')
         self.browser.shows('#notices', "Export 'new' is created.")
         self.browser.shows('[data-export="new"]', '32 MiB')
+        self.assertEqual([exports()['new'][of] for of in ('layout', 'provision')], ['linear', 'full'])
+        self.assertEqual([memory['device'] for memory in exports()['new']['memory']], [self.device])
         self.opened('new')
-        self.answer_dialog('#resize-export', size='48M')
-        self.browser.shows('#export-figures', 'of 48 MiB')
+        self.answer_dialog('#resize-export', size='16M', discard=True)
+        self.browser.shows('#export-figures', 'of 16 MiB')
         self.opened(DISK)
         self.assertFalse(self.browser.one('#remove-export').is_displayed())  # it is in the configuration
         self.answer_dialog('#snapshot-export', name='before')
@@ -191,10 +202,16 @@ class OfAnyServer:
         self.overview()
         self.browser.shows('[data-export="before"]', f'snapshot of {DISK}')
         self.browser.shows('[data-export="copy"]', f'clone of {DISK}')
+        self.browser.click('#create-export')
+        self.browser.select('#dialog [name=source]', DISK)
+        self.assertFalse(self.browser.one('#dialog [name=size]').is_displayed(), 'a clone has the size of its source')
+        self.browser.enter('#dialog [name=name]', 'another')
+        self.browser.click('#dialog-yes')
+        self.browser.shows('[data-export="another"]', f'clone of {DISK}')
         self.opened('copy')
         self.browser.click('#remove-export')
         self.assertEqual(self.browser.text('#dialog-text'), 'Removes export copy and its contents.')
         self.browser.click('#dialog-yes')
         self.browser.shows('#export-about', 'No export has this name.')
-        self.assertEqual(set(exports()), {DISK, HOSTILE, 'new', 'before'})
+        self.assertEqual(set(exports()), {DISK, HOSTILE, 'new', 'before', 'another'})
         self.end()

@@ -120,8 +120,9 @@ function drawParts(list, parts, most) {
   const mine = parts.filter((part) => part.kind === 'in-use'), named = mine.slice(0, most), rest = mine.slice(most);
   if (rest.length) named.push({kind: 'in-use', name: 'smaller ones', bytes: rest.reduce((sum, part) => sum + part.bytes, 0)});
   keyed(list, [...named, ...parts.filter((part) => part.kind !== 'in-use')], (part) => `${part.kind} ${part.name}`,
-        (part) => make('span', {}, `${part.name} `, make('b', {}, make('data'))), (item, part) => {
+        (part) => make('span', {}, make('i', {className: `swatch ${part.kind}`}), `${part.name} `, make('b', {}, make('data'))), (item, part) => {
           item.dataset.part = part.kind;
+          item.firstChild.classList.toggle('next', named.indexOf(part) % 2 === 1); // as its segment
           putNumber(item.querySelector('data'), part.bytes, size(part.bytes));
         });
 }

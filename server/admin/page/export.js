@@ -172,9 +172,9 @@ const opened = {
     confirmChange({
       title: 'Resize the export', text: `Clients of export ${shown(name)} see its new size when they connect again.`, yes: 'Resize',
       fields: [{label: 'Size, for example 16G', name: 'size', value: sizeText(exported.size), required: true},
-               {label: 'Drop data beyond a smaller size: yes, or empty', name: 'discard', pattern: 'yes|'},
-               {label: 'Disconnect clients now: yes, or empty', name: 'reconnect', pattern: 'yes|'}],
-      act: ({size: bytes, discard, reconnect}) => change('exports/resize', {name, size: bytes, discard: discard === 'yes', reconnect: reconnect === 'yes'}),
+               {label: 'Drop data beyond a smaller size', name: 'discard', type: 'checkbox'},
+               {label: 'Disconnect clients now', name: 'reconnect', type: 'checkbox'}],
+      act: ({size: bytes, discard, reconnect}) => change('exports/resize', {name, size: bytes, discard, reconnect}),
     });
   },
 
@@ -193,8 +193,8 @@ const opened = {
     confirmChange({
       title: 'Remove the export?', yes: 'Remove export',
       text: `${force ? `Disconnects ${count(exported.connections)} clients of export ${shown(name)}, and removes it` : `Removes export ${shown(name)}`} and its contents.`,
-      fields: exported.keep ? [{label: 'Keep its contents for keeping.grace: yes, or empty', name: 'keep', pattern: 'yes|'}] : [],
-      act: ({keep}) => change('exports/remove', {name, force, keep_contents: keep === 'yes'}),
+      fields: exported.keep ? [{label: 'Keep its contents for the time of keeping.grace', name: 'keep', type: 'checkbox'}] : [],
+      act: ({keep = false}) => change('exports/remove', {name, force, keep_contents: keep}),
     });
   },
 };

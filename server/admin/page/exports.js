@@ -122,13 +122,22 @@ function focusExport(index) {
 }
 
 function createExport() {
+  const {exports, devices} = state.status;
   confirmChange({
-    title: 'Create an export', text: 'It lasts until the server ends, or, if it is persistent, until it is removed.', yes: 'Create export',
-    fields: [{label: 'Name', name: 'name', required: true}, {label: 'Size, for example 8G', name: 'size', required: true},
-             {label: 'Devices, separated by spaces; empty: chosen by the server', name: 'devices'}, {label: 'Persistent: yes, or empty', name: 'persist', pattern: 'yes|'}],
-    act: ({name, size: bytes, devices, persist}) => change('exports/create', {
-      export: {name, size: bytes, ...(devices && {devices: devices.split(/[\s,]+/)})}, persist: persist === 'yes',
-    }),
+    title: 'Create an export', text: 'It lasts until the server ends, or, if it is created at each start, until it is removed.', yes: 'Create export',
+    fields: [{label: 'Name', name: 'name', required: true},
+             {label: 'Contents', name: 'source', options: [['', 'empty'], ...exports.filter(({name}) => name).map(({name}) => [name, `a clone of ${name}`])]},
+             {label: 'Size, for example 8G', name: 'size', required: true, unless: 'source'},
+             {label: 'Devices; none: chosen by the server', name: 'devices', choices: devices.map(({id}) => id), unless: 'source'},
+             {label: 'Other devices, which no export uses yet, separated by spaces', name: 'others', unless: 'source'},
+             {label: 'Layout', name: 'layout', options: [['linear', 'linear: one device after the other'], ['stripe', 'stripe: across all devices']], unless: 'source'},
+             {label: 'Memory', name: 'provision', options: [['thin', 'thin: allocated when it is written'], ['full', 'full: allocated now']], unless: 'source'},
+             {label: 'Create it again at each start of the server', name: 'persist', type: 'checkbox'}],
+    act: ({name, source, size: bytes, devices: known, others, layout, provision, persist}) => {
+      const all = [...known, ...others.split(/[\s,]+/).filter(Boolean)];
+      const empty = {size: bytes, layout, provision, ...(all.length && {devices: all})};
+      return change('exports/create', {export: {name, ...(source ? {clone_of: source} : empty)}, persist});
+    },
   });
 }
 

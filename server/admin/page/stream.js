@@ -73,7 +73,7 @@ async function needToken(error) {
   put(byId('state'), 'token required');
   const dialog = {
     title: 'Token required',
-    text: had ? 'The server refuses that token.' : `The server responds: ${error.message}.`,
+    text: `${had ? 'The server refuses that token.' : `The server responds: ${error.message}.`} The token is the line in the file that admin.tcp.token in the server's configuration (or --admin-token) names: on the server's machine, print it with \u201csudo cat FILE\u201d. It permits to see everything on this page and to make changes. Only this tab keeps it, also when the page is loaded again, and until the tab is closed.`,
     yes: 'Connect',
     fields: [{label: 'Token', name: 'token', type: 'password', autocomplete: 'off', required: true}],
     act: async ({token}) => sessionStorage.setItem('token', token),
