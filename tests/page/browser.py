@@ -66,8 +66,8 @@ class Browser:
         """Loads the page."""
         origin = url.partition('#')[0]
         if token and (origin, token) not in self.tokens:  # as if the user had entered it before
-            self.driver.get(origin + 'page.css')
-            self.run('sessionStorage.setItem("token", arguments[0])', token)
+            self.driver.execute_cdp_cmd('Page.addScriptToEvaluateOnNewDocument', {
+                'source': f'if (location.href.startsWith({origin!r})) sessionStorage.token = {token!r};'})
             self.tokens.add((origin, token))
         if self.driver.current_url.partition('#')[0] == origin:
             self.driver.get('about:blank')  # otherwise an URL that differs only after # is not reloaded
