@@ -180,6 +180,9 @@ class OfAnyServer:
         self.write(0, PAGE)
         exports = lambda: {one['name']: one for one in self.api('exports')}
         self.overview()
+        self.browser.click('#create-export')
+        self.assertEqual(self.browser.run("return [...document.querySelectorAll('#dialog [name=devices]')].map((one) => one.value)"), [self.device], 'without spill memory')
+        self.browser.click('#dialog-no')
         self.answer_dialog('#create-export', name='new', size='many', devices=[self.device])
         self.browser.shows('#dialog-error', "export.size: 'many'")
         self.browser.click('#dialog-no')
@@ -187,7 +190,7 @@ class OfAnyServer:
         self.browser.shows('#notices', "Export 'new' is created.")
         self.browser.shows('[data-export="new"]', '32 MiB')
         self.assertEqual([exports()['new'][of] for of in ('layout', 'provision')], ['linear', 'full'])
-        self.assertEqual([memory['device'] for memory in exports()['new']['memory']], [self.device])
+        self.assertEqual([memory['device'] for memory in exports()['new']['memory'] if not memory.get('home')], [self.device])
         self.opened('new')
         self.answer_dialog('#resize-export', size='16M', discard=True)
         self.browser.shows('#export-figures', 'of 16 MiB')

@@ -122,13 +122,14 @@ function focusExport(index) {
 }
 
 function createExport() {
-  const {exports, devices} = state.status;
+  const {exports} = state.status;
+  const devices = [...new Set(exports.flatMap(({memory}) => memory.filter(({home}) => !home).map(({device}) => device)))].sort(); // without spill memory
   confirmChange({
     title: 'Create an export', text: 'It lasts until the server ends, or, if it is created at each start, until it is removed.', yes: 'Create export',
     fields: [{label: 'Name', name: 'name', required: true},
              {label: 'Contents', name: 'source', options: [['', 'empty'], ...exports.filter(({name}) => name).map(({name}) => [name, `a clone of ${name}`])]},
              {label: 'Size, for example 8G', name: 'size', required: true, unless: 'source'},
-             {label: 'Devices; none: chosen by the server', name: 'devices', choices: devices.map(({id}) => id), unless: 'source'},
+             {label: 'Devices; none: chosen by the server', name: 'devices', choices: devices, unless: 'source'},
              {label: 'Other devices, which no export uses yet, separated by spaces', name: 'others', unless: 'source'},
              {label: 'Layout', name: 'layout', options: [['linear', 'linear: one device after the other'], ['stripe', 'stripe: across all devices']], unless: 'source'},
              {label: 'Memory', name: 'provision', options: [['thin', 'thin: allocated when it is written'], ['full', 'full: allocated now']], unless: 'source'},
