@@ -13,7 +13,7 @@ namespace gpunbd::server {
 
 // Immutable: a change makes a new object.
 struct ConnectionFacts {
-    using Clock = std::chrono::system_clock;
+    using Clock = std::chrono::steady_clock;
 
     std::string peer;
     std::string listener;

@@ -34,11 +34,6 @@ storage::MigratorOptions options_of(ServerContext& context) {
     return options;
 }
 
-double seconds_since_1970() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration<double>(now).count();
-}
-
 // Collects the results of several devices.
 class Results {
  public:
@@ -102,11 +97,10 @@ void ReclaimService::reclaim(const ReclaimRequest& request, const Completion& co
     const std::vector<std::string> devices = devices_for(request.device, completion);
     if (devices.empty()) return;
     const auto results = std::make_shared<Results>(completion, devices.size());
-    ClaimStatus claim{.id = ++last_claim_, .owner = request.owner, .asked = request.bytes};
-    claim.since = seconds_since_1970();
-    if (request.duration) {
-        claim.until = claim.since + static_cast<double>(request.duration->count());
-    }
+    const Claim claim{.id = ++last_claim_,
+                      .owner = request.owner,
+                      .asked = request.bytes,
+                      .duration = request.duration};
     for (const std::string& device : devices) {
         reclaimer_->reclaim(
             device, claim,

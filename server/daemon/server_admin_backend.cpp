@@ -317,7 +317,9 @@ void ServerAdminBackend::add_connections(Status& status, const Workers& workers)
     for (Worker* const worker : workers) {
         const WorkerCounters& counters = worker->counters();
         add(status, counters);
-        for (const auto& [counted, facts] : counters.connections()) {
+        const auto connections = counters.connections();
+        const auto now = ConnectionFacts::Clock::now();
+        for (const auto& [counted, facts] : connections) {
             ConnectionStatus& connection = status.connections.emplace_back();
             connection.id = counted->id;
             connection.peer = facts->peer;
@@ -325,7 +327,7 @@ void ServerAdminBackend::add_connections(Status& status, const Workers& workers)
             connection.export_name = facts->export_name;
             connection.serving = facts->serving;
             connection.read_only = facts->read_only;
-            connection.since = seconds_since_1970(facts->since);
+            connection.age = std::chrono::duration<double>(now - facts->since).count();
             connection.tls = facts->tls;
             connection.identity = facts->identity;
             connection.stalled = stalled_for(*counted);

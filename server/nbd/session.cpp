@@ -111,17 +111,14 @@ void Session::report_end(bool failed) {
 }
 
 void Session::publish_facts() {
-    const auto age = Clock::now() - started_;
-    worker_.counters.learn(
-        *counters_, {.peer = peer_.text(),
-                     .listener = peer_.listener,
-                     .since = ConnectionFacts::Clock::now() -
-                              std::chrono::duration_cast<ConnectionFacts::Clock::duration>(age),
-                     .export_name = export_name_,
-                     .serving = true,
-                     .read_only = connection_->export_info().read_only,
-                     .tls = tls_description_,
-                     .identity = peer_.tls ? peer_.tls->text() : ""});
+    worker_.counters.learn(*counters_, {.peer = peer_.text(),
+                                        .listener = peer_.listener,
+                                        .since = started_,
+                                        .export_name = export_name_,
+                                        .serving = true,
+                                        .read_only = connection_->export_info().read_only,
+                                        .tls = tls_description_,
+                                        .identity = peer_.tls ? peer_.tls->text() : ""});
 }
 
 Task<> Session::serve() {

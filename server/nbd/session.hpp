@@ -73,7 +73,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Connection& connection() { return *connection_; }
 
  private:
-    using Clock = std::chrono::steady_clock;
+    using Clock = ConnectionFacts::Clock;
 
     Task<> run();
     Task<> live();

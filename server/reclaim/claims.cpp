@@ -7,11 +7,11 @@ namespace gpunbd::server {
 
 std::uint64_t Claims::left() const {
     std::uint64_t left = base_;
-    for (const ClaimStatus& each : claims_) left -= std::min(left, each.bytes);
+    for (const Claim& each : claims_) left -= std::min(left, each.bytes);
     return left;
 }
 
-std::uint64_t Claims::begin(ClaimStatus claim, std::uint64_t in_use) {
+std::uint64_t Claims::begin(Claim claim, std::uint64_t in_use) {
     const std::lock_guard lock(mutex_);
     if (claims_.empty()) base_ = in_use;
     claim.bytes = std::min(base_, claim.asked.value_or(base_));
@@ -22,7 +22,7 @@ std::uint64_t Claims::begin(ClaimStatus claim, std::uint64_t in_use) {
 
 bool Claims::reduce(std::uint64_t id, std::uint64_t wanted, std::uint64_t lowered) {
     const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(claims_, id, &ClaimStatus::id);
+    const auto found = std::ranges::find(claims_, id, &Claim::id);
     if (found == claims_.end()) return false;
     if (lowered >= wanted) return true;
     found->bytes = lowered;  // without what earlier claims have already
@@ -35,7 +35,7 @@ std::optional<std::uint64_t> Claims::end(std::optional<std::uint64_t> id) {
     const std::lock_guard lock(mutex_);
     const std::uint64_t before = left();
     const auto ended =
-        std::erase_if(claims_, [&](const ClaimStatus& each) { return !id || each.id == *id; });
+        std::erase_if(claims_, [&](const Claim& each) { return !id || each.id == *id; });
     if (id && ended == 0) return 0;
     if (claims_.empty()) return std::nullopt;
     return left() - before;
@@ -43,12 +43,21 @@ std::optional<std::uint64_t> Claims::end(std::optional<std::uint64_t> id) {
 
 bool Claims::contains(std::uint64_t id) const {
     const std::lock_guard lock(mutex_);
-    return std::ranges::find(claims_, id, &ClaimStatus::id) != claims_.end();
+    return std::ranges::find(claims_, id, &Claim::id) != claims_.end();
 }
 
-std::vector<ClaimStatus> Claims::list() const {
+std::vector<ClaimStatus> Claims::list(Claim::Clock::time_point now) const {
+    using Seconds = std::chrono::duration<double>;
     const std::lock_guard lock(mutex_);
-    return claims_;
+    std::vector<ClaimStatus> out;
+    for (const Claim& each : claims_) {
+        const Seconds age = now - each.begun;
+        ClaimStatus& status = out.emplace_back(ClaimStatus{
+            .id = each.id, .owner = each.owner, .asked = each.asked, .bytes = each.bytes});
+        status.age = age.count();
+        if (each.duration) status.ends_in = std::max(0.0, (*each.duration - age).count());
+    }
+    return out;
 }
 
 }  // namespace gpunbd::server

@@ -2,6 +2,7 @@
 // the end of one leaves the others in effect. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -12,12 +13,23 @@
 
 namespace gpunbd::server {
 
+struct Claim {
+    using Clock = std::chrono::steady_clock;
+
+    std::uint64_t id = 0;
+    std::string owner = {};
+    std::optional<std::uint64_t> asked = {};            // bytes; unset: all
+    std::optional<std::chrono::seconds> duration = {};  // unset: until it is ended
+    Clock::time_point begun = Clock::now();
+    std::uint64_t bytes = 0;  // set by Claims
+};
+
 // Amounts are in bytes.
 class Claims {
  public:
     // Adds a claim of `claim.asked`, or of all that exports use here if it is unset.
     // `in_use`: what exports use and may use now. Returns by how much their limit has to fall.
-    std::uint64_t begin(ClaimStatus claim, std::uint64_t in_use);
+    std::uint64_t begin(Claim claim, std::uint64_t in_use);
     // The limit fell by `lowered` instead of `wanted`, so the claim is so much smaller. A claim
     // that has lowered nothing, although it wanted to, ends. Returns whether the claim is in
     // effect.
@@ -27,7 +39,7 @@ class Claims {
     std::optional<std::uint64_t> end(std::optional<std::uint64_t> id);
 
     bool contains(std::uint64_t id) const;
-    std::vector<ClaimStatus> list() const;
+    std::vector<ClaimStatus> list(Claim::Clock::time_point now = Claim::Clock::now()) const;
 
  private:
     // What exports may use of base_. With the lock held.
@@ -35,7 +47,7 @@ class Claims {
 
     mutable std::mutex mutex_;
     std::uint64_t base_ = 0;  // what exports used when the first of the claims began
-    std::vector<ClaimStatus> claims_;
+    std::vector<Claim> claims_;
 };
 
 }  // namespace gpunbd::server

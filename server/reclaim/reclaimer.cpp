@@ -161,7 +161,7 @@ std::shared_ptr<Claims> Reclaimer::claims_of(std::string_view device) {
     return found->second;
 }
 
-bool Reclaimer::reclaim(std::string_view device, const ClaimStatus& claim, Done done) {
+bool Reclaimer::reclaim(std::string_view device, const Claim& claim, Done done) {
     DeviceReclaim* const found = find(device);
     if (found == nullptr) return false;
     const auto claims = claims_of(device);

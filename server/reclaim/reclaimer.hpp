@@ -45,7 +45,7 @@ class Reclaimer {
     // Gives memory of the device back until end(). Claims add up. `claim`: its id, owner, amount
     // and times. `done` is destroyed without a call if this object is. Returns false if there is no
     // such device.
-    bool reclaim(std::string_view device, const ClaimStatus& claim, Done done);
+    bool reclaim(std::string_view device, const Claim& claim, Done done);
     // Ends one claim of the device, or all, and moves pages back as far as the others and the
     // memory allow it. Requests are served in their order.
     bool end(std::string_view device, std::optional<std::uint64_t> claim, Done done);

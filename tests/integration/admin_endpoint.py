@@ -56,7 +56,7 @@ def status(names=('fast', 'slow'), moved=0, at=0, pid=4711):
 
 def connection(number=1, peer='10.1.2.3:4567', name='fast', moved=0):
     return {'id': number, 'peer': peer, 'listener': '127.0.0.1:10809', 'export': name, 'serving': True, 'read_only': False,
-            'since': 1_700_000_000.0, 'tls': None, 'identity': 'alice', 'requests': moved // 4096, 'in_flight': 3,
+            'age': 3600.0, 'tls': None, 'identity': 'alice', 'requests': moved // 4096, 'in_flight': 3,
             'errors': 0, 'read': moved, 'written': 0, 'stalled': 0}
 
 

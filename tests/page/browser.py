@@ -1,6 +1,8 @@
 """Headless Chromium with helpers for tests. problems() returns errors of the console and violations of the content security
 policy."""
+import atexit
 import base64
+import functools
 import os
 import sys
 import time
@@ -50,6 +52,7 @@ class Browser:
         options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
         self.driver = webdriver.Chrome(service=driver_service(), options=options)
         self.driver.execute_cdp_cmd('Page.addScriptToEvaluateOnNewDocument', {'source': WATCH})
+        self.tokens = set()
         self.see()
 
     def see(self, width=1280, height=1000, scale=1, mobile=False):
@@ -60,11 +63,22 @@ class Browser:
         self.driver.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]})
 
     def open(self, url, token=None):
-        if token:  # as if the user had entered it before
-            self.driver.get(url.partition('#')[0] + 'page.css')
-            self.run('sessionStorage.setItem("token", arguments[0])', token)
-        self.driver.get('about:blank')  # otherwise an URL that differs only after # is not reloaded
+        """Loads the page."""
+        origin = url.partition('#')[0]
+        if token and (origin, token) not in self.tokens:  # as if the user had entered it before
+            self.driver.execute_cdp_cmd('Page.addScriptToEvaluateOnNewDocument', {
+                'source': f'if (location.href.startsWith({origin!r})) sessionStorage.token = {token!r};'})
+            self.tokens.add((origin, token))
+        if self.driver.current_url.partition('#')[0] == origin:
+            self.driver.get('about:blank')  # otherwise an URL that differs only after # is not reloaded
         self.driver.get(url)
+
+    def go(self, url, token=None):
+        """Follows a link to the view, or loads the page if this server's page is not open."""
+        origin, _, view = url.partition('#')
+        if self.driver.current_url.partition('#')[0] != origin:
+            return self.open(url, token)
+        self.run('location.hash = arguments[0]', view or '/')
 
     def run(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
@@ -99,18 +113,34 @@ class Browser:
     def press(self, *keys):
         """Sends keys to the focused element."""
         from selenium.webdriver.common.action_chains import ActionChains
-        ActionChains(self.driver).send_keys(*keys).perform()
+        ActionChains(self.driver, duration=0).send_keys(*keys).perform()
 
     def focused(self):
         return self.run('return document.activeElement.innerText || document.activeElement.id')
 
     def click(self, selector):
-        self.one(selector).click()
+        """Clicks the centre of an element, which nothing may cover. chromedriver needs half a second for a click; tests of
+        the mouse use it."""
+        covered = self.run("""const one = document.querySelector(arguments[0]);
+            one.scrollIntoView({block: 'nearest', behavior: 'instant'});
+            const place = one.getBoundingClientRect(), top = document.elementFromPoint(place.x + place.width / 2, place.y + place.height / 2);
+            if (!one.contains(top)) return String(top?.outerHTML);
+            one.focus();
+            one.click();""", selector)
+        if covered is not None:
+            raise AssertionError(f'{selector} cannot be clicked, because it is covered by {covered[:200]}')
+
+    def enter(self, selector, text):
+        """Replaces the text of a field."""
+        self.run("""const field = document.querySelector(arguments[0]);
+            field.focus();
+            field.select();
+            document.execCommand(arguments[1] ? 'insertText' : 'delete', false, arguments[1]);""", selector, text)
 
     def select(self, selector, value):
         self.run('''const list = document.querySelector(arguments[0]);
             list.value = arguments[1];
-            list.dispatchEvent(new Event('change', {bubbles: true}));''', selector, value)
+            for (const kind of ['input', 'change']) list.dispatchEvent(new Event(kind, {bubbles: true}));''', selector, value)
 
     def tick(self):
         """Waits until the next tick is drawn."""
@@ -135,3 +165,11 @@ class Browser:
 
     def close(self):
         self.driver.quit()
+
+
+@functools.cache
+def shared():
+    """The browser of all tests of this process. Its start takes as long as a few tests."""
+    browser = Browser()
+    atexit.register(browser.close)
+    return browser

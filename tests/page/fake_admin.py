@@ -134,7 +134,7 @@ class Export:
     def status(self):
         allocated = -(-self.used // (64 * MiB)) * 64 * MiB
         return {'name': self.name, 'description': self.other.get('description', ''), 'size': self.size,
-                'page_size': self.page_size, 'layout': 'linear', 'provision': 'thin', 'read_only': self.read_only,
+                'page_size': self.page_size, 'layout': self.other.get('layout', 'linear'), 'provision': self.other.get('provision', 'thin'), 'read_only': self.read_only,
                 'keep': self.other.get('keep', False), 'swap': False, 'run_time': self.other.get('run_time', False),
                 'persistent': False, 'clone_of': self.other.get('clone_of', ''),
                 'snapshot': self.read_only and 'clone_of' in self.other,
@@ -189,24 +189,26 @@ class Device:
 
 
 class FakeAdmin:
-    """`moves`: the load changes each second. Otherwise only the test changes the state."""
+    """`moves`: the load changes each second, and has done so for `history` seconds. Otherwise only the test changes the
+    state."""
 
-    def __init__(self, exports, devices, port=0, moves=True, token=None, steering=True):
+    def __init__(self, exports, devices, port=0, moves=True, token=None, steering=True, history=3600):
         self.exports, self.devices, self.moves, self.token, self.steering = exports, devices, moves, token, steering
         self.progress, self.state, self.posted, self.requested, self.ended = [], 'serving', [], [], set()
         self.events, self.pid, self.started, self.every = [], 4711, time.time() - 3 * 3600 - 125, 1.0
         self.refused, self.failed_handshakes = {'connections': 2}, {}
+        self.passed, self.clock_set = 0, 0  # seconds that a test lets pass, and by which it sets the clock
         self.changed, self.running, self.second = threading.Condition(), False, 0
-        self.origin = time.time() - (3600 if moves else 600)
+        self.origin = time.time() - (history if moves else 600)
         if moves:
-            for _ in range(3600):
+            for _ in range(history):
                 self.pass_second()
         self.port = port
         self.start()
 
     def now(self):
         """If `moves` is set, each tick counts as a second, at any rate of ticks."""
-        return self.origin + self.second if self.moves else time.time()
+        return (self.origin + self.second if self.moves else time.time()) + self.passed
 
     @property
     def url(self):
@@ -223,8 +225,8 @@ class FakeAdmin:
 
         self.http = FakeServer(('127.0.0.1', self.port), BoundHandler)
         self.port, self.running = self.http.server_address[1], True
-        for target in (self.http.serve_forever, self.live):
-            threading.Thread(target=target, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()  # stop() waits for an interval
+        threading.Thread(target=self.live, daemon=True).start()
 
     def stop(self):
         """Stops the server and closes all connections."""
@@ -267,7 +269,7 @@ class FakeAdmin:
                     count = export.clients
                     yield {'id': identity, 'peer': f'192.0.2.{1 + client % 250}:{40000 + identity}',
                            'listener': '0.0.0.0:10809', 'export': export.name, 'serving': True, 'read_only': export.read_only,
-                           'since': self.started + 60 * client, 'tls': 'TLS 1.3, TLS_AES_256_GCM_SHA384' if client % 2 else None,
+                           'age': self.now() - self.started - 60 * client, 'tls': 'TLS 1.3, TLS_AES_256_GCM_SHA384' if client % 2 else None,
                            'identity': f'CN=node{client}' if client % 2 else None,
                            'requests': sum(of.requests for of in export.requests.values()) // count, 'in_flight': client % 7,
                            'errors': export.failed.get(client, 0), 'stalled': export.stalled.get(client, 0),
@@ -275,7 +277,7 @@ class FakeAdmin:
 
     def status(self):
         connections = len(list(self.connections()))
-        return {'time': self.now(),
+        return {'time': self.now() + self.clock_set,
                 'process': {'version': '0.1.0', 'commit': '0123abc', 'build': 'Release, CUDA 13.0', 'pid': self.pid,
                             'started': self.started, 'uptime': self.now() - self.started,
                             'cpu_seconds': 812.5 + self.second * 0.31, 'resident': 214 * MiB, 'open_files': 41 + connections,
@@ -321,8 +323,11 @@ class FakeAdmin:
     def change_exports(self, action, body):
         if action == 'create':
             wanted = body['export']
+            if 'clone_of' in wanted:
+                return self.change_exports('clone', {'name': wanted['name'], 'source': wanted['clone_of']})
             device = wanted.get('devices', ['cuda:0'])[0]
-            self.exports.append(Export(wanted['name'], parsed('export.size', wanted['size']), device=device, run_time=True))
+            self.exports.append(Export(wanted['name'], parsed('export.size', wanted['size']), device=device, run_time=True,
+                                       layout=wanted['layout'], provision=wanted['provision']))
             return f"Export '{wanted['name']}' is created."
         export = self.export(body['source' if action in ('snapshot', 'clone') else 'name'])
         if export is None:
@@ -383,6 +388,7 @@ class FakeServer(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
+    disable_nagle_algorithm = True  # a response is several writes
     admin = None
 
     def log_message(self, format, *args):

@@ -32,6 +32,8 @@ class Fake(views.Views):
 
 
 class LikeAnyServer(views.OfAnyServer, Fake):
+    device = 'cuda:0'
+
     def begin(self):
         self.still(fake_admin.Export(views.DISK, views.SIZE), fake_admin.Export(views.HOSTILE, views.SIZE))
 
@@ -64,7 +66,7 @@ class SimulatedServer(Fake):
         Draft202012Validator({'$ref': '#/components/schemas/Tick'}, resolver=RefResolver('', described)).validate(json.loads(json.dumps(admin.tick(0))))
 
     def test_the_page_is_small(self):
-        self.assertLess(sum(file.stat().st_size for file in os.scandir(fake_admin.PAGE)), 100 * 1024)
+        self.assertLess(sum(file.stat().st_size for file in os.scandir(fake_admin.PAGE)), 112 * 1024)
 
 
 class Hundred(Fake):
@@ -93,13 +95,12 @@ class Hundred(Fake):
         self.end()
 
     def test_search_and_sort(self):
-        self.browser.one('#search').send_keys('volume-07')
+        self.browser.enter('#search', 'volume-07')
         self.browser.shows('#exports-count', '10 of 100')
         self.assertEqual(self.rows(), [f'volume-07{digit}' for digit in range(10)])
-        self.browser.one('#search').send_keys('nothing')
+        self.browser.enter('#search', 'nothing')
         self.browser.shows('#exports-none', 'No name or description contains')
-        self.browser.one('#search').clear()
-        self.browser.one('#search').send_keys(' ')
+        self.browser.enter('#search', ' ')
         self.browser.shows('#exports-count', '100')
         self.browser.click('[data-key=used] button')
         by_use = sorted(self.admin.exports, key=lambda export: (-export.used, export.name))
@@ -163,8 +164,7 @@ class Map(Fake):
             self.assertEqual(self.view()[1], length)
             self.wait_for_view(*self.view())
             self.assertIn('Page 3\u202f072, 2 MiB at 6 GiB', self.browser.text('#map-cell'))
-        for _ in range(12):
-            self.browser.press('+')
+        self.browser.press('+' * 12)
         self.wait_for_view(6 * GiB, 2 * MiB)
         self.assertIn('a cell is one page of 2 MiB', self.browser.text('#map-range'))
         self.assertTrue(self.browser.run("return document.getElementById('map-in').disabled"))
@@ -190,13 +190,13 @@ class Map(Fake):
         wheel = "arguments[0].dispatchEvent(new WheelEvent('wheel', {deltaY: -100, bubbles: true, cancelable: true, clientX: 500, clientY: 400}))"
         self.browser.run(wheel, canvas)
         self.assertEqual(self.view(), [0, 8 * GiB], 'the wheel scrolls the page before a click on the map')
-        ActionChains(self.browser.driver).move_to_element(canvas).click().perform()
+        ActionChains(self.browser.driver, duration=0).move_to_element(canvas).click().perform()
         self.assertEqual(self.browser.focused(), 'map')
         self.browser.run(wheel, canvas)
         self.assertLess(self.view()[1], 6 * GiB)
         self.browser.run('opened.map.setRange(2 ** 32, 2 ** 30)')
         self.wait_for_view(4 * GiB, GiB)
-        ActionChains(self.browser.driver).move_to_element(canvas).click_and_hold().move_by_offset(90, 0).release().perform()
+        ActionChains(self.browser.driver, duration=0).move_to_element(canvas).click_and_hold().move_by_offset(90, 0).release().perform()
         self.assertLess(self.view()[0], 4 * GiB, 'dragging to the right shows lower offsets')
         self.browser.run('opened.map.setRange(2 ** 32, 2 ** 30)')
         x, y = self.browser.run('const box = arguments[0].getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]', canvas)
@@ -222,6 +222,12 @@ class Devices(Fake):
         self.assertEqual(parts(), ['other 2 GiB', 'disk 1 GiB', 'reserve 1 GiB', 'others 9 GiB', 'free 67 GiB'])
         widths = self.browser.run("return [...document.querySelectorAll('.bar i')].map((part) => Math.round(80 * part.offsetWidth / part.parentElement.offsetWidth))")
         self.assertEqual(widths, [2, 1, 1, 9])
+        colours = """return [...document.querySelectorAll(arguments[0])].map((one) => getComputedStyle(one)).map(({backgroundColor, backgroundImage}) => backgroundColor + backgroundImage)"""
+        segments, named, legend = (self.browser.run(colours, of) for of in ('.bar i', '.parts i', '#overview .legend i'))
+        self.assertEqual(len(set(segments)), 4, 'each segment differs from its neighbours')
+        self.assertEqual(named[:4], segments)
+        self.assertEqual(legend, named, 'the legend explains all of them')
+        self.assertIn('others: in use by other programs', self.browser.text('#overview .legend'))
         self.admin.devices[0].others = 78 * GiB  # the sum exceeds the total: no part is counted twice
         self.browser.until(lambda: parts()[2:] == ['reserve 1 GiB', 'others 76 GiB', 'free 0 B'], parts)
         self.end()
@@ -230,8 +236,8 @@ class Devices(Fake):
         self.still(fake_admin.Export('disk', 8 * GiB))
         self.overview()
         self.assertFalse(self.browser.one('.claims').is_displayed())
-        self.admin.devices[0].claims = [{'id': 3, 'owner': 'uid 7', 'asked': None, 'bytes': GiB, 'since': self.admin.now(), 'until': self.admin.now() + 90}]
-        self.browser.shows('.claims', 'Claim 3: 1 GiB given back, all asked, by uid 7')
+        self.admin.devices[0].claims = [{'id': 3, 'owner': 'uid 7', 'asked': None, 'bytes': GiB, 'age': 5, 'ends_in': 90}]
+        self.browser.shows('.claims', 'Claim 3: 1 GiB given back, all asked, by uid 7 5 s ago, for 1 min 30 s more')
         self.end()
 
     def test_copies_and_staging_memory(self):
@@ -268,13 +274,15 @@ class Failures(Fake):
         self.one(token='secret')
         self.browser.open(self.url)
         self.browser.shows('#dialog-title', 'Token required')
-        self.browser.one('[name=token]').send_keys('wrong')
+        for words in ('admin.tcp.token', '--admin-token', 'sudo cat FILE', 'make changes', 'Only this tab keeps it'):
+            self.assertIn(words, self.browser.text('#dialog-text'))
+        self.browser.enter('[name=token]', 'wrong')
         self.browser.click('#dialog-yes')
         self.browser.shows('#dialog-text', 'The server refuses that token.')
         self.browser.click('#dialog-no')
         self.browser.shows('#notices', 'The server requires a token.')
         self.browser.click('#notices button')
-        self.browser.one('[name=token]').send_keys('secret')
+        self.browser.enter('[name=token]', 'secret')
         self.browser.click('#dialog-yes')
         self.browser.shows('#state', 'serving')
         self.assertEqual(self.browser.text('#notices'), '')
@@ -310,8 +318,12 @@ class Failures(Fake):
         self.one()
         self.overview()
         self.assertEqual(self.browser.figure('Failed requests'), 0)
+        self.assertEqual(self.tile('Failed requests'), ('', self.colour('--ink')))
+        self.assertEqual(self.health(), ('good', 'healthy'))
         self.admin.export('disk').fail(1, 266)
         self.browser.until(lambda: self.browser.figure('Failed requests') == 266, 'all are counted')
+        self.assertEqual(self.tile('Failed requests'), ('1 export in the last minute', self.colour('--bad')))
+        self.assertEqual(self.health(), ('bad', '1 export fails requests'))
         self.browser.shows('#exports [data-export="disk"] .errors', '266')
         self.assertEqual(self.browser.run("return document.querySelector('#exports .row .errors data').className"), 'error')
         self.opened('disk')
@@ -319,6 +331,48 @@ class Failures(Fake):
         self.browser.shows('#requests [data-type="read"]', 'EINVAL 266')
         self.assertEqual(self.browser.values('#connections [data-connection="1"] data')[-1], 0)
         self.assertEqual(self.browser.values('#connections [data-connection="2"] data')[-1], 266)
+        self.assertEqual(self.tile('Failed', 'export-figures'), ('EINVAL 266, in the last minute', self.colour('--bad')))
+        self.admin.passed += 30
+        self.browser.tick()
+        self.assertEqual(self.health(), ('bad', '1 export fails requests'))
+        self.admin.clock_set = -3600  # what happened when does not depend on the clock
+        self.admin.passed += 30
+        self.browser.tick()
+        self.assertEqual(self.health(), ('good', 'healthy'))
+        self.assertEqual(self.tile('Failed', 'export-figures'), ('EINVAL 266', self.colour('--ink')))
+        self.overview()
+        self.assertEqual(self.tile('Failed requests'), ('', self.colour('--ink')))
+        self.assertEqual(self.browser.run("return document.querySelector('#exports .row .errors data').className"), '')
+        self.end()
+
+    def tile(self, label, within='totals'):
+        """The text below the number of a tile, and the colour of the number."""
+        return tuple(self.browser.run("""const tile = document.querySelector(arguments[0]), number = tile.querySelector('data');
+            return [tile.querySelector('small').textContent, getComputedStyle(number).color]""", f'#{within} [data-figure="{label}"]'))
+
+    def colour(self, name):
+        return self.browser.run('return ink(arguments[0])', name.removeprefix('--'))
+
+    def health(self):
+        return self.browser.run("return document.getElementById('health').dataset.health"), self.browser.text('#health')
+
+    def test_ages_and_rates_do_not_follow_the_clock(self):
+        self.one()
+        self.admin.started = self.admin.now() - 125
+        self.admin.devices[0].claims = [{'id': 3, 'owner': 'uid 7', 'asked': None, 'bytes': GiB, 'age': 125, 'ends_in': 90}]
+        tick = self.admin.tick
+
+        def write_and_set_the_clock(after):
+            self.admin.clock_set += 86400
+            self.admin.export('disk').write(0, 2 * MiB)
+            return tick(after)
+        self.admin.tick = write_and_set_the_clock
+        self.opened('disk')
+        self.browser.tick()
+        self.assertGreater(self.browser.figure('Writing', 'export-figures'), MiB)
+        self.assertIn('2 min ', self.browser.text('#connections [data-connection="1"]'))
+        self.overview()
+        self.assertIn('by uid 7 2 min 5 s ago, for 1 min 30 s more', self.browser.text('.claims'))
         self.end()
 
     def test_stalled_clients_are_highlighted(self):
@@ -327,12 +381,37 @@ class Failures(Fake):
         self.assertEqual(self.browser.text('#totals [data-figure="Connections"]').split('\n'), ['Connections', '2'])
         self.admin.export('disk').stalled[1] = 12.5
         self.browser.shows('#totals [data-figure="Connections"]', '1 stalled')
+        self.assertEqual(self.health(), ('bad', '1 client stalled'))
         self.browser.shows('#exports [data-export="disk"]', '2, 1 stalled')
         self.opened('disk')
         self.browser.shows('#connections [data-connection="2"]', '192.0.2.2:40002, stalled for 12 s')
         self.assertNotIn('stalled', self.browser.text('#connections [data-connection="1"]'))
         self.admin.export('disk').stalled.clear()
         self.browser.until(lambda: 'stalled' not in self.browser.text('#connections'), 'the client reads its replies again')
+        self.end()
+
+    def test_every_value_of_an_export_is_visible_on_a_phone(self):
+        self.still(fake_admin.Export('a-name-that-is-much-longer-than-the-width-of-a-phone', 8 * GiB, 0.3, clients=120, keep=True),
+                   fake_admin.Export('base', 100 * GiB, keep=True, templates=[{'name': 'node', 'clones': 12, 'max': 200}]))
+        long = self.admin.exports[0]
+        long.read_only, long.failed = True, {1: 4}
+        long.fail(1, 12345)
+        long.stalled.update({client: 9 for client in range(12)})
+        self.browser.see(400, 900, mobile=True)
+        self.overview()
+        for width in (400, 360):
+            self.browser.see(width, 900, mobile=True)
+            self.browser.tick()
+            cut = self.browser.run("""return [...document.querySelectorAll('#exports .row :is(data, .tag)')].filter((one) => {
+                const place = one.getBoundingClientRect(), cell = one.closest('td').getBoundingClientRect(), row = one.closest('tr').getBoundingClientRect();
+                return !one.checkVisibility() || one.scrollWidth > one.clientWidth || place.right > Math.min(cell.right, innerWidth) + 1 || place.bottom > row.bottom;
+            }).map((one) => one.outerHTML)""")
+            self.assertEqual(cut, [], width)
+            self.assertEqual(self.browser.run("return [...document.querySelectorAll('#exports .tag')].map((tag) => tag.textContent)"), ['read-only, kept', 'base of node: 12 of 200 clones, kept'])
+            self.assertIn('120, 12 stalled', self.browser.text('#exports'))
+            self.assertIn('12\u202f345', self.browser.text('#exports'))
+            self.assertEqual(self.browser.run('return document.documentElement.scrollWidth'), width)
+            self.browser.screenshot(f'exports-{width}')
         self.end()
 
     def test_limits_name_the_clients_that_share_them(self):
@@ -349,6 +428,14 @@ class Failures(Fake):
         self.overview()
         self.browser.shows('#process', '0.1.0, Release')
         self.assertNotIn('()', self.browser.text('#process'))
+        self.end()
+
+    def test_an_export_is_created_as_chosen(self):
+        self.one()
+        self.overview()
+        self.answer_dialog('#create-export', name='new', size='8M', devices=['cuda:0'], others='cuda:1, host', layout='stripe', persist=True)
+        self.browser.shows('#notices', "Export 'new' is created.")
+        self.assertEqual(self.admin.posted, [('exports/create', {'export': {'name': 'new', 'size': '8M', 'layout': 'stripe', 'provision': 'thin', 'devices': ['cuda:0', 'cuda:1', 'host']}, 'persist': True})])
         self.end()
 
     def test_closes_a_connection(self):
@@ -378,6 +465,8 @@ class Failures(Fake):
         self.resumed = threading.Event()
         self.one()
         self.overview()
+        self.browser.run('const wait = setTimeout; window.setTimeout = (act, time) => wait(act, time / 6)')
+        self.browser.tick()  # so that the page waits a sixth as long for the next one
         tick, self.admin.tick = self.admin.tick, lambda after: self.resumed.wait() and tick(after)
         self.addCleanup(self.resumed.set)
         self.browser.shows('#notices', 'has not answered since')
@@ -428,6 +517,7 @@ class Failures(Fake):
         self.browser.open(self.url)
         self.browser.shows('#state', 'draining')
         self.browser.shows('#devices', 'failed: its exports answer EIO')
+        self.assertEqual(self.health(), ('bad', '1 device has failed'))
         self.browser.shows('#works', 'provisioning disk')
         self.assertEqual(self.browser.run("const bar = document.querySelector('progress'); return bar.value / bar.max"), 0.25)
         self.assertIn('2 GiB of 8 GiB', self.browser.text('#works'))
@@ -450,7 +540,30 @@ class Failures(Fake):
         self.admin.say('error', 'another one')
         self.browser.shows('#events', 'another one')
         self.assertTrue(self.browser.text('#events li').endswith('another one'), 'the newest event comes first')
-        self.assertEqual(len(self.browser.run("return [...document.querySelectorAll('#events li')]")), 2, 'each event is shown once')
+        self.assertEqual(self.rows_of_events(), 2, 'each event is shown once')
+        self.end()
+
+    def rows_of_events(self):
+        return self.browser.run("return document.querySelectorAll('#events li').length")
+
+    def test_equal_events_are_grouped(self):
+        self.one()
+        self.admin.say('error', 'no memory')
+        for _ in range(3):
+            self.admin.passed += 60
+            self.admin.say('error', 'a copy failed')
+        self.admin.say('warning', 'a copy failed')
+        self.overview()
+        self.browser.until(lambda: self.rows_of_events() == 3, 'equal events are in one row')
+        self.assertRegex(self.browser.text('#events li:nth-child(2)'), r'a copy failed\n3 times, \d\d:\d\d:\d\d \u2013 \d\d:\d\d:\d\d$')
+        self.assertTrue(self.browser.text('#events li:nth-child(3)').endswith('no memory'))
+        self.browser.click('#events li:nth-child(2) summary')
+        self.browser.until(lambda: self.browser.text('#events li:nth-child(2) details p').count(':') == 6, 'the three times are shown')
+        self.browser.select('#level', '4')
+        self.browser.until(lambda: self.rows_of_events() == 2, 'the warning is hidden')
+        self.admin.say('error', 'a copy failed')
+        self.browser.shows('#events li', '4 times')
+        self.assertEqual(self.browser.text('#events li details p').count(':'), 8, 'the row stays unfolded')
         self.end()
 
 
@@ -459,7 +572,7 @@ class Looks(Fake):
 
     def machine(self):
         admin = self.show(fake_admin.a_machine())
-        admin.every = 0.05
+        admin.every = 0.1
         return admin
 
     def assert_fits(self):
@@ -491,8 +604,7 @@ class Looks(Fake):
         self.browser.prefer('light')
         for name, path, height in (('phone', '', 1700), ('phone-export', '#/export/scratch', 2800)):
             self.browser.see(360, height, mobile=True)
-            self.browser.open(self.url + path)
-            self.browser.shows('#state', 'serving')
+            self.browser.go(self.url + path)
             self.browser.tick()
             self.browser.tick()
             self.assert_fits()
@@ -503,7 +615,7 @@ class Looks(Fake):
         self.browser.shows('#state', 'does not answer')
         self.browser.screenshot('gone')
         self.end()
-        hundred = self.show(fake_admin.a_hundred())
+        hundred = self.show(fake_admin.a_hundred(history=60))
         hundred.every = 0.1
         self.browser.see(1280, 1300)
         self.overview()
@@ -555,7 +667,7 @@ class Looks(Fake):
     def test_all_elements_have_accessible_names(self):
         self.machine()
         for path in ('', '#/export/scratch'):
-            self.browser.open(self.url + path)
+            self.browser.go(self.url + path)
             self.browser.shows('#state', 'serving')
             self.browser.tick()
             self.browser.tick()
@@ -603,7 +715,7 @@ class Looks(Fake):
         """Checks a minute, ten minutes, and an hour. In the hour each value covers ten seconds."""
         from selenium.webdriver.common.keys import Keys
         admin = self.machine()
-        admin.moves = False
+        admin.moves, admin.every = False, 0.5
         self.overview()
         self.browser.until(lambda: self.browser.run("return state.trends.get('scratch')?.length") == 60, 'the last minute is loaded')
         self.opened('scratch')

@@ -21,6 +21,7 @@ exports:
 
 
 class LikeAnyServer(views.OfAnyServer, views.Views):
+    device = 'host'
     token = '0123456789abcdef0123456789abcdef'
 
     def begin(self):
@@ -70,10 +71,10 @@ class LikeAnyServer(views.OfAnyServer, views.Views):
         self.write(0, 4 << 20)
         self.overview()
         self.browser.click('.device .tools button')
-        self.browser.one('[name=bytes]').send_keys('much')
+        self.browser.enter('[name=bytes]', 'much')
         self.browser.click('#dialog-yes')
         self.browser.shows('#dialog-error', "'much' is not a size")
-        self.browser.one('[name=bytes]').clear()
+        self.browser.enter('[name=bytes]', '')
         self.browser.click('#dialog-yes')
         self.browser.shows('#notices', 'host gave back 64 MiB of 64 MiB')
         self.browser.shows('.device-head', '4 MiB moved elsewhere')

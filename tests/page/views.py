@@ -15,11 +15,7 @@ class Views(server.Test):
 
     @classmethod
     def setUpClass(cls):
-        cls.browser = browser.Browser()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.close()
+        cls.browser = browser.shared()
 
     def setUp(self):
         self.browser.see()
@@ -35,12 +31,13 @@ class Views(server.Test):
             return json.load(answer)
 
     def overview(self):
-        self.browser.open(self.url, self.token)
+        self.browser.go(self.url, self.token)
         self.browser.shows('#state', 'serving')
+        self.browser.until(lambda: self.browser.text('#totals'), 'the overview is drawn')
 
     def opened(self, name):
-        self.browser.open(f'{self.url}#/export/{urllib.request.quote(name, safe="")}', self.token)
-        self.browser.until(lambda: self.browser.run('return Boolean(opened.map.data && opened.history)'), 'the map and the history are loaded')
+        self.browser.go(f'{self.url}#/export/{urllib.request.quote(name, safe="")}', self.token)
+        self.browser.until(lambda: self.browser.run('return opened.name === arguments[0] && opened.map.name === opened.name && Boolean(opened.map.data && opened.history)', name), 'the map and the history are loaded')
 
     def cell(self, index):
         """The description and the colour of a cell of the map."""
@@ -51,12 +48,27 @@ class Views(server.Test):
             return `rgb(${red}, ${green}, ${blue})`""", index)
         return words, colour
 
+    def answer_dialog(self, button, **values):
+        self.browser.click(button)
+        for name, value in values.items():
+            field = f'#dialog [name={name}]'
+            if value is True:
+                self.browser.click(field)
+            elif isinstance(value, list):
+                for each in value:
+                    self.browser.click(f'{field}[value="{each}"]')
+            elif self.browser.run('return document.querySelector(arguments[0]).matches("select")', field):
+                self.browser.select(field, value)
+            else:
+                self.browser.enter(field, value)
+        self.browser.click('#dialog-yes')
+
     def swatch(self, name):
         return self.browser.run('return getComputedStyle(document.querySelector(`#export .swatch.${arguments[0]}`)).backgroundColor', name)
 
 
 class OfAnyServer:
-    """The tests that every server passes."""
+    """The tests that every server passes. `device`: the one of its exports."""
 
     def test_numbers_are_those_of_the_api(self):
         self.begin()
@@ -151,11 +163,10 @@ class OfAnyServer:
         self.browser.shows('#export-about', 'read-only')
         self.assertTrue(exported()['read_only'])
         self.browser.click('#set-rates')
-        self.browser.one('[name=bytes]').send_keys('many')
+        self.browser.enter('[name=bytes]', 'many')
         self.browser.click('#dialog-yes')
         self.browser.shows('#dialog-error', "rates.bytes_per_second: 'many' is not a size")
-        self.browser.one('[name=bytes]').clear()
-        self.browser.one('[name=bytes]').send_keys('10M')
+        self.browser.enter('[name=bytes]', '10M')
         self.browser.click('#dialog-yes')
         self.browser.shows('#export-about', 'at most 10.0 MiB/s for all clients together')
         self.assertEqual(exported()['rates'], {'bytes_per_second': 10 * server.MiB, 'iops': None, 'burst': 1})
@@ -164,28 +175,25 @@ class OfAnyServer:
         self.browser.click('#dialog-no')
         self.end()
 
-    def answer_dialog(self, button, **values):
-        self.browser.click(button)
-        for name, value in values.items():
-            field = self.browser.one(f'#dialog [name={name}]')
-            field.clear()
-            field.send_keys(value)
-        self.browser.click('#dialog-yes')
-
     def test_exports_are_created_resized_copied_and_removed(self):
         self.begin()
         self.write(0, PAGE)
         exports = lambda: {one['name']: one for one in self.api('exports')}
         self.overview()
-        self.answer_dialog('#create-export', name='new', size='many', devices='host')
+        self.browser.click('#create-export')
+        self.assertEqual(self.browser.run("return [...document.querySelectorAll('#dialog [name=devices]')].map((one) => one.value)"), [self.device], 'without spill memory')
+        self.browser.click('#dialog-no')
+        self.answer_dialog('#create-export', name='new', size='many', devices=[self.device])
         self.browser.shows('#dialog-error', "export.size: 'many'")
         self.browser.click('#dialog-no')
-        self.answer_dialog('#create-export', name='new', size='32M', devices='host')
+        self.answer_dialog('#create-export', name='new', size='32M', devices=[self.device], provision='full')
         self.browser.shows('#notices', "Export 'new' is created.")
         self.browser.shows('[data-export="new"]', '32 MiB')
+        self.assertEqual([exports()['new'][of] for of in ('layout', 'provision')], ['linear', 'full'])
+        self.assertEqual([memory['device'] for memory in exports()['new']['memory'] if not memory.get('home')], [self.device])
         self.opened('new')
-        self.answer_dialog('#resize-export', size='48M')
-        self.browser.shows('#export-figures', 'of 48 MiB')
+        self.answer_dialog('#resize-export', size='16M', discard=True)
+        self.browser.shows('#export-figures', 'of 16 MiB')
         self.opened(DISK)
         self.assertFalse(self.browser.one('#remove-export').is_displayed())  # it is in the configuration
         self.answer_dialog('#snapshot-export', name='before')
@@ -197,10 +205,16 @@ class OfAnyServer:
         self.overview()
         self.browser.shows('[data-export="before"]', f'snapshot of {DISK}')
         self.browser.shows('[data-export="copy"]', f'clone of {DISK}')
+        self.browser.click('#create-export')
+        self.browser.select('#dialog [name=source]', DISK)
+        self.assertFalse(self.browser.one('#dialog [name=size]').is_displayed(), 'a clone has the size of its source')
+        self.browser.enter('#dialog [name=name]', 'another')
+        self.browser.click('#dialog-yes')
+        self.browser.shows('[data-export="another"]', f'clone of {DISK}')
         self.opened('copy')
         self.browser.click('#remove-export')
         self.assertEqual(self.browser.text('#dialog-text'), 'Removes export copy and its contents.')
         self.browser.click('#dialog-yes')
         self.browser.shows('#export-about', 'No export has this name.')
-        self.assertEqual(set(exports()), {DISK, HOSTILE, 'new', 'before'})
+        self.assertEqual(set(exports()), {DISK, HOSTILE, 'new', 'before', 'another'})
         self.end()

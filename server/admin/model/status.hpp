@@ -269,8 +269,8 @@ struct ClaimStatus {
     std::string owner = {};
     std::optional<std::uint64_t> asked = {};  // unset: all
     std::uint64_t bytes = 0;
-    double since = 0;
-    std::optional<double> until = {};
+    double age = 0;                      // in seconds
+    std::optional<double> ends_in = {};  // in seconds; unset: when it is ended
 
     static constexpr Schema schema{
         "Claim", "Memory of a device that was given back to other programs on request."};
@@ -281,8 +281,9 @@ struct ClaimStatus {
             field("owner", &Self::owner, "The client that asked for it."),
             field("asked", &Self::asked, "Bytes asked for; null: all."),
             field("bytes", &Self::bytes, "Bytes by which exports use less, because of this claim."),
-            field("since", &Self::since, "In seconds since 1970."),
-            field("until", &Self::until, "When it ends by itself; null: never."),
+            field("age", &Self::age,
+                  "Seconds since the request, also if the clock was set meanwhile."),
+            field("ends_in", &Self::ends_in, "Seconds until it ends by itself; null: never."),
         };
     }
 };
@@ -398,7 +399,7 @@ struct ConnectionStatus : ConnectionCounts<std::uint64_t> {
     std::string export_name = {};
     bool serving = false;  // false: it negotiates
     bool read_only = false;
-    double since = 0;
+    double age = 0;             // in seconds, whatever happens to the clock
     std::string tls = {};       // "TLS 1.3, TLS_AES_256_GCM_SHA384"; empty: no TLS
     std::string identity = {};  // that the client has proved in TLS
     double stalled = 0;         // for how long the client has not read its replies; 0: not stalled
@@ -415,7 +416,8 @@ struct ConnectionStatus : ConnectionCounts<std::uint64_t> {
                 "null: the client is still negotiating."),
             field("serving", &Self::serving),
             field("read_only", &Self::read_only),
-            field("since", &Self::since),
+            field("age", &Self::age,
+                  "Seconds since the client connected, also if the clock was set meanwhile."),
             nullable(
                 "tls", &Self::tls, +[](const Self& self) { return !self.tls.empty(); }),
             nullable(

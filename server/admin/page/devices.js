@@ -47,13 +47,13 @@ function drawDevices(status) {
     drawParts(list, parts, many ? 2 : 4);
     show(reclaim, state.allowsChanges && device.reclaimable);
     show(reclaim.lastChild, device.limit !== null);
-    drawClaims(claims, device, status);
+    drawClaims(claims, device);
     drawCopies(copies, device);
   });
 }
 
 // The requests for memory of the device that are in effect.
-function drawClaims(list, device, status) {
+function drawClaims(list, device) {
   show(list, device.claims.length > 0);
   keyed(list, device.claims, (claim) => claim.id, ({id, owner}) => {
     const end = make('button', {textContent: 'End…'});
@@ -63,8 +63,8 @@ function drawClaims(list, device, status) {
     }));
     return make('li', {}, make('span'), ' ', end);
   }, (item, claim) => {
-    const asked = claim.asked === null ? 'all' : size(claim.asked), until = claim.until === null ? '' : `, for ${age(claim.until - status.time)} more`;
-    put(item.firstChild, `Claim ${claim.id}: ${size(claim.bytes)} given back, ${asked} asked, by ${claim.owner} ${age(status.time - claim.since)} ago${until}`);
+    const asked = claim.asked === null ? 'all' : size(claim.asked), until = claim.ends_in === null ? '' : `, for ${age(claim.ends_in)} more`;
+    put(item.firstChild, `Claim ${claim.id}: ${size(claim.bytes)} given back, ${asked} asked, by ${claim.owner} ${age(claim.age)} ago${until}`);
     show(item.lastChild, state.allowsChanges);
   });
 }
@@ -120,8 +120,9 @@ function drawParts(list, parts, most) {
   const mine = parts.filter((part) => part.kind === 'in-use'), named = mine.slice(0, most), rest = mine.slice(most);
   if (rest.length) named.push({kind: 'in-use', name: 'smaller ones', bytes: rest.reduce((sum, part) => sum + part.bytes, 0)});
   keyed(list, [...named, ...parts.filter((part) => part.kind !== 'in-use')], (part) => `${part.kind} ${part.name}`,
-        (part) => make('span', {}, `${part.name} `, make('b', {}, make('data'))), (item, part) => {
+        (part) => make('span', {}, make('i', {className: `swatch ${part.kind}`}), `${part.name} `, make('b', {}, make('data'))), (item, part) => {
           item.dataset.part = part.kind;
+          item.firstChild.classList.toggle('next', named.indexOf(part) % 2 === 1); // as its segment
           putNumber(item.querySelector('data'), part.bytes, size(part.bytes));
         });
 }

@@ -51,6 +51,7 @@ function keyed(parent, items, key, create, fill) {
   }
 }
 
+// An entry with `bad`, a text, is marked, and shows the text.
 function figures(list, entries) {
   keyed(list, entries, (entry) => entry.label, (entry) => {
     const row = make('div', {}, make('dt', {textContent: entry.label}), make('dd', {}, make('data'), ' ', make('small')));
@@ -58,6 +59,7 @@ function figures(list, entries) {
     return row;
   }, (row, entry) => {
     putNumber(row.querySelector('data'), entry.value, entry.text);
-    put(row.querySelector('small'), entry.small ?? '');
+    row.classList.toggle('bad', Boolean(entry.bad));
+    put(row.querySelector('small'), entry.bad || entry.small || '');
   });
 }

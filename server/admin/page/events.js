@@ -20,13 +20,38 @@ async function fetchEvents() {
   draw();
 }
 
+// Equal events that follow each other, the oldest first.
+function groupsOf(events) {
+  const groups = [];
+  for (const event of events) {
+    const last = groups.at(-1);
+    if (last && last[0].level === event.level && last[0].text === event.text) last.push(event);
+    else groups.push([event]);
+  }
+  return groups;
+}
+
+function makeGroup([{level, text}]) {
+  const details = make('details', {}, make('summary'), make('p'));
+  details.addEventListener('toggle', draw);
+  return make('li', {className: level}, make('time'), make('span', {className: 'level', textContent: level}), make('span', {className: 'text'}, text, details));
+}
+
+function fillGroup(item, group) {
+  const last = group.at(-1), at = new Date(last.time * 1000), time = item.firstChild, details = item.querySelector('details');
+  put(time, clock(last.time));
+  time.dateTime = at.toISOString();
+  time.title = at.toLocaleString();
+  show(details, group.length > 1);
+  if (group.length === 1) return;
+  put(details.firstChild, `${grouped(group.length)} times, ${clock(group[0].time)} ${dash} ${clock(last.time)}`);
+  if (details.open) put(details.lastChild, group.map((event) => new Date(event.time * 1000).toLocaleString()).join(', '));
+}
+
 function drawEvents() {
   const least = Number(byId('level').value);
-  const chosen = state.events.filter((event) => levels.indexOf(event.level) >= least).slice(-200).reverse();
-  keyed(byId('events'), chosen, (event) => event.key, (event) => {
-    const time = make('time', {dateTime: new Date(event.time * 1000).toISOString(), textContent: clock(event.time), title: new Date(event.time * 1000).toLocaleString()});
-    return make('li', {className: event.level}, time, make('span', {className: 'level', textContent: event.level}), make('span', {className: 'text', textContent: event.text}));
-  }, () => {});
+  const chosen = groupsOf(state.events.filter((event) => levels.indexOf(event.level) >= least)).slice(-200).reverse();
+  keyed(byId('events'), chosen, ([first]) => first.key, makeGroup, fillGroup);
   show(byId('events'), chosen.length > 0);
   show(byId('events-none'), chosen.length === 0);
 }

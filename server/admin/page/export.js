@@ -84,7 +84,7 @@ const opened = {
       {label: 'Requests/s', value: rates?.requests, text: count(rates?.requests)},
       {label: 'In flight', value: inFlight, text: count(inFlight)},
       {label: 'Delayed', value: exported.held_back, text: count(exported.held_back)},
-      {label: 'Failed', value: errors, text: count(errors), small: inWords(kinds)},
+      {label: 'Failed', value: errors, text: count(errors), small: inWords(kinds), bad: failsRequests(exported) && `${inWords(kinds)}, in the last minute`},
     ]);
   },
 
@@ -120,7 +120,7 @@ const opened = {
     show(byId('connections-none'), mine.length === 0 || unlisted > 0);
     put(byId('connections-none'), mine.length || unlisted ? `${plural(unlisted, 'less active connection is', 'less active connections are')} not listed.` : 'No clients are connected.');
     keyed(byId('connections').tBodies[0], mine, (connection) => connection.id, (connection) => this.makeConnection(connection), (row, connection) => {
-      const [peer, identity, read, written, flight, errors, since, end] = row.children, rates = state.connectionRates.get(connection.id);
+      const [peer, identity, read, written, flight, errors, lasted, end] = row.children, rates = state.connectionRates.get(connection.id);
       put(peer, [connection.peer, connection.read_only && 'read-only', connection.stalled && `stalled for ${age(connection.stalled)}`].filter(Boolean).join(', '));
       peer.className = connection.stalled ? 'error' : '';
       peer.title = connection.stalled ? 'The client does not read its replies.' : '';
@@ -130,7 +130,7 @@ const opened = {
       putNumber(written.firstChild, rates?.written, rate(rates?.written));
       putNumber(flight.firstChild, connection.in_flight, count(connection.in_flight));
       putNumber(errors.firstChild, connection.errors, count(connection.errors));
-      put(since, age(state.status.time - connection.since));
+      put(lasted, age(connection.age));
       show(end.firstChild, state.allowsChanges);
     });
   },
@@ -172,9 +172,9 @@ const opened = {
     confirmChange({
       title: 'Resize the export', text: `Clients of export ${shown(name)} see its new size when they connect again.`, yes: 'Resize',
       fields: [{label: 'Size, for example 16G', name: 'size', value: sizeText(exported.size), required: true},
-               {label: 'Drop data beyond a smaller size: yes, or empty', name: 'discard', pattern: 'yes|'},
-               {label: 'Disconnect clients now: yes, or empty', name: 'reconnect', pattern: 'yes|'}],
-      act: ({size: bytes, discard, reconnect}) => change('exports/resize', {name, size: bytes, discard: discard === 'yes', reconnect: reconnect === 'yes'}),
+               {label: 'Drop data beyond a smaller size', name: 'discard', type: 'checkbox'},
+               {label: 'Disconnect clients now', name: 'reconnect', type: 'checkbox'}],
+      act: ({size: bytes, discard, reconnect}) => change('exports/resize', {name, size: bytes, discard, reconnect}),
     });
   },
 
@@ -193,8 +193,8 @@ const opened = {
     confirmChange({
       title: 'Remove the export?', yes: 'Remove export',
       text: `${force ? `Disconnects ${count(exported.connections)} clients of export ${shown(name)}, and removes it` : `Removes export ${shown(name)}`} and its contents.`,
-      fields: exported.keep ? [{label: 'Keep its contents for keeping.grace: yes, or empty', name: 'keep', pattern: 'yes|'}] : [],
-      act: ({keep}) => change('exports/remove', {name, force, keep_contents: keep === 'yes'}),
+      fields: exported.keep ? [{label: 'Keep its contents for the time of keeping.grace', name: 'keep', type: 'checkbox'}] : [],
+      act: ({keep = false}) => change('exports/remove', {name, force, keep_contents: keep}),
     });
   },
 };

@@ -1,7 +1,7 @@
 // The table of exports. There may be thousands, so only the visible rows exist.
 'use strict';
 
-const list = {key: 'name', down: false, shown: [], rowHeight: 44};
+const list = {key: 'name', down: false, shown: [], rowHeight: 0};
 
 const sortValue = {
   name: (exported) => exported.name,
@@ -25,9 +25,10 @@ const linkTo = (name) => `#/export/${encodeURIComponent(name)}`;
 
 function makeRow(exported) {
   const cell = (name, ...children) => make('td', {className: name}, ...children);
+  const labelled = (label, name = 'number') => { const made = cell(name, make('data')); made.dataset.label = label; return made; };
   const link = make('a', {href: linkTo(exported.name)}), row = make('tr', {className: 'row'});
   row.append(cell('name', link, make('span', {className: 'tag', hidden: true})), cell('wide', make('div', {className: 'gauge'}, make('span', {}, make('i')), make('data'))),
-             cell('number', make('data')), cell('number', make('data')), cell('number', make('data')), cell('trend', make('canvas')), cell('number errors', make('data')), cell('number', make('data')));
+             labelled('of'), labelled('Read'), labelled('Written'), cell('trend', make('canvas')), labelled('Errors', 'number errors'), labelled('Clients'));
   row.querySelector('canvas').setAttribute('aria-hidden', 'true');
   row.addEventListener('click', (event) => { if (event.target !== link) link.click(); });
   return row;
@@ -45,6 +46,7 @@ function fillRow(row, {exported, index}) {
   const tag = [exported.clone_of && `${exported.snapshot ? 'snapshot' : 'clone'} of ${shown(exported.clone_of)}`, ...exported.templates.map((each) => `base of ${shown(each.name)}: ${count(each.clones)} of ${count(each.max)} clones`), exported.read_only && 'read-only', exported.keep && 'kept', exported.swap && 'swap'].filter(Boolean).join(', ');
   show(name.lastChild, tag !== '');
   put(name.lastChild, tag);
+  name.lastChild.title = tag;
   used.querySelector('i').style.width = `${Math.min(100, 100 * exported.used / (exported.size || 1))}%`;
   putNumber(used.querySelector('data'), exported.used, size(exported.used));
   putNumber(whole.firstChild, exported.size, size(exported.size));
@@ -54,7 +56,7 @@ function fillRow(row, {exported, index}) {
   }
   const failed = totalsOf(exported).errors;
   putNumber(errors.firstChild, failed, count(failed));
-  errors.firstChild.className = errorClass(exported);
+  errors.firstChild.className = failed === 0 ? 'zero' : failsRequests(exported) ? 'error' : '';
   putNumber(clients.firstChild, exported.connections, exported.stalled ? `${count(exported.connections)}, ${count(exported.stalled)} stalled` : count(exported.connections));
   clients.firstChild.className = exported.stalled ? 'error' : '';
   drawTrend(trend.firstChild, state.trends.get(exported.name) ?? []);
@@ -76,6 +78,7 @@ function drawTrend(canvas, values) {
 function drawExports(status) {
   const scroll = byId('exports-scroll'), body = byId('exports').tBodies[0];
   list.shown = chosenExports(status);
+  list.rowHeight = parseFloat(getComputedStyle(byId('exports')).getPropertyValue('--row'));
   const all = list.shown.length, first = Math.max(0, Math.floor(scroll.scrollTop / list.rowHeight) - 3);
   const last = Math.min(all, Math.ceil((scroll.scrollTop + scroll.clientHeight) / list.rowHeight) + 3);
   const space = (place, rows) => ({place, rows});
@@ -119,13 +122,23 @@ function focusExport(index) {
 }
 
 function createExport() {
+  const {exports} = state.status;
+  const devices = [...new Set(exports.flatMap(({memory}) => memory.filter(({home}) => !home).map(({device}) => device)))].sort(); // without spill memory
   confirmChange({
-    title: 'Create an export', text: 'It lasts until the server ends, or, if it is persistent, until it is removed.', yes: 'Create export',
-    fields: [{label: 'Name', name: 'name', required: true}, {label: 'Size, for example 8G', name: 'size', required: true},
-             {label: 'Devices, separated by spaces; empty: chosen by the server', name: 'devices'}, {label: 'Persistent: yes, or empty', name: 'persist', pattern: 'yes|'}],
-    act: ({name, size: bytes, devices, persist}) => change('exports/create', {
-      export: {name, size: bytes, ...(devices && {devices: devices.split(/[\s,]+/)})}, persist: persist === 'yes',
-    }),
+    title: 'Create an export', text: 'It lasts until the server ends, or, if it is created at each start, until it is removed.', yes: 'Create export',
+    fields: [{label: 'Name', name: 'name', required: true},
+             {label: 'Contents', name: 'source', options: [['', 'empty'], ...exports.filter(({name}) => name).map(({name}) => [name, `a clone of ${name}`])]},
+             {label: 'Size, for example 8G', name: 'size', required: true, unless: 'source'},
+             {label: 'Devices; none: chosen by the server', name: 'devices', choices: devices, unless: 'source'},
+             {label: 'Other devices, which no export uses yet, separated by spaces', name: 'others', unless: 'source'},
+             {label: 'Layout', name: 'layout', options: [['linear', 'linear: one device after the other'], ['stripe', 'stripe: across all devices']], unless: 'source'},
+             {label: 'Memory', name: 'provision', options: [['thin', 'thin: allocated when it is written'], ['full', 'full: allocated now']], unless: 'source'},
+             {label: 'Create it again at each start of the server', name: 'persist', type: 'checkbox'}],
+    act: ({name, source, size: bytes, devices: known, others, layout, provision, persist}) => {
+      const all = [...known, ...others.split(/[\s,]+/).filter(Boolean)];
+      const empty = {size: bytes, layout, provision, ...(all.length && {devices: all})};
+      return change('exports/create', {export: {name, ...(source ? {clone_of: source} : empty)}, persist});
+    },
   });
 }
 

@@ -9,6 +9,12 @@ function drawState(status) {
   document.documentElement.classList.toggle('old', unreachable);
 }
 
+function drawHealth(status) {
+  const line = byId('health'), unreachable = state.unreachableSince !== null, problems = unreachable ? [] : problemsOf(status);
+  line.dataset.health = unreachable ? 'unknown' : problems.length ? 'bad' : 'good';
+  put(line, unreachable ? 'Health: unknown, the server does not answer' : problems.length ? problems.join(', ') : 'healthy');
+}
+
 function drawHeader(status) {
   const {process} = status;
   const version = process.commit ? `${process.version} (${process.commit})` : process.version;
@@ -24,14 +30,15 @@ function drawTotals(status) {
   const sum = (of) => state.rates.size ? [...state.rates.values()].reduce((total, rates) => total + rates[of], 0) : undefined;
   const used = status.devices.reduce((total, device) => total + device.used, 0);
   const offered = status.exports.reduce((total, exported) => total + exported.size, 0);
+  const failing = status.exports.filter(failsRequests).length;
   const errors = status.exports.reduce((total, exported) => total + totalsOf(exported).errors, 0);
   const {process} = status;
   figures(byId('totals'), [
     {label: 'Reading', value: sum('read'), text: rate(sum('read'))},
     {label: 'Writing', value: sum('written'), text: rate(sum('written'))},
     {label: 'Requests/s', value: sum('requests'), text: count(sum('requests'))},
-    {label: 'Connections', value: status.connections, text: count(status.connections), small: stalledText(status.exports)},
-    {label: 'Failed requests', value: errors, text: count(errors)},
+    {label: 'Connections', value: status.connections, text: count(status.connections), bad: stalledText(status.exports)},
+    {label: 'Failed requests', value: errors, text: count(errors), bad: failing && `${plural(failing, 'export', 'exports')} in the last minute`},
     {label: 'Memory used', value: used, text: size(used), small: `of ${size(offered)} exported`},
     {label: 'Processor', value: state.cpu, text: state.cpu === undefined ? dash : `${digits(state.cpu * 100)} %`, small: `${process.workers} workers`},
     {label: 'Resident', value: process.resident, text: size(process.resident)},

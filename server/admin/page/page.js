@@ -13,6 +13,7 @@ function drawNow() {
   const {status} = state;
   drawState(status);
   if (!status) return;
+  drawHealth(status);
   drawHeader(status);
   if (opened.name === null) drawTotals(status);
   drawProgress(status);

@@ -12,7 +12,7 @@ const state = {
   events: [],
   eventKeys: new Set(),
   unreachableSince: null,
-  failing: new Map(),      // by export name: the time of the last failed request
+  failing: new Map(),      // by export name: the uptime of the server at the last failed request
   allowsChanges: true,
   whyNot: '',
 };
@@ -57,7 +57,7 @@ function take(tick) {
                 text: 'the server was restarted', fields: {}}]);
     forget();
   }
-  const before = state.status, seconds = before ? tick.status.time - before.time : 0;
+  const before = state.status, seconds = before ? tick.status.process.uptime - before.process.uptime : 0;
   if (seconds > 0) {
     takeRates(tick, before, seconds);
     state.cpu = (tick.status.process.cpu_seconds - before.process.cpu_seconds) / seconds;
@@ -75,7 +75,7 @@ function takeRates(tick, before, seconds) {
   for (const exported of tick.status.exports) {
     if (!known.has(exported.name)) continue;
     const now = totalsOf(exported), then = totalsOf(known.get(exported.name)), rates = perSecond(now, then, seconds);
-    if (now.errors > then.errors) state.failing.set(exported.name, tick.status.time);
+    if (now.errors > then.errors) state.failing.set(exported.name, tick.status.process.uptime);
     state.rates.set(exported.name, rates);
     const trend = state.trends.get(exported.name) ?? [];
     trend.push(rates.read + rates.written);
@@ -104,8 +104,17 @@ async function fetchAccess() {
   draw();
 }
 
-// The CSS class of an error count: red for a minute after the last error.
-function errorClass(exported) {
-  const errors = totalsOf(exported).errors, lately = state.status.time - (state.failing.get(exported.name) ?? -Infinity) < 60;
-  return errors === 0 ? 'zero' : lately ? 'error' : '';
+// An export fails requests until a minute after the last failed one.
+function failsRequests(exported) {
+  return state.status.process.uptime - (state.failing.get(exported.name) ?? -Infinity) < 60;
+}
+
+// The problems of the server, in words; empty if it is healthy.
+function problemsOf(status) {
+  const failedDevices = status.devices.filter((device) => device.failed).length;
+  const failing = status.exports.filter(failsRequests).length;
+  const stalled = status.exports.reduce((total, exported) => total + exported.stalled, 0);
+  return [failedDevices && `${plural(failedDevices, 'device has', 'devices have')} failed`,
+          failing && plural(failing, 'export fails requests', 'exports fail requests'),
+          stalled && `${plural(stalled, 'client', 'clients')} stalled`].filter(Boolean);
 }

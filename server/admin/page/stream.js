@@ -41,7 +41,7 @@ async function follow() {
       unreachable();
     } catch (error) {
       if (error.status === 401) {
-        await needToken(error);
+        await needToken();
         continue;
       }
       unreachable(error.status ? error.message : null);
@@ -67,13 +67,13 @@ function unreachable(why) {
   draw();
 }
 
-async function needToken(error) {
+async function needToken() {
   const had = sessionStorage.getItem('token');
   sessionStorage.removeItem('token');
   put(byId('state'), 'token required');
   const dialog = {
     title: 'Token required',
-    text: had ? 'The server refuses that token.' : `The server responds: ${error.message}.`,
+    text: `The server ${had ? 'refuses that' : 'requires a'} token. It is the line in the file that admin.tcp.token in the server's configuration (or --admin-token) names; on the server's machine, \u201csudo cat FILE\u201d prints it. With the token, a browser can see everything on this page and make changes. Only this tab keeps it, also when the page is loaded again, until the tab is closed.`,
     yes: 'Connect',
     fields: [{label: 'Token', name: 'token', type: 'password', autocomplete: 'off', required: true}],
     act: async ({token}) => sessionStorage.setItem('token', token),

@@ -76,13 +76,12 @@ std::string claims_text(const Snapshot& status) {
     std::string out;
     for (const DeviceFigures& device : status.devices) {
         for (const server::ClaimStatus& each : device.claims) {
-            out += fmt::format(
-                "claim {} on {}: {} given back, {} asked, by {} {} ago; ends {}\n", each.id,
-                device.id, size(each.bytes), each.asked ? size(*each.asked) : "all", each.owner,
-                short_age(status.time - each.since),
-                each.until
-                    ? fmt::format("in {}", short_age(std::max(0.0, *each.until - status.time)))
-                    : fmt::format("by gpunbd reclaim {} --end", each.id));
+            out +=
+                fmt::format("claim {} on {}: {} given back, {} asked, by {} {} ago; ends {}\n",
+                            each.id, device.id, size(each.bytes),
+                            each.asked ? size(*each.asked) : "all", each.owner, short_age(each.age),
+                            each.ends_in ? fmt::format("in {}", short_age(*each.ends_in))
+                                         : fmt::format("by gpunbd reclaim {} --end", each.id));
         }
     }
     return out;

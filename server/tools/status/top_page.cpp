@@ -348,8 +348,7 @@ class Pen {
                     fmt::format("{} {} {} {:>5} {:>6} {:>6}  {}", fitted(each.peer, peer),
                                 fitted(shown_name(each.export_name), name), moves,
                                 short_count(static_cast<double>(each.in_flight)),
-                                short_count(static_cast<double>(each.errors)),
-                                short_age(picture_.now.status.time - each.since),
+                                short_count(static_cast<double>(each.errors)), short_age(each.age),
                                 each.identity.empty() ? "-" : each.identity));
         if (stalled || rates.errors > 0) canvas_.paint(row_, Style::warning);
         ++row_;

@@ -261,6 +261,19 @@ TEST_CASE("observed: a client that does not read its replies is stalled until it
     }
 }
 
+TEST_CASE("observed: the age of a connection follows the monotonic clock") {
+    Watched watched;
+    watched.rig.on_worker_with([](WorkerContext& its) {
+        its.counters.begin(
+            {.peer = "early", .listener = "tcp", .since = ConnectionFacts::Clock::now() - 1h});
+    });
+    static_assert(ConnectionFacts::Clock::is_steady);
+    const Status status = watched.observed.status();
+    REQUIRE(status.connections.size() == 1);
+    CHECK(status.connections[0].age >= 3600);
+    CHECK(status.connections[0].age < 7200);
+}
+
 TEST_CASE("observed: closes the connection with the id, and no other") {
     Watched watched;
     Client first = watched.rig.enter();

@@ -5,7 +5,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-ClaimStatus claim_of(std::uint64_t id, std::optional<std::uint64_t> asked) {
+Claim claim_of(std::uint64_t id, std::optional<std::uint64_t> asked) {
     return {.id = id, .owner = "someone", .asked = asked};
 }
 
@@ -32,6 +32,21 @@ TEST_CASE("claims: one that asks for more than there is has what there is") {
     CHECK(claims.end(1) == 0);
     CHECK(claims.end(3) == 99);
     CHECK_FALSE(claims.end({}));
+}
+
+TEST_CASE("claims: age and end follow the monotonic clock") {
+    using namespace std::chrono_literals;
+    Claims claims;
+    const Claim::Clock::time_point begun{};
+    claims.begin({.id = 1, .begun = begun}, 100);
+    claims.begin({.id = 2, .duration = 60s, .begun = begun + 10s}, 100);
+    const auto listed = claims.list(begun + 30s);
+    REQUIRE(listed.size() == 2);
+    CHECK(listed[0].age == 30);
+    CHECK_FALSE(listed[0].ends_in);
+    CHECK(listed[1].age == 20);
+    CHECK(listed[1].ends_in == 40);
+    CHECK(claims.list(begun + 90s)[1].ends_in == 0);
 }
 
 TEST_CASE("claims: one that falls short has what was given back, and ends if that is nothing") {

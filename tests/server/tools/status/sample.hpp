@@ -39,12 +39,13 @@ inline std::string sample_status(double time = 1'700'003'600, std::uint64_t move
 inline std::string sample_tick(double time, std::uint64_t moved, int stalled = 0) {
     return fmt::format(
         R"({{"status":{},"connections":[{{"id":1,"peer":"10.1.2.3:4567","listener":"tcp",
-        "export":"fast","serving":true,"read_only":false,"since":1700000000,"tls":null,
+        "export":"fast","serving":true,"read_only":false,"age":{},"tls":null,
         "identity":"alice","requests":{},"in_flight":3,"errors":{},"read":{},"written":4096,
         "stalled":{}}},
-        {{"id":2,"peer":"unix","listener":"unix","export":null,"serving":false,"since":1700000000,
+        {{"id":2,"peer":"unix","listener":"unix","export":null,"serving":false,"age":{},
         "identity":null}}],"connections_left_out":7,"events":[]}})",
-        sample_status(time, moved, stalled), moved / 1000, 5 + stalled, moved, stalled * 12.5);
+        sample_status(time, moved, stalled), time - 1'700'000'000, moved / 1000, 5 + stalled, moved,
+        stalled * 12.5, time - 1'700'000'000);
 }
 
 }  // namespace gpunbd::status
