@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 import admin
 import kept
@@ -63,8 +64,8 @@ class Create(Export):
             self.assertIn('1 client is connected; --force disconnects it', self.errors)
         self.wait_until_unused('new')
         table = self.export('list')
-        self.assertRegex(table, r"(?m)^'new' +32 MiB +2 MiB +0 bytes +2 MiB +" + server.DEVICE + " +0 +run-time$")
-        self.assertRegex(table, r"(?m)^'configured' +64 MiB +0 bytes +0 bytes +0 bytes +" + server.DEVICE + " +0 +-$")
+        self.assertRegex(table, r"(?m)^'new' +32 MiB +2 MiB +0 bytes +2 MiB +" + server.DEVICE + " +0 +[0-9]+ (s|min) +run-time$")
+        self.assertRegex(table, r"(?m)^'configured' +64 MiB +0 bytes +0 bytes +0 bytes +" + server.DEVICE + " +0 +- +-$")
         self.assertEqual(json.loads(self.export('remove', 'new', '--json')), {'removed': ['new'], 'failed': []})
         self.logged("export 'new' is removed; its contents are lost now", self.one)
         server.wait_until(lambda: self.allocated() == 0, what='the memory to be freed')
@@ -509,8 +510,12 @@ class Persist(Export):
         self.create('a/b', '--persist', '--page-size', '1M', '--access', f'uid={os.getuid()}')
         self.create('gone')
         self.assertEqual(os.listdir(f'{folder}/state'), ['a%2Fb.yaml'])
+        created = self.exports()['a/b']['created']
+        self.assertLess(abs(created - time.time()), 600)
+        self.assertIsNone(self.exports()['configured']['created'])
         self.one.stop()
         self.start(text)
+        self.assertEqual(self.exports()['a/b']['created'], created)
         self.assertEqual(set(self.exports()), {'configured', 'a/b'})
         self.assertEqual([self.exports()['a/b'][key] for key in ('size', 'page_size', 'persistent')],
                          [32 * MiB, MiB, True])

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -33,6 +35,18 @@ std::string devices_of(const server::ExportStatus& exported) {
         out += fmt::format("{}{}", out.empty() ? "" : " ", each.device);
     }
     return out;
+}
+
+// Of an export that was created at run time: "3 min".
+std::string age_of(const server::ExportStatus& exported, std::time_t now) {
+    if (!exported.created) return "-";
+    const auto age = now - static_cast<std::time_t>(*exported.created);
+    constexpr std::time_t minute = 60;
+    constexpr std::time_t hour = 60 * minute;
+    constexpr std::time_t day = 24 * hour;
+    if (age < 2 * minute) return fmt::format("{} s", std::max<std::time_t>(age, 0));
+    if (age < 2 * hour) return fmt::format("{} min", age / minute);
+    return age < 2 * day ? fmt::format("{} h", age / hour) : fmt::format("{} d", age / day);
 }
 
 std::string notes_of(const server::ExportStatus& exported) {
@@ -137,7 +151,7 @@ Or<std::string> ask(const ExportRequest& request, const std::vector<std::string>
 Or<std::string> list(const ExportRequest& request, const std::vector<std::string>& folders) {
     Or<std::string> body = ask(request, folders, {.target = "/api/v1/exports"});
     if (std::holds_alternative<Failure>(body)) return body;
-    Or<std::string> table = export_table(std::get<std::string>(body));
+    Or<std::string> table = export_table(std::get<std::string>(body), std::time(nullptr));
     if (!request.json || std::holds_alternative<Failure>(table)) return table;
     return std::get<std::string>(body) + '\n';
 }
@@ -223,16 +237,17 @@ std::chrono::seconds time_limit(std::string_view action) {
     return std::chrono::hours(1);  // allocating or saving hundreds of gigabytes takes long
 }
 
-Or<std::string> export_table(std::string_view json) {
+Or<std::string> export_table(std::string_view json, std::time_t now) {
     const auto exports = read_exports(json);
     if (const auto* failed = std::get_if<Failure>(&exports)) return *failed;
     std::vector<std::vector<std::string>> rows{
-        {"EXPORT", "SIZE", "USED", "SHARED", "OWN", "DEVICES", "CLIENTS", "NOTES"}};
+        {"EXPORT", "SIZE", "USED", "SHARED", "OWN", "DEVICES", "CLIENTS", "AGE", "NOTES"}};
     for (const auto& each : std::get<std::vector<server::ExportStatus>>(exports)) {
         rows.push_back({config::in_quotes(each.name), config::human_size(each.size),
                         config::human_size(each.sum(&server::ExportMemory::used)),
                         config::human_size(each.shared), config::human_size(each.own),
-                        devices_of(each), std::to_string(each.connections), notes_of(each)});
+                        devices_of(each), std::to_string(each.connections), age_of(each, now),
+                        notes_of(each)});
     }
     if (rows.size() == 1) return std::string("the server has no exports\n");
     return config::aligned_table(rows);
