@@ -205,6 +205,7 @@ struct CloneTemplate {
 struct Origin {
     bool run_time = false;        // created while the server ran; unset: the configuration
     bool persistent = false;      // also in the state folder
+    std::int64_t created = 0;     // if run_time: seconds since 1970; 0: unknown
     bool resized = false;         // of the configuration, but with another size
     bool made_read_only = false;  // by an administrator, until the next reload
     std::optional<Size> configured_size = {};  // if resized: its size there

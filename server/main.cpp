@@ -8,6 +8,7 @@
 #include "server/base/exit_code.hpp"
 #include "server/base/standard_streams.hpp"
 #include "server/commands/commands.hpp"
+#include "server/json/report_failure.hpp"
 #include "storage/devices/drivers/device_drivers.hpp"
 
 namespace {
@@ -19,6 +20,7 @@ int run(int argc, char** argv) {
     const config::Commands commands = server::all_commands();
     const config::Parsed parsed = config::parse(commands, argc, argv);
     if (!parsed.exit_code) return parsed.command->run(commands);
+    if (parsed.as_json) return server::report_failure("", parsed.message, true, *parsed.exit_code);
     fmt::print(*parsed.exit_code == 0 ? stdout : stderr, "{}", parsed.message);
     return *parsed.exit_code;
 }

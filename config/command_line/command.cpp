@@ -56,6 +56,29 @@ const Flag* find_flag(const Description& command, std::string_view name) {
     return nullptr;
 }
 
+const Action* find_action(const Description& command, std::string_view name) {
+    const auto found = std::ranges::find(command.actions, name, &Action::name);
+    return found == command.actions.end() ? nullptr : &*found;
+}
+
+bool has_word(std::string_view list, std::string_view word) {
+    return fmt::format(" {} ", list).find(fmt::format(" {} ", word)) != std::string::npos;
+}
+
+std::string on_unknown_action(const Description& command, std::string_view word) {
+    const std::string unknown = fmt::format("unknown action {}", in_quotes(word));
+    const auto meant = [&](std::string_view action) {
+        return fmt::format("{}; did you mean gpunbd {} {}?", unknown, command.name, action);
+    };
+    std::vector<std::string_view> names;
+    for (const Action& each : command.actions) {
+        if (!word.empty() && has_word(each.called, word)) return meant(each.name);
+        names.push_back(each.name);
+    }
+    const auto near = rules::nearest(word, names);
+    return near.empty() ? fmt::format("{}; use {}", unknown, rules::either(names)) : meant(near);
+}
+
 const Description& program() {
     static const Description description{
         .name = "",

@@ -39,6 +39,7 @@ struct Flag {
     bool with_file = false;         // may be given together with --config
     std::string_view details = "";  // gpunbd(8) appends them to `brief` and `more`, in mdoc
     Store store = {};
+    std::vector<std::string_view> actions = {};  // of the command that take it; empty: all
 };
 
 // Arguments with these names are completed as file names, or as URIs.
@@ -46,10 +47,22 @@ inline constexpr std::string_view file_argument = "FILE";
 inline constexpr std::string_view folder_argument = "DIR";
 inline constexpr std::string_view device_argument = "DEVICE";
 inline constexpr std::string_view uri_argument = "URI";
+inline constexpr std::string_view export_argument = "EXPORT";  // of a running server
 
 struct FlagGroup {
     std::string_view title;
     std::vector<Flag> flags;
+};
+
+// What a command does, named by its first argument, as create of gpunbd export.
+struct Action {
+    std::string_view name;
+    std::string_view called = "";  // its names in other programs: "rm delete"
+    std::string_view brief;
+    std::string_view takes = "";  // how to complete its arguments: "EXPORT FILE", "EXPORT..."
+    std::string usage;            // of this action alone
+    std::string about;
+    std::string examples;
 };
 
 // The help prints the texts unchanged.
@@ -62,9 +75,10 @@ struct Description {
     std::string_view kind = "";                // their name in messages: "topics"
     bool optional = false;                     // whether the argument is optional
     std::string_view brief;
-    std::string_view usage;
+    std::string usage;
     std::string_view about;
-    std::vector<FlagGroup> groups;  // --help follows the last flag
+    std::vector<Action> actions = {};  // --help after one of them describes only that
+    std::vector<FlagGroup> groups;     // --help follows the last flag
     std::string examples;
     std::string_view ending;
     std::string_view wraps = "";   // the sub-command that follows on its command line
@@ -101,6 +115,12 @@ class Command : public Description {
 const Command* find_command(const Commands& all, std::string_view name);
 // Finds a flag by name or letter; null if the command has no such flag.
 const Flag* find_flag(const Description& command, std::string_view name);
+// Null if the command has no such action.
+const Action* find_action(const Description& command, std::string_view name);
+// "unknown action 'rm'; did you mean gpunbd export remove?"
+std::string on_unknown_action(const Description& command, std::string_view word);
+// Whether a list such as Flag::called has the word.
+bool has_word(std::string_view list, std::string_view word);
 // The description of gpunbd itself.
 const Description& program();
 

@@ -8,5 +8,7 @@
 namespace gpunbd::config {
 
 std::string help_text(const Description& command, const Commands& all);
+// Of one action of the command, with only its flags.
+std::string help_text(const Description& command, const Action& action);
 
 }  // namespace gpunbd::config

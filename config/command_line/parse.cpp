@@ -146,7 +146,9 @@ class Parser {
         } catch (const UsageError& error) {
             return wrong_usage(error.what());
         } catch (const CLI::CallForHelp&) {
-            return {.exit_code = 0, .message = help_text(description(), commands_)};
+            return {.exit_code = 0,
+                    .message = action() == nullptr ? help_text(description(), commands_)
+                                                   : help_text(description(), *action())};
         } catch (const CLI::RequiresError& error) {
             return wrong_usage(missing_flag(description(), error));
         } catch (const CLI::ExcludesError& error) {
@@ -159,6 +161,31 @@ class Parser {
  private:
     const Description& description() const {
         return command_ == nullptr ? program() : static_cast<const Description&>(*command_);
+    }
+
+    // The action on the command line; null: none.
+    const Action* action() const {
+        for (const std::string& each : line_) {
+            if (each == "--") break;
+            const Action* const found = find_action(description(), each);
+            if (found != nullptr) return found;
+        }
+        return nullptr;
+    }
+
+    // Throws UsageError if a flag is not one of the action.
+    void check_actions() const {
+        if (command_->actions.empty()) return;
+        const std::string_view given = arguments_.front();
+        for (const FlagGroup& group : command_->groups) {
+            for (const Flag& flag : group.flags) {
+                const auto& of = flag.actions;
+                if (of.empty() || std::ranges::find(of, given) != of.end()) continue;
+                if (command_app_->get_option(std::string(flag.name))->count() == 0) continue;
+                throw UsageError(
+                    fmt::format("{} is for {}; leave it out", flag.name, fmt::join(of, " and ")));
+            }
+        }
     }
 
     Parsed parsed() {
@@ -186,6 +213,7 @@ class Parser {
         }
         command_->store_arguments(arguments_);
         command_->store_wrapped(wrapped_);
+        check_actions();
         command_->check();
         return {.command = command_, .exit_code = {}, .message = {}};
     }
@@ -199,8 +227,15 @@ class Parser {
         if (command_app_ != nullptr) check_extras(*command_app_, *command_, advice);
     }
 
+    bool wants_json() const {
+        const auto end = std::ranges::find(line_, "--");
+        return find_flag(description(), "--json") != nullptr &&
+               std::find(line_.begin(), end, "--json") != end;
+    }
+
     Parsed wrong_usage(std::string what) const {
         std::replace(what.begin(), what.end(), '\n', ' ');
+        if (wants_json()) return {.exit_code = 2, .message = what, .as_json = true};
         const std::string name =
             command_ == nullptr ? "gpunbd" : fmt::format("gpunbd {}", command_->name);
         return {.exit_code = 2,

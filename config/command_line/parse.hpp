@@ -15,6 +15,7 @@ struct Parsed {
     Command* command = nullptr;
     std::optional<int> exit_code;
     std::string message;
+    bool as_json = false;  // the message is for --json: without a newline and the name of gpunbd
 };
 
 Parsed parse(const Commands& commands, int argc, const char* const* argv);

@@ -33,10 +33,6 @@ std::vector<std::string_view> names_of(const Description& command) {
     return out;
 }
 
-bool has_word(std::string_view list, std::string_view word) {
-    return fmt::format(" {} ", list).find(fmt::format(" {} ", word)) != std::string::npos;
-}
-
 // The flags of `command` that `name` may stand for.
 std::vector<std::string_view> meant_flags(const Description& command, std::string_view name) {
     for (const FlagGroup& group : command.groups) {

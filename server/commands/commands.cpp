@@ -7,12 +7,14 @@
 #include "server/tools/completion/subcommand.hpp"
 #include "server/tools/detach/subcommand.hpp"
 #include "server/tools/devices/subcommand.hpp"
+#include "server/tools/disconnect/subcommand.hpp"
 #include "server/tools/doctor/subcommand.hpp"
 #include "server/tools/export/subcommand.hpp"
 #include "server/tools/help/subcommand.hpp"
 #include "server/tools/keep/subcommand.hpp"
 #include "server/tools/kept/subcommand.hpp"
 #include "server/tools/manual/subcommand.hpp"
+#include "server/tools/offer/subcommand.hpp"
 #include "server/tools/ping/subcommand.hpp"
 #include "server/tools/reclaim/subcommand.hpp"
 #include "server/tools/serve/subcommand.hpp"
@@ -31,6 +33,7 @@ config::Commands all_commands() {
     out.push_back(std::make_unique<tools::KeptCommand>());
     out.push_back(std::make_unique<tools::ReclaimCommand>());
     out.push_back(std::make_unique<tools::ExportCommand>());
+    out.push_back(std::make_unique<tools::DisconnectCommand>());
     out.push_back(std::make_unique<tools::AttachCommand>());
     out.push_back(std::make_unique<tools::DetachCommand>());
     out.push_back(std::make_unique<tools::PingCommand>());
@@ -43,6 +46,7 @@ config::Commands all_commands() {
     out.push_back(std::make_unique<tools::CompletionCommand>());
     out.push_back(std::make_unique<tools::HelpCommand>(out));
     out.push_back(std::make_unique<tools::ManualCommand>());
+    out.push_back(std::make_unique<tools::OfferCommand>());
     return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -95,6 +96,7 @@ std::string add_clone(config::Options& options, const CloneRequest& request,
     if (has_clone(options, its_template, request)) return {};
     ExportOptions clone = config::options_of_clone(its_template, request.client);
     clone.origin.peer = request.peer;
+    clone.origin.created = std::time(nullptr);
     clone.keep = std::ranges::find(options.exports, clone.clone_of, &ExportOptions::name)->keep;
     added = clone;
     options.exports.push_back(std::move(clone));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <ctime>
 #include <memory>
 #include <utility>
 
@@ -146,7 +147,7 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
         }
         if (!wanted.size) wanted.size = config::Size{.bytes = bytes};
     }
-    wanted.origin = {.run_time = true, .persistent = create.persist};
+    wanted.origin = {.run_time = true, .persistent = create.persist, .created = std::time(nullptr)};
     const std::string name = config::in_quotes(wanted.name);
     const bool by_address =
         wanted.is_template() && wanted.clone_per_client.name == config::ClientId::address;

@@ -105,6 +105,9 @@ ExportStatus describe(const Export& served) {
     status.swap = options.swap;
     status.run_time = options.origin.run_time;
     status.persistent = options.origin.persistent;
+    if (options.origin.created > 0) {
+        status.created = static_cast<std::uint64_t>(options.origin.created);
+    }
     status.clone_of = options.clone_of;
     status.instance = served.info.instance;
     status.connections = served.use->connections();

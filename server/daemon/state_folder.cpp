@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
 #include "config/exports_by_name.hpp"
@@ -16,6 +17,7 @@
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "server/base/create_error.hpp"
+#include "server/handover/origin_comments.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
@@ -79,6 +81,15 @@ std::vector<std::string> files_in(DIR* folder) {
     return files;
 }
 
+// Enough of a file for the comments before its first key.
+std::string first_lines(const std::string& path) {
+    std::string text(4096, '\0');
+    std::ifstream file(path, std::ios::binary);
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    return text;
+}
+
 }  // namespace
 
 std::string StateFolder::file_name(std::string_view name) {
@@ -134,7 +145,8 @@ StateFolder::Exports StateFolder::read() const {
             out.problems.push_back(std::move(misplaced));
             continue;
         }
-        loaded.options.origin = {.run_time = true, .persistent = true};
+        loaded.options.origin = origin_in(first_lines(path));
+        loaded.options.origin.persistent = true;
         out.exports.push_back(std::move(loaded.options));
     }
     return out;
@@ -156,7 +168,8 @@ std::string StateFolder::write(const config::ExportOptions& options) const {
     const OwnedFd fd(::openat(folder.get(), draft.c_str(),
                               O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) return failed();
-    const std::string text = fmt::format("{}{}", head, config::to_yaml(options));
+    const std::string text =
+        fmt::format("{}{}{}", head, origin_comments(options.origin), config::to_yaml(options));
     if (!write_all(fd.get(), text) || ::fsync(fd.get()) != 0 ||
         ::renameat(folder.get(), draft.c_str(), folder.get(), file.c_str()) != 0 ||
         ::fsync(folder.get()) != 0) {

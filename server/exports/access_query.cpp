@@ -96,25 +96,30 @@ Peer peer_of(const config::AccessQuery& query) {
     return peer;
 }
 
-std::vector<std::string> access_report(const config::Options& options, const Peer& peer) {
-    std::vector<std::string> lines;
+std::string ExportAccess::text() const {
+    return fmt::format("export {}: {}: {}{}{}{}", config::in_quotes(name), access, why,
+                       line ? fmt::format(" (line {})", *line) : "",
+                       opens && read_only ? "; the export is read_only" : "",
+                       opens && in_tls ? "; in TLS only" : "");
+}
+
+std::vector<ExportAccess> access_report(const config::Options& options, const Peer& peer) {
+    std::vector<ExportAccess> out;
     const PeerIdentity identity(peer);
     for (const config::ExportOptions& each : options.exports) {
         const AccessList list(each.access);
         const Verdict verdict = list.decide(identity);
         const bool only_reads = verdict.access == Access::read_only || each.read_only;
-        const char* const may = verdict.access == Access::denied ? "denied"
-                                : only_reads                     ? "read-only"
-                                                                 : "read-write";
-        const bool opens = verdict.access != Access::denied;
-        const bool in_tls = options.tls.mode == config::TlsMode::required || each.tls_required;
-        lines.push_back(fmt::format(
-            "export {}: {}: {}{}{}{}", config::in_quotes(each.name), may, list.why(verdict),
-            verdict.rule ? fmt::format(" (line {})", each.access[*verdict.rule].line.number) : "",
-            opens && each.read_only ? "; the export is read_only" : "",
-            opens && in_tls ? "; in TLS only" : ""));
+        ExportAccess& its = out.emplace_back();
+        its.name = each.name;
+        its.opens = verdict.access != Access::denied;
+        its.access = !its.opens ? "denied" : only_reads ? "read-only" : "read-write";
+        its.why = list.why(verdict);
+        if (verdict.rule) its.line = each.access[*verdict.rule].line.number;
+        its.read_only = each.read_only;
+        its.in_tls = options.tls.mode == config::TlsMode::required || each.tls_required;
     }
-    return lines;
+    return out;
 }
 
 }  // namespace gpunbd::server

@@ -1,6 +1,7 @@
 // Evaluates which exports a client may open, from the configuration only (`gpunbd check --who`).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,21 @@ namespace gpunbd::server {
 // invalid.
 Peer peer_of(const config::AccessQuery& query);
 
-// Returns one line per export, in the order of the configuration.
-std::vector<std::string> access_report(const config::Options& options, const Peer& peer);
+// What a client may do with an export, and why.
+struct ExportAccess {
+    std::string name = {};
+    std::string access = {};       // "denied", "read-only" or "read-write"
+    std::string why = {};          // the rule
+    std::optional<int> line = {};  // of the rule in the file
+    bool opens = false;
+    bool read_only = false;  // the export itself
+    bool in_tls = false;     // only there
+
+    // One line.
+    std::string text() const;
+};
+
+// In the order of the configuration.
+std::vector<ExportAccess> access_report(const config::Options& options, const Peer& peer);
 
 }  // namespace gpunbd::server

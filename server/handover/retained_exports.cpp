@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "config/yaml_file.hpp"
+#include "server/handover/origin_comments.hpp"
 #include "server/supervisor/descriptor_name.hpp"
 #include "storage/pages/page_table.hpp"
 
@@ -33,38 +34,6 @@ std::optional<std::string> text_in(int fd) {
     std::string text(static_cast<std::size_t>(file.st_size), '\0');
     if (::pread(fd, text.data(), text.size(), 0) != file.st_size) return std::nullopt;
     return text;
-}
-
-// What the keys of an export do not say of a clone for a client, in comments of its YAML text.
-constexpr std::string_view made_by_comment = "# made_by: ";
-constexpr std::string_view client_id_comment = "# client_id: ";
-constexpr std::string_view peer_comment = "# peer: ";
-
-std::string comments_of(const config::Origin& origin) {
-    if (origin.made_by.empty()) return {};
-    return fmt::format("{}{}\n{}{}\n{}{}\n", made_by_comment, origin.made_by, client_id_comment,
-                       static_cast<int>(origin.client_id), peer_comment, origin.peer);
-}
-
-config::Origin origin_in(std::string_view text) {
-    config::Origin origin{.run_time = true};
-    while (text.starts_with('#')) {
-        const std::string_view line = text.substr(0, text.find('\n'));
-        const auto value_of = [line](std::string_view comment) -> std::string {
-            if (!line.starts_with(comment)) return {};
-            return std::string(line.substr(comment.size()));
-        };
-        if (std::string name = value_of(made_by_comment); !name.empty()) origin.made_by = name;
-        if (std::string peer = value_of(peer_comment); !peer.empty()) origin.peer = peer;
-        for (const auto id :
-             {config::ClientId::tls_name, config::ClientId::address, config::ClientId::machine}) {
-            if (value_of(client_id_comment) == std::to_string(static_cast<int>(id))) {
-                origin.client_id = id;
-            }
-        }
-        text.remove_prefix(std::min(line.size() + 1, text.size()));
-    }
-    return origin;
 }
 
 }  // namespace
@@ -96,7 +65,7 @@ RetainedExports::RetainedExports(DescriptorStore& store, InheritedDescriptors& h
 }
 
 std::string RetainedExports::keep(const config::ExportOptions& options) {
-    const std::string text = comments_of(options.origin) + config::to_yaml(options);
+    const std::string text = origin_comments(options.origin) + config::to_yaml(options);
     OwnedFd file(::memfd_create("gpunbd export", MFD_CLOEXEC));
     const auto length = static_cast<ssize_t>(text.size());
     if (!file || ::write(file.get(), text.data(), text.size()) != length) {

@@ -56,6 +56,14 @@ ROWS = (
     (('help', 'tl'), {'tls-setup'}),
     (('serve', '--size', ''), set()),
     (('devices', '--cal'), {'--calibrate'}),
+    (('export', 'rem'), {'remove'}),
+    (('export', 'remove', ''), {'scratch', 'images'}),
+    (('export', 'remove', 'images', 's'), {'scratch'}),
+    (('export', 'resize', 'i'), {'images'}),
+    (('export', 'create', ''), set()),
+    (('export', 'restore', 'b'), {'b.yaml'}),
+    (('disconnect', 's'), {'scratch'}),
+    (('status', '--socket', '/sock'), {'/sockets/admin'}),
 )
 
 
@@ -113,6 +121,15 @@ class Completion(unittest.TestCase):
         # Files of three GPUs, and another file of the driver.
         for name in ('nvidia0', 'nvidia1', 'nvidia2', 'nvidiactl'):
             self.write(self.other, name, '')
+        # A program that answers as a running server would make gpunbd offer do.
+        program = self.write(self.other, 'gpunbd', '''#!/bin/sh
+case "$*" in
+"offer exports") printf 'scratch\\nimages\\n' ;;
+"offer admin-sockets") echo /sockets/admin ;;
+*) exit 1 ;;
+esac
+''')
+        os.chmod(program, 0o755)
         script = gpunbd('completion', SHELL)
         self.assertIn('/dev/nvidia', script)
         self.script = self.write(self.other, 'script', script.replace('/dev/nvidia', f'{self.other}/nvidia'))
@@ -131,7 +148,7 @@ class Completion(unittest.TestCase):
 
     def run_shell(self, *arguments):
         done = subprocess.run([SHELL, *arguments], cwd=self.folder, capture_output=True, text=True,
-                              env={**os.environ, 'HOME': self.other, 'TERM': 'dumb'}, check=False)
+                              env={**os.environ, 'PATH': f'{self.other}:{os.environ["PATH"]}', 'HOME': self.other, 'TERM': 'dumb'}, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ''))
         return done.stdout
 

@@ -26,7 +26,7 @@ def requests(kind, count, moved, in_flight=0, errors=None):
 
 def export(name, size=4 * GiB, used=GiB, moved=0):
     return {'name': name, 'description': '', 'size': size, 'page_size': 2 << 20, 'layout': 'linear', 'provision': 'thin',
-            'read_only': False, 'keep': False, 'swap': False, 'run_time': False, 'persistent': False, 'clone_of': '', 'shared': 0,
+            'read_only': False, 'keep': False, 'swap': False, 'run_time': False, 'persistent': False, 'created': None, 'clone_of': '', 'shared': 0,
             'instance': '0' * 32, 'used': used, 'own': used, 'allocated': used,
             'memory': [{'device': 'cuda:0', 'used': used, 'allocated': used, 'slabs': 1}], 'connections': 1,
             'stalled': 0, 'rates': {'bytes_per_second': None, 'iops': None, 'burst': 1.0},

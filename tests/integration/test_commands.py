@@ -1,4 +1,5 @@
 """The commands other than serve: devices, check, help, and the messages about wrong usage."""
+import json
 import os
 import re
 import subprocess
@@ -118,6 +119,37 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         finally:
             child.terminate()
             self.assertEqual(child.wait(60), 0)
+
+    def test_answers_as_json(self):
+        one = self.serve(config="listeners: {unix: [{path: '{socket}'}]}\nexports: [{name: x, size: 64M, devices: [{device}]}]\n",
+                         name='x')
+        uri = f'nbd+unix:///x?socket={one.path}'
+        answer = json.loads(self.gpunbd('ping', uri, '--json'))
+        self.assertEqual((answer['name'], answer['size'], answer['read_only']), ('x', 64 << 20, False))
+        refused = json.loads(self.gpunbd('ping', uri.replace('/x?', '/y?'), '--json', status=1))
+        self.assertIn("'y'", refused['error'])
+        self.assertEqual(self.errors, '')
+        devices = json.loads(self.gpunbd('devices', '--json', status=None))
+        host = next(each for each in devices['devices'] if each['id'] == 'host')
+        self.assertGreater(host['total'], host['reserve'])
+        path = os.path.join(self.directory(), 'test.yaml')
+
+        def checked(text, *flags, status):
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write(text)
+            return json.loads(self.gpunbd('check', path, '--json', *flags, status=status))
+        good = 'listeners: {tcp: []}\nexports: [{name: x, size: 64M, devices: [host], access: [{network: 10.0.0.0/8}]}]\n'
+        answer = checked('exports: [{name: x, size: 64M, colour: red}]', status=2)
+        self.assertEqual((answer['valid'], answer['serves'], answer['problems'][0]['line']), (False, False, 1))
+        self.assertIn('colour', answer['error'])
+        access = checked(good, '--who', '10.1.2.3', status=0)['access']
+        self.assertEqual([(each['export'], each['access'], each['line']) for each in access], [('x', 'read-write', 2)])
+        answer = checked('exports: [{name: x, size: 1000T, devices: [host]}]', status=1)
+        self.assertEqual((answer['valid'], answer['serves']), (True, False))
+        self.assertIn('1000T', answer['configuration'])
+        self.assertIn('exports[0]', answer['error'])
+        wrong = json.loads(self.gpunbd('ping', '--json', status=2))
+        self.assertIn('URI is missing', wrong['error'])
 
     def test_devices_fit_a_terminal(self):
         out = self.gpunbd('devices')

@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 import admin
 import kept
@@ -63,9 +64,9 @@ class Create(Export):
             self.assertIn('1 client is connected; --force disconnects it', self.errors)
         self.wait_until_unused('new')
         table = self.export('list')
-        self.assertRegex(table, r"(?m)^'new' +32 MiB +2 MiB +0 bytes +2 MiB +" + server.DEVICE + " +0 +run-time$")
-        self.assertRegex(table, r"(?m)^'configured' +64 MiB +0 bytes +0 bytes +0 bytes +" + server.DEVICE + " +0 +-$")
-        self.assertEqual(json.loads(self.export('remove', 'new', '--json')), {'done': "Export 'new' is removed."})
+        self.assertRegex(table, r"(?m)^'new' +32 MiB +2 MiB +0 bytes +2 MiB +" + server.DEVICE + " +0 +[0-9]+ (s|min) +run-time$")
+        self.assertRegex(table, r"(?m)^'configured' +64 MiB +0 bytes +0 bytes +0 bytes +" + server.DEVICE + " +0 +- +-$")
+        self.assertEqual(json.loads(self.export('remove', 'new', '--json')), {'removed': ['new'], 'failed': []})
         self.logged("export 'new' is removed; its contents are lost now", self.one)
         server.wait_until(lambda: self.allocated() == 0, what='the memory to be freed')
         self.refused('new')
@@ -134,6 +135,26 @@ class Create(Export):
             self.assertIn(why, answer['error'])
 
 
+class Json(Export):
+    def test_answers_are_data_and_failures_have_an_error(self):
+        self.start()
+        self.assertEqual(json.loads(self.create('new', '--json'))['size'], 32 * MiB)
+        self.assertEqual(json.loads(self.export('resize', 'new', '64M', '--json'))['size'], 64 * MiB)
+        self.assertEqual(json.loads(self.export('clone', 'new', 'copy', '--json'))['clone_of'], 'new')
+        file = f'{self.one.directory}/file'
+        self.assertEqual(json.loads(self.export('save', 'new', file, '--json')), {'name': 'new', 'file': file})
+        self.assertEqual(json.loads(self.export('restore', file, 'again', '--json'))['name'], 'again')
+        self.assertIn('already', json.loads(self.create('new', '--json', status=1))['error'])
+        self.assertEqual(self.errors, '')
+
+    def test_a_socket_for_clients_is_not_the_admin_socket(self):
+        self.start()
+        for command in (['export', 'list'], ['status'], ['reclaim', '--all']):
+            self.command(server.PROGRAM, *command, '--socket', self.one.path, status=1)
+            self.assertIn(f'{self.one.path}: is a socket for NBD clients; the admin socket of this server is '
+                          f'{self.one.directory}/admin', self.errors)
+
+
 class Remove(Export):
     def test_force_disconnects_clients(self):
         self.start()
@@ -146,12 +167,53 @@ class Remove(Export):
             self.assertEqual(other.read(0, 1), b'\0')
         self.refused('new')
 
+    def test_several_at_once(self):
+        self.start()
+        for name in 'abc':
+            self.create(name)
+        self.assertEqual(self.export('remove', 'a', 'configured', 'b', status=1),
+                         "Export 'a' is removed.\nExport 'b' is removed.\n")
+        self.assertIn("gpunbd export: 'configured' is not removed: ", self.errors)
+        self.assertEqual(set(self.exports()), {'configured', 'c'})
+        answer = json.loads(self.export('remove', 'unknown', 'c', '--json', status=1))
+        self.assertEqual(answer['removed'], ['c'])
+        self.assertEqual([each['name'] for each in answer['failed']], ['unknown'])
+        self.assertIn("there is no export 'unknown'", answer['error'])
+
     def test_what_cannot_be_removed(self):
         self.start()
         self.export('remove', 'configured', status=1)
         self.assertIn("export 'configured' is in the configuration of the server; remove it there", self.errors)
         self.export('remove', 'unknown', status=1)
         self.assertIn("there is no export 'unknown'", self.errors)
+
+
+class Disconnect(Export):
+    def disconnect(self, *words, status=0):
+        return self.command(server.PROGRAM, 'disconnect', *words, '--socket', f'{self.one.directory}/admin',
+                            status=status)
+
+    def test_one_client_or_all(self):
+        self.start()
+        self.disconnect('configured', status=1)
+        self.assertIn("export 'configured' has no clients", self.errors)
+        self.disconnect('unknown', status=1)
+        self.assertIn("there is no export 'unknown'", self.errors)
+        with wire.connect(self.one.path, name='configured') as client, \
+                wire.connect(self.one.path, name='configured') as other:
+            self.disconnect('configured', '10.1.2.3', status=1)
+            self.assertIn("has no client '10.1.2.3'; its clients are ", self.errors)
+            status, connections = admin.request(f'{self.one.directory}/admin', '/api/v1/connections')
+            self.assertEqual(status, 200)
+            first = min(each['id'] for each in connections)
+            answer = json.loads(self.disconnect('configured', str(first), '--json'))
+            self.assertEqual([each['id'] for each in answer['disconnected']], [first])
+            with self.assertRaises(wire.Closed):
+                client.read(0, 1)
+            self.assertEqual(other.read(0, 1), b'\0')
+            self.assertRegex(self.disconnect('configured'), r'^.* is disconnected\n$')
+            with self.assertRaises(wire.Closed):
+                other.read(0, 1)
 
 
 class Save(Export):
@@ -448,8 +510,12 @@ class Persist(Export):
         self.create('a/b', '--persist', '--page-size', '1M', '--access', f'uid={os.getuid()}')
         self.create('gone')
         self.assertEqual(os.listdir(f'{folder}/state'), ['a%2Fb.yaml'])
+        created = self.exports()['a/b']['created']
+        self.assertLess(abs(created - time.time()), 600)
+        self.assertIsNone(self.exports()['configured']['created'])
         self.one.stop()
         self.start(text)
+        self.assertEqual(self.exports()['a/b']['created'], created)
         self.assertEqual(set(self.exports()), {'configured', 'a/b'})
         self.assertEqual([self.exports()['a/b'][key] for key in ('size', 'page_size', 'persistent')],
                          [32 * MiB, MiB, True])

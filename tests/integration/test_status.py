@@ -139,7 +139,7 @@ class InvalidServers(Status):
     def test_invalid_responses(self):
         def body(text, code=b'200 OK'):
             return b'HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s' % (code, len(text), text)
-        for raw, message in ((b'', 'the server closed the connection'), (b'NBDMAGICIHAVEOPT' + b'\0' * 20, 'is not HTTP'),
+        for raw, message in ((b'', 'the server closed the connection'), (b'NBDMAGICIHAVEOPT' + b'\0' * 20, 'is a socket for NBD clients'),
                              (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal', 'the server closed the connection'),
                              (body(b'{}'), 'is not the status of a gpunbd server'), (body(b'<html>'), 'is not JSON'),
                              (body(b'[' * 100_000), 'is not JSON'), (body(b''), 'is not JSON'),

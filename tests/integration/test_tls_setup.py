@@ -29,6 +29,35 @@ class TlsSetup(server.Test):
             self.assertEqual(self.errors.count('\n'), 1, self.errors)
         return out
 
+    def openssl(self, *arguments):
+        server.need('openssl')
+        return subprocess.run(['openssl', *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def test_renewed_certificates_keep_their_keys_and_names(self):
+        self.set_up('--host', 'a.example', '--host', '127.0.0.1', '--client', 'alice', '--client', 'bob', '--psk', 'carl',
+                    '--days', '3')
+
+        def contents():
+            return {name: open(self.path(name), encoding='ascii').read() for name in files_of(self.folder)}
+        before = contents()
+        out = self.set_up('--renew', '--client', 'alice', '--days', '100')
+        self.assertRegex(out, r'server-cert.pem\n +the server, valid until .*\n +Reload the server')
+        self.assertRegex(out, r'alice/client-cert.pem\n +the client alice, .*\n +Copy this file to the client')
+        after = contents()
+        self.assertEqual({name for name in after if after[name] != before.get(name)},
+                         {'server-cert.pem', 'clients/alice/client-cert.pem'})
+        self.assertEqual(set(after), set(before))
+        for cert, purpose in (('server-cert.pem', 'sslserver'), ('clients/alice/client-cert.pem', 'sslclient')):
+            self.openssl('verify', '-CAfile', self.path('ca-cert.pem'), '-purpose', purpose, self.path(cert))
+            self.openssl('x509', '-noout', '-checkend', str(90 * 86400), '-in', self.path(cert))
+        self.assertIn('DNS:a.example, IP Address:127.0.0.1',
+                      self.openssl('x509', '-noout', '-ext', 'subjectAltName', '-in', self.path('server-cert.pem')))
+        self.set_up('--renew', '--client', 'nobody', status=1)
+        self.assertIn('clients/nobody/client-cert.pem does not exist', self.errors)
+        self.set_up('--renew', '--host', 'b.example', status=2)
+        self.set_up('--renew', folder=self.directory(), status=1)
+        self.assertIn('ca-key.pem does not exist', self.errors)
+
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
 

@@ -136,7 +136,7 @@ class Export:
         return {'name': self.name, 'description': self.other.get('description', ''), 'size': self.size,
                 'page_size': self.page_size, 'layout': self.other.get('layout', 'linear'), 'provision': self.other.get('provision', 'thin'), 'read_only': self.read_only,
                 'keep': self.other.get('keep', False), 'swap': False, 'run_time': self.other.get('run_time', False),
-                'persistent': False, 'clone_of': self.other.get('clone_of', ''),
+                'persistent': False, 'created': None, 'clone_of': self.other.get('clone_of', ''),
                 'snapshot': self.read_only and 'clone_of' in self.other,
                 'templates': self.other.get('templates', []), 'shared': 0,
                 'instance': '0123456789abcdef', 'used': self.used, 'own': self.used,

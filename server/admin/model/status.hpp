@@ -137,7 +137,8 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
     bool swap = false;
     bool run_time = false;
     bool persistent = false;
-    std::string clone_of = {};  // another export; empty: none
+    std::optional<std::uint64_t> created = {};  // unset: by the configuration, or unknown
+    std::string clone_of = {};                  // another export; empty: none
     bool snapshot = false;
     std::vector<TemplateStatus> templates = {};
     std::string instance = {};              // identifies its contents; hexadecimal
@@ -178,6 +179,8 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
             info("swap", &Self::swap, "swap"),
             field("run_time", &Self::run_time),
             field("persistent", &Self::persistent),
+            field("created", &Self::created,
+                  "Time at which it was created at run time; null: the configuration has it."),
             field("clone_of", &Self::clone_of),
             field("snapshot", &Self::snapshot, "It is a snapshot: its contents never change."),
             part("templates", &Self::templates),

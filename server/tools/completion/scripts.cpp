@@ -40,6 +40,34 @@ const DriverInfo* counted_driver(std::string_view word) {
     return found == device_drivers().end() || found->device_files.empty() ? nullptr : &*found;
 }
 
+bool is_admin_socket(const Flag& flag) { return flag.name == "--socket"; }
+
+// The arguments of an action by place: "1", "2", or "*" for all.
+struct ActionArgument {
+    std::string place;
+    std::string_view takes;
+};
+std::vector<ActionArgument> arguments_of(const Action& action) {
+    std::vector<ActionArgument> out;
+    std::string_view left = action.takes;
+    for (int place = 1; !left.empty(); ++place) {
+        std::string_view word = left.substr(0, left.find(' '));
+        left.remove_prefix(std::min(word.size() + 1, left.size()));
+        const bool all = word.ends_with("...");
+        if (all) word.remove_suffix(3);
+        if (word == export_argument || takes_path(word)) {
+            out.push_back({all ? "*" : std::to_string(place), word});
+        }
+    }
+    return out;
+}
+
+std::vector<std::string_view> action_names(const Description& command) {
+    std::vector<std::string_view> out;
+    for (const Action& each : command.actions) out.push_back(each.name);
+    return out;
+}
+
 // The words, separated by spaces. `count` returns the code that prints the numbered ids of a
 // driver.
 template <class Count>
@@ -75,11 +103,29 @@ std::string bash_flags(const Description& command) {
 // The completions of the argument `takes`, as the body of a case.
 std::string bash_values(std::string_view takes, const Words& words) {
     if (takes.starts_with(uri_argument)) return "_gpunbd_uri_or_file";
+    if (takes.starts_with(export_argument)) return "words=$(_gpunbd_offer exports)";
     if (takes_path(takes)) return "files=yes";
     const auto count = [](const DriverInfo& driver) {
         return fmt::format("'\"$(_gpunbd_count {} {})\"'", driver.scheme, driver.device_files);
     };
     return fmt::format("words='{}'", joined(words, count));
+}
+
+// The completions of the action of a command, and of its arguments.
+std::string bash_actions(const Description& command) {
+    const std::string names = fmt::format("{}", fmt::join(action_names(command), " "));
+    std::string out = fmt::format(R"(_gpunbd_given '{0}'
+            case "${{given[0]-}}:${{#given[@]}}" in
+            :0) words='{0}' ;;
+)",
+                                  names);
+    for (const Action& action : command.actions) {
+        for (const ActionArgument& each : arguments_of(action)) {
+            out += fmt::format("            {}:{}) {} ;;\n", action.name, each.place,
+                               bash_values(each.takes, {}));
+        }
+    }
+    return out + "            esac";
 }
 
 std::string bash_case(const Description& command) {
@@ -88,8 +134,10 @@ std::string bash_case(const Description& command) {
         if (flag.takes.empty()) return;
         const std::string letter =
             flag.letter.empty() ? "" : fmt::format(" | {}:{}", command.name, flag.letter);
-        values += fmt::format("        {}:{}{}) {} ;;\n", command.name, flag.name, letter,
-                              bash_values(flag.takes, flag.words));
+        values +=
+            fmt::format("        {}:{}{}) {} ;;\n", command.name, flag.name, letter,
+                        is_admin_socket(flag) ? "files=yes words=$(_gpunbd_offer admin-sockets)"
+                                              : bash_values(flag.takes, flag.words));
     });
     return values;
 }
@@ -109,7 +157,9 @@ std::string bash(const Commands& all) {
             const Words wrapped{command.wraps};
             arguments += fmt::format(
                 "        {}) {} ;;\n", command.name,
-                bash_values(command.takes, command.takes.empty() ? wrapped : command.words));
+                command.actions.empty()
+                    ? bash_values(command.takes, command.takes.empty() ? wrapped : command.words)
+                    : bash_actions(command));
         }
         if (!command.wraps.empty()) wrappers += fmt::format(" {}:{}", command.name, command.wraps);
         flags += fmt::format("        {}) flags='{}' ;;\n", command.name, bash_flags(command));
@@ -128,6 +178,20 @@ _gpunbd_uri_or_file() { # sets words or files of _gpunbd
         words='URIS'
         compopt -o nospace 2>/dev/null
     fi
+}
+_gpunbd_offer() { # prints the exports or the admin sockets of running servers
+    local at socket=()
+    for ((at = 0; at + 2 < ${#typed[@]}; ++at)); do
+        [[ ${typed[at]} != --socket ]] || socket=(--socket "${typed[at + 1]}")
+    done
+    "${COMP_WORDS[0]}" offer "$1" "${socket[@]}" 2>/dev/null
+}
+_gpunbd_given() { # sets given to the words from the first action on; $1: the actions
+    for word in "${typed[@]:0:${#typed[@]}-1}"; do
+        if [[ ${#given[@]} -gt 0 || " $1 " == *" $word "* ]] && [[ $word != -* ]]; then
+            given+=("$word")
+        fi
+    done
 }
 _gpunbd() {
     # Joins the words that bash splits at '=' and ':', such as --device=cuda:0.
@@ -151,7 +215,7 @@ _gpunbd() {
         fi
     done
 
-    local flag='' value=$current flags='PROGRAM' words='' files=''
+    local flag='' value=$current flags='PROGRAM' words='' files='' given=()
     if [[ $current == --*=* ]]; then
         flag=${current%%=*}
         value=${current#*=}
@@ -175,7 +239,7 @@ ARGUMENTS        esac
     local IFS=$'\n'
     if [[ $files ]]; then
         compopt -o filenames 2>/dev/null
-        mapfile -t COMPREPLY < <(compgen -f -- "$value")
+        mapfile -t COMPREPLY < <(compgen -f -- "$value"; compgen -W "$words" -- "$value")
     else
         mapfile -t COMPREPLY < <(compgen -W "${words// /$'\n'}" -- "$value")
     fi
@@ -199,6 +263,7 @@ complete -F _gpunbd gpunbd
 
 std::string zsh_action(std::string_view takes, const Words& words) {
     if (takes == uri_argument) return fmt::format(":{}:_gpunbd_uris", takes);
+    if (takes == export_argument) return fmt::format(":{}:_gpunbd_exports", takes);
     if (takes_path(takes)) return fmt::format(":{}:_files", takes);
     std::string plain;
     std::string counted;
@@ -217,7 +282,9 @@ std::string zsh_action(std::string_view takes, const Words& words) {
 }
 
 std::string zsh_flag(const Flag& flag) {
-    const std::string action = flag.takes.empty() ? "" : zsh_action(flag.takes, flag.words);
+    const std::string action = flag.takes.empty()      ? ""
+                               : is_admin_socket(flag) ? ":PATH:_gpunbd_sockets"
+                                                       : zsh_action(flag.takes, flag.words);
     const std::string brief = replaced(flag.brief, ":", "\\:");
     std::string out;
     for (std::string_view name : {flag.letter, flag.name}) {
@@ -234,7 +301,11 @@ std::string zsh_flag(const Flag& flag) {
 std::string zsh_arguments(const Description& command) {
     std::string out;
     for_each_flag(command, [&](const Flag& flag) { out += zsh_flag(flag); });
-    std::string_view left = command.takes;
+    if (!command.actions.empty()) {
+        out += fmt::format("      '1:ACTION:({})' \\\n      '*:NAME:_gpunbd_{}' \\\n",
+                           fmt::join(action_names(command), " "), command.name);
+    }
+    std::string_view left = command.actions.empty() ? command.takes : std::string_view();
     for (int place = 1; !left.empty(); ++place) {
         const std::size_t end = std::min(left.find(' '), left.size());
         out += fmt::format("      {} \\\n",
@@ -249,13 +320,33 @@ std::string zsh_arguments(const Description& command) {
     return out.substr(0, out.size() - 3) + '\n';
 }
 
+// A function that completes the arguments of the actions of a command.
+std::string zsh_actions(const Description& command) {
+    std::string cases;
+    for (const Action& action : command.actions) {
+        for (const ActionArgument& each : arguments_of(action)) {
+            cases += fmt::format("  {}:{}) {} ;;\n", action.name, each.place,
+                                 each.takes == export_argument ? "_gpunbd_exports" : "_files");
+        }
+    }
+    return fmt::format(R"(_gpunbd_{}() {{
+  local -i at=${{words[(i)({})]}}
+  case $words[at]:$(( CURRENT - at )) in
+{}  esac
+}}
+)",
+                       command.name, fmt::join(action_names(command), "|"), cases);
+}
+
 std::string zsh(const Commands& all) {
     std::string names;
     std::string cases;
     std::string wrappers;
+    std::string functions;
     for (const auto& each : all) {
         const Command& command = *each;
         if (command.hidden) continue;
+        if (!command.actions.empty()) functions += zsh_actions(command);
         if (!command.wraps.empty()) {
             wrappers += fmt::format(R"(  local -i at=${{words[(i){1}]}}
   if [[ $words[1] == {0} ]] && (( at < CURRENT )); then
@@ -272,12 +363,21 @@ std::string zsh(const Commands& all) {
     }
     const std::string own = zsh_arguments(program());
     const std::string quoted_uris = "'" + replaced(uris, " ", "' '") + "'";
-    return fmt::format(R"(#compdef gpunbd
+    return fmt::format(R"zsh(#compdef gpunbd
 # zsh completion of gpunbd, made by 'gpunbd completion zsh'.
 _gpunbd_uris() {{
   compadd -S '' -- {}
 }}
-_gpunbd_count() {{  # WORD... = SCHEME FILES...: adds SCHEME:0, SCHEME:1, ..., one for each file named FILES and a number
+_gpunbd_exports() {{
+  local -a found=(${{(f)"$(gpunbd offer exports 2>/dev/null)"}})
+  compadd -- $found
+}}
+_gpunbd_sockets() {{
+  local -a found=(${{(f)"$(gpunbd offer admin-sockets 2>/dev/null)"}})
+  compadd -- $found
+  _files
+}}
+{}_gpunbd_count() {{  # WORD... = SCHEME FILES...: adds SCHEME:0, SCHEME:1, ..., one for each file named FILES and a number
   local -i at=${{argv[(i)=]}} i
   local -a found=($argv[1,at-1]) files
   local scheme name
@@ -309,8 +409,8 @@ if [[ $funcstack[1] == _gpunbd ]]; then
 else
   compdef _gpunbd gpunbd
 fi
-)",
-                       quoted_uris, own, names, wrappers, cases);
+)zsh",
+                       quoted_uris, functions, own, names, wrappers, cases);
 }
 
 // --- fish ----------------------------------------------------------------------------------------
@@ -334,10 +434,30 @@ std::string fish_flags(const Description& command, std::string_view condition) {
     for_each_flag(command, [&](const Flag& flag) {
         const std::string letter =
             flag.letter.empty() ? "" : fmt::format(" -s {}", flag.letter.substr(1));
-        out += fmt::format("complete -c gpunbd -n {}{} -l {}{} -d {}\n", condition, letter,
-                           flag.name.substr(2), fish_argument(flag.takes, flag.words),
-                           fish_quoted(flag.brief));
+        out += fmt::format(
+            "complete -c gpunbd -n {}{} -l {}{} -d {}\n", condition, letter, flag.name.substr(2),
+            fish_argument(flag.takes, flag.words) +
+                (is_admin_socket(flag) ? " -a '(__gpunbd_offer admin-sockets)'" : ""),
+            fish_quoted(flag.brief));
     });
+    return out;
+}
+
+std::string fish_actions(const Description& command) {
+    const std::string names = fmt::format("{}", fmt::join(action_names(command), " "));
+    std::string out = fmt::format(
+        "complete -c gpunbd -n '__fish_seen_subcommand_from {0}; and not "
+        "__fish_seen_subcommand_from {1}' -a '{1}'\n",
+        command.name, names);
+    for (const Action& action : command.actions) {
+        for (const ActionArgument& each : arguments_of(action)) {
+            out += fmt::format(
+                "complete -c gpunbd -n '__fish_seen_subcommand_from {}; and "
+                "__fish_seen_subcommand_from {}'{}\n",
+                command.name, action.name,
+                each.takes == export_argument ? " -a '(__gpunbd_offer exports)'" : " -F");
+        }
+    }
     return out;
 }
 
@@ -355,6 +475,9 @@ function __gpunbd_count # prints $argv[1]:0, ..., one for each file named $argv[
 end
 function __gpunbd_uris
     string split ' ' 'URIS'
+end
+function __gpunbd_offer # prints the exports or the admin sockets of running servers
+    gpunbd offer $argv 2>/dev/null
 end
 function __gpunbd_has_uri
     string match -q -- '*://*' (commandline -opc)
@@ -399,6 +522,15 @@ complete -c gpunbd -f
                 condition, command.wraps, command.name, command.wraps);
         }
         if (command.takes.empty()) continue;
+        if (!command.actions.empty()) {
+            out += fish_actions(command);
+            continue;
+        }
+        if (command.takes.starts_with(export_argument)) {
+            out +=
+                fmt::format("complete -c gpunbd -n {} -a '(__gpunbd_offer exports)'\n", condition);
+            continue;
+        }
         if (command.takes.starts_with(uri_argument)) {
             out += fmt::format(
                 "complete -c gpunbd -n '__fish_seen_subcommand_from {}; and not __gpunbd_has_uri' "

@@ -11,6 +11,7 @@ class DevicesCommand final : public config::Command {
     int run(const config::Commands& all) override;
 
     bool calibrate = false;
+    bool json = false;
 };
 
 }  // namespace gpunbd::tools

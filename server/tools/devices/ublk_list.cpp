@@ -6,7 +6,6 @@
 #include <fstream>
 #include <optional>
 
-#include "config/size.hpp"
 #include "server/ublk/abandoned.hpp"
 #include "server/ublk/control.hpp"
 #include "server/ublk/parameters.hpp"
@@ -15,11 +14,11 @@ namespace gpunbd::server {
 
 namespace {
 
-std::string size_of(std::uint32_t id) {
+std::uint64_t size_of(std::uint32_t id) {
     std::ifstream file(fmt::format("/sys/block/ublkb{}/size", id));
     std::uint64_t sectors = 0;
     file >> sectors;
-    return config::human_size(sectors << ublk::sector_shift);
+    return sectors << ublk::sector_shift;
 }
 
 std::string server_of(const ublk::DeviceInfo& info) {

@@ -1,16 +1,17 @@
 // The ublk devices of this machine.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace gpunbd::server {
 
 struct UblkEntry {
-    std::string path;  // "/dev/ublkb0"
-    std::string size;
-    std::string queues{};  // empty: the kernel tells it only to root
-    std::string server{};  // likewise
+    std::string path;        // "/dev/ublkb0"
+    std::uint64_t size = 0;  // bytes
+    std::string queues{};    // empty: the kernel tells it only to root
+    std::string server{};    // likewise
 };
 
 // In the order of their numbers.

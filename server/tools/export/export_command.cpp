@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -13,6 +15,7 @@
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/base/exit_code.hpp"
+#include "server/json/report_failure.hpp"
 #include "server/tools/client/deadline.hpp"
 #include "server/tools/export/progress_bar.hpp"
 #include "server/tools/status/admin_server.hpp"
@@ -32,6 +35,18 @@ std::string devices_of(const server::ExportStatus& exported) {
         out += fmt::format("{}{}", out.empty() ? "" : " ", each.device);
     }
     return out;
+}
+
+// Of an export that was created at run time: "3 min".
+std::string age_of(const server::ExportStatus& exported, std::time_t now) {
+    if (!exported.created) return "-";
+    const auto age = now - static_cast<std::time_t>(*exported.created);
+    constexpr std::time_t minute = 60;
+    constexpr std::time_t hour = 60 * minute;
+    constexpr std::time_t day = 24 * hour;
+    if (age < 2 * minute) return fmt::format("{} s", std::max<std::time_t>(age, 0));
+    if (age < 2 * hour) return fmt::format("{} min", age / minute);
+    return age < 2 * day ? fmt::format("{} h", age / hour) : fmt::format("{} d", age / day);
 }
 
 std::string notes_of(const server::ExportStatus& exported) {
@@ -72,9 +87,8 @@ HttpRequest post(const std::string& action, const json::object& body) {
     return {.target = "/api/v1/exports/" + action, .json = json::serialize(body)};
 }
 
-HttpRequest request_for(const ExportRequest& request) {
-    if (request.action == "list") return {.target = "/api/v1/exports"};
-    const std::string& name = request.names.front();
+// `name`: the argument; one of several to remove.
+HttpRequest request_for(const ExportRequest& request, const std::string& name) {
     if (request.action == "create") {
         return post("create", {{"export", json::parse(tools::export_json(name, request.keys))},
                                {"persist", request.persist}});
@@ -119,20 +133,101 @@ Or<std::string> confirmation(std::string_view body) {
     return sanitized(done->get_string()) + '\n';
 }
 
-Or<std::string> fetch(const ExportRequest& request, const AdminServer& server) {
-    std::optional<ProgressBar> bar;
-    if (const std::string what = progress_of(request); !what.empty()) {
-        const std::string& name = request.names[request.action == "save" ? 0 : 1];
-        bar.emplace(server, what, fmt::format("export {}", config::in_quotes(name)));
-    }
-    Or<std::string> body =
-        get(server, request_for(request), client::Clock::now() + time_limit(request.action));
-    bar.reset();
+Or<std::string> ask(const ExportRequest& request, const std::vector<std::string>& folders,
+                    const HttpRequest& wanted) {
+    return repeat_while_replaced([&]() -> Or<std::string> {
+        const Or<AdminServer> found = find_server(request.server, folders);
+        if (const auto* const failed = std::get_if<Failure>(&found)) return *failed;
+        const auto& server = std::get<AdminServer>(found);
+        std::optional<ProgressBar> bar;
+        if (const std::string what = progress_of(request); !what.empty()) {
+            const std::string& name = request.names[request.action == "save" ? 0 : 1];
+            bar.emplace(server, what, fmt::format("export {}", config::in_quotes(name)));
+        }
+        return get(server, wanted, client::Clock::now() + time_limit(request.action));
+    });
+}
+
+Or<std::string> list(const ExportRequest& request, const std::vector<std::string>& folders) {
+    Or<std::string> body = ask(request, folders, {.target = "/api/v1/exports"});
     if (std::holds_alternative<Failure>(body)) return body;
-    const std::string& text = std::get<std::string>(body);
-    Or<std::string> shown = request.action == "list" ? export_table(text) : confirmation(text);
-    if (!request.json || std::holds_alternative<Failure>(shown)) return shown;
-    return text + '\n';
+    Or<std::string> table = export_table(std::get<std::string>(body), std::time(nullptr));
+    if (!request.json || std::holds_alternative<Failure>(table)) return table;
+    return std::get<std::string>(body) + '\n';
+}
+
+// The export in the list of the server. The list omits exports that only make clones.
+Or<std::string> export_object(const ExportRequest& request, const std::string& name,
+                              const std::vector<std::string>& folders) {
+    ExportRequest listing{.server = request.server, .action = "list", .names = {}};
+    const Or<std::string> body = ask(listing, folders, {.target = "/api/v1/exports"});
+    if (const auto* const failed = std::get_if<Failure>(&body)) {
+        return Failure{fmt::format("export {} is changed, but cannot be shown: {}",
+                                   config::in_quotes(name), with_remedy(*failed))};
+    }
+    boost::system::error_code error;
+    const json::value exports = json::parse(std::get<std::string>(body), error);
+    if (!error && exports.is_array()) {
+        for (const json::value& each : exports.get_array()) {
+            const json::value* const its_name =
+                each.is_object() ? each.get_object().if_contains("name") : nullptr;
+            if (its_name != nullptr && *its_name == json::value(name))
+                return json::serialize(each) + '\n';
+        }
+    }
+    return json::serialize(json::object{{"name", name}}) + '\n';
+}
+
+Or<std::string> change(const ExportRequest& request, const std::vector<std::string>& folders) {
+    Or<std::string> body = ask(request, folders, request_for(request, request.names[0]));
+    if (std::holds_alternative<Failure>(body)) return body;
+    if (!request.json) return confirmation(std::get<std::string>(body));
+    if (request.action == "save") {
+        return json::serialize(
+                   json::object{{"name", request.names[0]}, {"file", absolute(request.names[1])}}) +
+               '\n';
+    }
+    return export_object(
+        request, request.names[request.names.size() == 1 || request.action == "resize" ? 0 : 1],
+        folders);
+}
+
+// Removes each, also after a failure. Returns the exit status.
+int remove_all(const ExportRequest& request, const std::vector<std::string>& folders) {
+    json::array removed;
+    json::array failures;
+    for (const std::string& name : request.names) {
+        const Or<std::string> body = ask(request, folders, request_for(request, name));
+        const Or<std::string> done = std::holds_alternative<Failure>(body)
+                                         ? body
+                                         : confirmation(std::get<std::string>(body));
+        const auto* const failed = std::get_if<Failure>(&done);
+        if (failed == nullptr) {
+            removed.emplace_back(name);
+            if (!request.json) fmt::print("{}", std::get<std::string>(done));
+            continue;
+        }
+        failures.emplace_back(json::object{{"name", name}, {"error", with_remedy(*failed)}});
+        if (request.json) continue;
+        server::report_failure("export",
+                               request.names.size() == 1
+                                   ? with_remedy(*failed)
+                                   : fmt::format("{} is not removed: {}", config::in_quotes(name),
+                                                 with_remedy(*failed)),
+                               false, server::exit_failure);
+    }
+    const int status = failures.empty() ? 0 : server::exit_failure;
+    if (request.json) {
+        json::object out{{"removed", std::move(removed)}, {"failed", std::move(failures)}};
+        if (status != 0) {
+            const json::array& all = out["failed"].get_array();
+            out["error"] = all.size() == 1
+                               ? all[0].get_object().at("error")
+                               : json::value(fmt::format("{} exports are not removed", all.size()));
+        }
+        fmt::print("{}\n", json::serialize(out));
+    }
+    return status;
 }
 
 }  // namespace
@@ -142,30 +237,29 @@ std::chrono::seconds time_limit(std::string_view action) {
     return std::chrono::hours(1);  // allocating or saving hundreds of gigabytes takes long
 }
 
-Or<std::string> export_table(std::string_view json) {
+Or<std::string> export_table(std::string_view json, std::time_t now) {
     const auto exports = read_exports(json);
     if (const auto* failed = std::get_if<Failure>(&exports)) return *failed;
     std::vector<std::vector<std::string>> rows{
-        {"EXPORT", "SIZE", "USED", "SHARED", "OWN", "DEVICES", "CLIENTS", "NOTES"}};
+        {"EXPORT", "SIZE", "USED", "SHARED", "OWN", "DEVICES", "CLIENTS", "AGE", "NOTES"}};
     for (const auto& each : std::get<std::vector<server::ExportStatus>>(exports)) {
         rows.push_back({config::in_quotes(each.name), config::human_size(each.size),
                         config::human_size(each.sum(&server::ExportMemory::used)),
                         config::human_size(each.shared), config::human_size(each.own),
-                        devices_of(each), std::to_string(each.connections), notes_of(each)});
+                        devices_of(each), std::to_string(each.connections), age_of(each, now),
+                        notes_of(each)});
     }
     if (rows.size() == 1) return std::string("the server has no exports\n");
     return config::aligned_table(rows);
 }
 
 int run_export(const ExportRequest& request, const std::vector<std::string>& folders) {
-    const Or<std::string> text = repeat_while_replaced([&]() -> Or<std::string> {
-        const Or<AdminServer> server = find_server(request.server, folders);
-        if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
-        return fetch(request, std::get<AdminServer>(server));
-    });
+    if (request.action == "remove") return remove_all(request, folders);
+    const Or<std::string> text =
+        request.action == "list" ? list(request, folders) : change(request, folders);
     if (const auto* const failed = std::get_if<Failure>(&text)) {
-        fmt::print(stderr, "gpunbd export: {}\n", with_remedy(*failed));
-        return server::exit_failure;
+        return server::report_failure("export", with_remedy(*failed), request.json,
+                                      server::exit_failure);
     }
     fmt::print("{}", std::get<std::string>(text));
     return 0;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,7 +37,7 @@ int run_export(const ExportRequest& request, const std::vector<std::string>& fol
 // How long the response to a request may take.
 std::chrono::seconds time_limit(std::string_view action);
 
-// The list of exports as a table, from the JSON of /api/v1/exports.
-Or<std::string> export_table(std::string_view json);
+// The list of exports as a table, from the JSON of /api/v1/exports. `now`: for their ages.
+Or<std::string> export_table(std::string_view json, std::time_t now);
 
 }  // namespace gpunbd::status

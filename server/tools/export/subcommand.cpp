@@ -15,35 +15,132 @@ using namespace config;
 
 namespace {
 
-struct Action {
-    std::string_view name;
-    std::vector<std::string_view> takes;  // the names of its arguments
+// The arguments of an action, and an example of them.
+struct Form {
+    std::string_view action;
+    std::vector<std::string_view> takes;
     std::string_view example;
+    bool several = false;  // of the last one
 };
 
-const std::vector<Action>& actions() {
-    static const std::vector<Action> all{{"list", {}, "list"},
-                                         {"create", {"NAME"}, "create fast --size 8G"},
-                                         {"remove", {"NAME"}, "remove fast"},
-                                         {"resize", {"NAME", "SIZE"}, "resize fast 16G"},
-                                         {"snapshot", {"SOURCE", "NAME"}, "snapshot fast before"},
-                                         {"clone", {"SOURCE", "NAME"}, "clone fast copy"},
-                                         {"save", {"NAME", "FILE"}, "save fast fast.img"},
-                                         {"restore", {"FILE", "NAME"}, "restore fast.img fast"}};
-    return all;
+const Form* form_of(std::string_view action) {
+    static const std::vector<Form> all{
+        {.action = "list", .takes = {}, .example = "list"},
+        {.action = "create", .takes = {"NAME"}, .example = "create fast --size 8G"},
+        {.action = "remove", .takes = {"NAME"}, .example = "remove fast", .several = true},
+        {.action = "resize", .takes = {"NAME", "SIZE"}, .example = "resize fast 16G"},
+        {.action = "snapshot", .takes = {"SOURCE", "NAME"}, .example = "snapshot fast before"},
+        {.action = "clone", .takes = {"SOURCE", "NAME"}, .example = "clone fast copy"},
+        {.action = "save", .takes = {"NAME", "FILE"}, .example = "save fast fast.img"},
+        {.action = "restore", .takes = {"FILE", "NAME"}, .example = "restore fast.img fast"}};
+    const auto found = std::ranges::find(all, action, &Form::action);
+    return found == all.end() ? nullptr : &*found;
+}
+
+// `usage`: the lines of the action, without "gpunbd export".
+Action action(std::string_view name, std::string_view called, std::string_view brief,
+              std::string_view takes, std::string_view usage, std::string about,
+              std::string examples) {
+    return {.name = name,
+            .called = called,
+            .brief = brief,
+            .takes = takes,
+            .usage = fmt::format("Usage: gpunbd export {}\n"
+                                 "       with [--socket PATH | --url URL [--token FILE]]\n",
+                                 usage),
+            .about = std::move(about),
+            .examples = std::move(examples)};
+}
+
+std::vector<Action> all_actions() {
+    return {
+        action("list", "ls show print all", "List the exports", "", "list [--json]",
+               R"(Prints the name, size, memory in use, devices and clients of each export.
+)",
+               "  gpunbd export list\n"),
+        action("create", "new add make mk", "Create an export", "",
+               "create NAME --size SIZE [--persist] [--json] [FLAG...]",
+               R"(The new export lasts until the server ends, and remains after a reload of the
+configuration; with --persist it is also written to the server's state folder,
+which is read at the next start.
+)",
+               R"(  gpunbd export create fast --size 8G --device cuda:0
+  gpunbd export create images --size 20G --read-only --persist
+)"),
+        action("remove", "rm delete del destroy drop", "Remove exports", "EXPORT...",
+               "remove NAME... [--force] [--keep-contents] [--json]",
+               R"(Removes exports that were created at run time, one after the other, and frees
+their contents. Those of the configuration cannot be removed.
+)",
+               R"(  gpunbd export remove fast --force
+  gpunbd export remove one two three
+)"),
+        action("resize", "grow shrink extend truncate", "Change the size of an export",
+               "EXPORT SIZE", "resize NAME SIZE [--discard] [--reconnect] [--json]",
+               "Clients see the new size when they connect again.\n",
+               "  gpunbd export resize fast 16G\n"),
+        action("snapshot", "snap freeze", "Create a read-only export with the same contents",
+               "EXPORT NAME", "snapshot SOURCE NAME [--json]",
+               R"(The snapshot has the contents that SOURCE has at that instant. The two share
+memory until SOURCE is written.
+)",
+               "  gpunbd export snapshot fast before-upgrade\n"),
+        action("clone", "copy cp fork duplicate", "Create a writable export with the same contents",
+               "EXPORT NAME", "clone SOURCE NAME [--json]",
+               R"(The clone has the contents that SOURCE has at that instant. The two share
+memory until one of them is written.
+)",
+               "  gpunbd export clone fast copy\n"),
+        action("save", "backup dump export", "Save the contents of an export to a file",
+               "EXPORT FILE", "save NAME FILE [--compress zstd] [--threads N] [--json]",
+               R"(Writes the contents to a file of the server's machine while clients use the
+export. Needs the admin socket.
+)",
+               R"(  gpunbd export save fast /backup/fast.img
+  gpunbd export save fast /backup/fast.img.zst --threads 4
+)"),
+        action("restore", "load import", "Read the contents of an export from a file",
+               "FILE EXPORT", "restore FILE NAME [--persist] [--json] [FLAG...]",
+               R"(Reads a file of the server's machine into an export that is empty or new. Needs
+the admin socket.
+)",
+               "  gpunbd export restore /backup/fast.img.zst fast\n")};
 }
 
 std::vector<std::string_view> action_names() {
     std::vector<std::string_view> out;
-    for (const Action& each : actions()) out.push_back(each.name);
+    for (const Action& each : all_actions()) out.push_back(each.name);
+    return out;
+}
+
+std::vector<Flag> key_flags(KeyValues& keys) {
+    std::vector<Flag> out = export_key_flags(keys);
+    for (Flag& each : out) each.actions = {"create", "restore"};
     return out;
 }
 
 constexpr std::uint64_t max_threads = 256;
 
 constexpr std::string_view json_details = R"(.Cm list
-prints the list of exports of the API, the others an object with the sentence
-.Va done .)";
+prints the list of exports of the API;
+.Cm save
+an object with
+.Va name
+and
+.Va file ;
+.Cm remove
+an object with the lists
+.Va removed
+of names and
+.Va failed
+of objects with
+.Va name
+and
+.Va error ;
+the others the export as in the list.
+After a failure, the object's
+.Va error
+is the reason.)";
 
 Store into_zstd(bool& zstd) {
     return [&zstd](std::string_view text) -> std::optional<std::string> {
@@ -66,7 +163,7 @@ ExportCommand::ExportCommand()
                .brief = "Create, change, clone and save exports",
                .usage = R"(Usage: gpunbd export list [--json]
        gpunbd export create NAME --size SIZE [--persist] [--json] [FLAG...]
-       gpunbd export remove NAME [--force] [--keep-contents] [--json]
+       gpunbd export remove NAME... [--force] [--keep-contents] [--json]
        gpunbd export resize NAME SIZE [--discard] [--reconnect] [--json]
        gpunbd export snapshot SOURCE NAME [--json]
        gpunbd export clone SOURCE NAME [--json]
@@ -82,6 +179,7 @@ of the configuration cannot be removed. save writes the contents to a file of
 the server's machine, and restore reads them into an export that is empty or
 new.
 )",
+               .actions = all_actions(),
                .groups = {{"Flags",
                            status::server_flags(
                                settings.server,
@@ -89,7 +187,8 @@ new.
                                  .brief = "Also create the new export at each start",
                                  .more = "; requires a server with --state.",
                                  .called = "--permanent --save --persistent",
-                                 .store = into(settings.persist)},
+                                 .store = into(settings.persist),
+                                 .actions = {"create", "restore"}},
                                 {.name = "--compress",
                                  .takes = "KIND",
                                  .example = "zstd",
@@ -98,53 +197,58 @@ new.
                                          "files are raw images with holes.",
                                  .words = {"zstd"},
                                  .called = "--zstd --compression",
-                                 .store = into_zstd(settings.zstd)},
+                                 .store = into_zstd(settings.zstd),
+                                 .actions = {"save"}},
                                 {.name = "--threads",
                                  .takes = "N",
                                  .example = "4",
                                  .brief = "With save: threads that compress the file",
                                  .more = ", 1 to 256; default 1.",
                                  .called = "--jobs --workers",
-                                 .store = into(settings.threads, integer_in(1, max_threads))},
+                                 .store = into(settings.threads, integer_in(1, max_threads)),
+                                 .actions = {"save"}},
                                 {.name = "--force",
                                  .brief = "With remove: disconnect its clients",
                                  .more = ".",
                                  .called = "--yes --kill",
-                                 .store = into(settings.force)},
+                                 .store = into(settings.force),
+                                 .actions = {"remove"}},
                                 {.name = "--keep-contents",
                                  .brief = "With remove: keep contents for keeping.grace",
                                  .more = "; otherwise they are freed at once.",
                                  .called = "--grace --keep-data",
-                                 .store = into(settings.keep_contents)},
+                                 .store = into(settings.keep_contents),
+                                 .actions = {"remove"}},
                                 {.name = "--reconnect",
                                  .brief = "With resize: disconnect clients with an earlier size",
                                  .more = ", which then connect again.",
                                  .called = "--kick",
-                                 .store = into(settings.reconnect)},
+                                 .store = into(settings.reconnect),
+                                 .actions = {"resize"}},
                                 {.name = "--discard",
                                  .brief = "With resize: drop data beyond the new end",
                                  .more = "; otherwise such data prevents it.",
                                  .called = "--shrink --truncate",
-                                 .store = into(settings.discard)},
+                                 .store = into(settings.discard),
+                                 .actions = {"resize"}},
                                 {.name = "--json",
                                  .brief = "Print JSON instead of text",
                                  .more = ".",
                                  .called = "--format --output",
                                  .details = json_details,
                                  .store = into(settings.json)}})},
-                          {"Keys of create, see gpunbd.yaml(5)", export_key_flags(settings.keys)}},
+                          {"Keys of create, see gpunbd.yaml(5)", key_flags(settings.keys)}},
                .examples = R"(  gpunbd export list
   gpunbd export create fast --size 8G --device cuda:0
   gpunbd export create images --size 20G --read-only --persist
   gpunbd export resize fast 16G
   gpunbd export snapshot fast before-upgrade
-  gpunbd export remove fast --force
+  gpunbd export remove fast images --force
   gpunbd export save fast /backup/fast.img.zst --threads 4
   gpunbd export restore /backup/fast.img.zst fast
 )",
                .ending =
-                   R"(Exit codes: 0 done; 1 no server answers, or it refuses the change; 2 wrong
-usage.
+                   R"(Exit codes: 0 done; 1 no server answers, or it refuses a change; 2 wrong usage.
 See also: gpunbd(8), gpunbd.yaml(5)
 )",
                .manual =
@@ -159,7 +263,8 @@ in
 .Xr gpunbd.yaml 5 .
 It lasts until the server ends.
 .Cm remove
-removes an export that was created at run time, and frees its contents; with
+removes exports that were created at run time, and frees their contents; if one of several cannot be removed, the
+others are; with
 .Fl -keep-contents
 those of an export with
 .Va keep
@@ -195,32 +300,29 @@ Changes need its Unix socket, or a token; see
 )"}) {}
 
 void ExportCommand::store_arguments(const std::vector<std::string>& arguments) {
-    const std::vector<std::string_view> names = action_names();
     if (arguments.empty()) {
-        throw UsageError(fmt::format("the action is missing: {}; {}", rules::either(names),
+        throw UsageError(fmt::format("the action is missing: {}; {}", rules::either(words),
                                      write_for_example()));
     }
-    const auto action = std::ranges::find(actions(), arguments[0], &Action::name);
-    if (action == actions().end()) {
-        throw UsageError(fmt::format("{} is none of the actions {}", in_quotes(arguments[0]),
-                                     rules::either(names)));
-    }
-    settings.action = action->name;
+    const Form* const form = form_of(arguments[0]);
+    if (form == nullptr) throw UsageError(on_unknown_action(*this, arguments[0]));
+    settings.action = form->action;
     settings.names.assign(arguments.begin() + 1, arguments.end());
-    const std::size_t wanted = action->takes.size();
+    const std::size_t wanted = form->takes.size();
     if (settings.names.size() < wanted) {
         throw UsageError(fmt::format("{} is missing; write for example gpunbd export {}",
-                                     action->takes[settings.names.size()], action->example));
+                                     form->takes[settings.names.size()], form->example));
     }
-    if (settings.names.size() > wanted) {
+    if (settings.names.size() > wanted && !form->several) {
         throw UsageError(fmt::format(
-            "{} takes {}; leave {} out", action->name,
-            wanted == 0 ? "no argument" : fmt::format("{}", fmt::join(action->takes, " ")),
+            "{} takes {}; leave {} out", form->action,
+            wanted == 0 ? "no argument" : fmt::format("{}", fmt::join(form->takes, " ")),
             in_quotes(settings.names[wanted])));
     }
-    for (std::size_t i = 0; i != wanted; ++i) {
+    for (std::size_t i = 0; i != settings.names.size(); ++i) {
         const std::string& each = settings.names[i];
-        if (action->takes[i] == "SIZE") {
+        const std::string_view argument = form->takes[std::min(i, wanted - 1)];
+        if (argument == "SIZE") {
             const auto size = rules::export_size(each);
             if (const auto* wrong = std::get_if<rules::Wrong>(&size)) throw UsageError(wrong->what);
             if (std::get<Size>(size).percent != 0) {
@@ -228,7 +330,7 @@ void ExportCommand::store_arguments(const std::vector<std::string>& arguments) {
             }
             continue;
         }
-        if (action->takes[i] == "FILE") {
+        if (argument == "FILE") {
             if (each.empty()) throw UsageError("the FILE is empty; name a file");
             const auto checked = rules::file_path(each);
             if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
@@ -241,28 +343,20 @@ void ExportCommand::store_arguments(const std::vector<std::string>& arguments) {
             throw UsageError(wrong->what);
         }
         if (each.empty()) throw UsageError("the NAME is empty; give the export a name");
+        if (form->several &&
+            std::find(settings.names.begin(),
+                      settings.names.begin() + static_cast<std::ptrdiff_t>(i),
+                      each) != settings.names.begin() + static_cast<std::ptrdiff_t>(i)) {
+            throw UsageError(fmt::format("{} is given twice; give each once", in_quotes(each)));
+        }
     }
 }
 
 void ExportCommand::check() {
-    const auto only_for = [&](bool given, std::string_view flag,
-                              const std::vector<std::string_view>& its_actions) {
-        if (!given || std::ranges::find(its_actions, settings.action) != its_actions.end()) return;
-        throw UsageError(
-            fmt::format("{} is for {}; leave it out", flag, fmt::join(its_actions, " and ")));
-    };
-    only_for(settings.persist, "--persist", {"create", "restore"});
-    only_for(settings.force, "--force", {"remove"});
-    only_for(settings.keep_contents, "--keep-contents", {"remove"});
-    only_for(settings.discard, "--discard", {"resize"});
-    only_for(settings.reconnect, "--reconnect", {"resize"});
-    only_for(settings.zstd, "--compress", {"save"});
-    only_for(settings.threads.has_value(), "--threads", {"save"});
     if (settings.threads && !settings.zstd && !settings.names[1].ends_with(".zst")) {
         throw UsageError(
             "--threads is for compressed files; add --compress zstd, or end the FILE in .zst");
     }
-    only_for(!settings.keys.empty(), "a key of an export", {"create", "restore"});
     const auto is_size = [](const auto& each) {
         return each.first == "size" || each.first == "restore" || each.first == "clone_of" ||
                each.first == "clone_per_client.of";

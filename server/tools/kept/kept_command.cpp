@@ -12,6 +12,7 @@
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/base/exit_code.hpp"
+#include "server/json/report_failure.hpp"
 #include "server/tools/status/admin_server.hpp"
 #include "server/tools/status/http_call.hpp"
 #include "server/tools/status/sanitized_text.hpp"
@@ -93,6 +94,9 @@ Or<std::string> fetch(const KeptOptions& command, const AdminServer& server) {
                  .json = json::serialize(json::object{{"name", *command.drop}})},
                 deadline());
         if (const auto* const failed = std::get_if<Failure>(&done)) return *failed;
+        if (command.json) {
+            return json::serialize(json::object{{"dropped", *command.drop}}) + '\n';
+        }
         return fmt::format("kept contents {}: dropped, and their memory is freed\n",
                            config::in_quotes(*command.drop));
     }
@@ -135,8 +139,8 @@ int run_kept(const KeptOptions& command, const std::optional<std::string>& confi
         return fetch(command, std::get<AdminServer>(server));
     });
     if (const auto* const failed = std::get_if<Failure>(&text)) {
-        fmt::print(stderr, "gpunbd kept: {}\n", with_remedy(*failed));
-        return server::exit_failure;
+        return server::report_failure("kept", with_remedy(*failed), command.json,
+                                      server::exit_failure);
     }
     fmt::print("{}", std::get<std::string>(text));
     return 0;

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "config/command_line/store.hpp"
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "server/base/exit_code.hpp"
 #include "server/base/runtime_folder.hpp"
+#include "server/json/report_failure.hpp"
 
 namespace gpunbd::tools {
 
@@ -25,7 +24,12 @@ and
 Sizes are bytes, and
 .Va made
 is in seconds since 1970.
-Unknown values are null.)";
+Unknown values are null.
+With
+.Fl -drop
+the object's
+.Va dropped
+is the name.)";
 
 }  // namespace
 
@@ -38,7 +42,7 @@ KeptCommand::KeptCommand()
            .optional = true,
            .brief = "List or drop kept contents",
            .usage = R"(Usage: gpunbd kept [FILE | --socket PATH] [--json]
-       gpunbd kept [FILE | --socket PATH] --drop NAME
+       gpunbd kept [FILE | --socket PATH] --drop NAME [--json]
 )",
            .about =
                R"(Lists the contents that outlive a running server: the export, size, memory in
@@ -56,11 +60,9 @@ this user or of the system that keeps contents.
                          .called = "--keeping-socket --unix --path",
                          .store = into(settings.socket, rules::unix_path)},
                         {.name = "--json",
-                         .brief = "Print JSON instead of a table",
+                         .brief = "Print JSON instead of text",
                          .more = ".",
                          .called = "--format --output",
-                         .excludes = {"--drop"},
-                         .why_not = "--json applies to the list",
                          .details = json_details,
                          .store = into(settings.json)},
                         {.name = "--drop",
@@ -113,17 +115,23 @@ void KeptCommand::check() {
 int KeptCommand::run(const Commands&) {
     std::optional<std::string> configured;
     if (config_file) {
-        const auto options = load_or_report(*config_file);
-        if (!options) return server::exit_usage;
-        configured = options->keeping.socket;
-        const auto& admin = options->admin.socket;
+        const Loaded loaded = load_file(*config_file);
+        if (!loaded.problems.empty() && settings.json) {
+            return server::report_failure("kept", loaded.problems.front().text(), true,
+                                          server::exit_usage);
+        }
+        for (const Problem& each : loaded.problems) fmt::print(stderr, "{}\n", each.text());
+        if (!loaded.problems.empty()) return server::exit_usage;
+        configured = loaded.options.keeping.socket;
+        const auto& admin = loaded.options.admin.socket;
         if (!configured && admin && *admin != no_socket) configured = admin;
         if (!configured) {  // the default admin socket contains the process id
-            fmt::print(stderr,
-                       "gpunbd kept: {}: names neither keeping.socket nor admin.socket; add one, "
-                       "or use --socket PATH\n",
-                       *config_file);
-            return server::exit_usage;
+            return server::report_failure(
+                "kept",
+                fmt::format("{}: names neither keeping.socket nor admin.socket; add one, or use "
+                            "--socket PATH",
+                            *config_file),
+                settings.json, server::exit_usage);
         }
     }
     return status::run_kept(settings, configured, server::likely_runtime_folders());

@@ -81,7 +81,7 @@ std::string markup(std::string_view usage) {
 // Each form of the command's usage, without "gpunbd".
 std::vector<std::string> forms_of(const Description& command) {
     std::vector<std::string> out;
-    std::istringstream lines{std::string(command.usage.substr(command.usage.find(' ')))};
+    std::istringstream lines{command.usage.substr(command.usage.find(' '))};
     for (std::string line; std::getline(lines, line);) {
         const std::size_t name = line.find("gpunbd ");
         if (name != line.npos) {

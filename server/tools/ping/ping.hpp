@@ -6,11 +6,17 @@
 #include <string>
 
 #include "server/tools/client/failure.hpp"
+#include "server/tools/client/handshake.hpp"
 #include "server/tools/client/nbd_target.hpp"
 
 namespace gpunbd::server {
 
-// Returns a line for standard output, or the reason why the export is not available.
-Or<std::string> ping(const client::NbdTarget& target, std::chrono::seconds within);
+struct PingAnswer {
+    std::string name;  // of the export
+    client::ExportFacts facts;
+};
+
+// Returns the reason if the export is not available.
+Or<PingAnswer> ping(const client::NbdTarget& target, std::chrono::seconds within);
 
 }  // namespace gpunbd::server

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
 #include <chrono>
 #include <cstdio>
 #include <stdexcept>
@@ -10,7 +12,10 @@
 
 #include "config/command_line/store.hpp"
 #include "config/quote.hpp"
+#include "config/size.hpp"
+#include "protocol/constants.hpp"
 #include "server/base/exit_code.hpp"
+#include "server/json/report_failure.hpp"
 #include "server/tools/client/nbd_target.hpp"
 #include "server/tools/ping/ping.hpp"
 
@@ -21,6 +26,12 @@ using namespace config;
 namespace {
 
 constexpr std::string_view timeout_details = "Looking up the name of the host takes extra time.";
+constexpr std::string_view json_details = R"(An object with
+.Va name , size , read_only , minimum_block_size , maximum_request
+and
+.Va instance ,
+the id of the contents or null.
+Sizes are bytes.)";
 
 }  // namespace
 
@@ -31,7 +42,7 @@ PingCommand::PingCommand()
            .takes = "URI",
            .example = "nbd://127.0.0.1:10809",
            .brief = "Check whether a server serves an export",
-           .usage = "Usage: gpunbd ping URI [--timeout SECONDS]\n",
+           .usage = "Usage: gpunbd ping URI [--timeout SECONDS] [--json]\n",
            .about =
                R"(Performs the NBD handshake up to NBD_OPT_INFO and prints the size of the export;
 for health checks. It does not open the export, so it does not count as a
@@ -47,7 +58,13 @@ client-cert.pem, client-key.pem), tls-hostname=NAME and tls-verify-peer=false.
                          .more = ", 1 to 3600; default 5.",
                          .called = "--time --wait --deadline",
                          .details = timeout_details,
-                         .store = into(timeout, integer_in(1, 3600))}}}},
+                         .store = into(timeout, integer_in(1, 3600))},
+                        {.name = "--json",
+                         .brief = "Print JSON instead of text",
+                         .more = ".",
+                         .called = "--format --output",
+                         .details = json_details,
+                         .store = into(json)}}}},
            .examples = R"(  gpunbd ping nbd://127.0.0.1:10809
   gpunbd ping 'nbd+unix:///scratch?socket=/run/gpunbd/gpunbd.sock'
   gpunbd ping 'nbds://node-7/?tls-certificates=/etc/gpunbd/alice' --timeout 2
@@ -98,8 +115,8 @@ Vsock addresses are not supported.
 int PingCommand::run(const Commands&) {
     ::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes without MSG_NOSIGNAL
     const auto fail = [&](const std::string& reason, int exit_code) {
-        fmt::print(stderr, "gpunbd ping: {}: {}\n", in_quotes(uri), reason);
-        return exit_code;
+        return server::report_failure("ping", fmt::format("{}: {}", in_quotes(uri), reason), json,
+                                      exit_code);
     };
     client::NbdTarget target;
     try {
@@ -111,7 +128,22 @@ int PingCommand::run(const Commands&) {
     if (const auto* failed = std::get_if<Failure>(&answer)) {
         return fail(with_remedy(*failed), server::exit_failure);
     }
-    fmt::print("{}", std::get<std::string>(answer));
+    const auto& [export_name, facts] = std::get<server::PingAnswer>(answer);
+    const bool read_only = (facts.flags & protocol::transmission_flag::read_only) != 0;
+    if (json) {
+        const boost::json::object out{
+            {"name", repaired_utf8(export_name)},
+            {"size", facts.size},
+            {"read_only", read_only},
+            {"minimum_block_size", facts.block_size},
+            {"maximum_request", facts.max_request},
+            {"instance", facts.instance.empty() ? boost::json::value(nullptr)
+                                                : boost::json::value(facts.instance)}};
+        fmt::print("{}\n", boost::json::serialize(out));
+    } else {
+        fmt::print("export {} answers: {}{}\n", in_quotes(export_name), human_size(facts.size),
+                   read_only ? ", read-only" : "");
+    }
     return 0;
 }
 

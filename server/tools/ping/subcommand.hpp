@@ -14,6 +14,7 @@ class PingCommand final : public config::Command {
     int run(const config::Commands& all) override;
 
     std::string uri;
+    bool json = false;
     std::uint64_t timeout = 5;  // seconds
 };
 

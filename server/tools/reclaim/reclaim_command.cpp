@@ -8,6 +8,7 @@
 
 #include "config/size.hpp"
 #include "server/base/exit_code.hpp"
+#include "server/json/report_failure.hpp"
 #include "server/tools/client/deadline.hpp"
 #include "server/tools/client/failure.hpp"
 #include "server/tools/status/admin_server.hpp"
@@ -85,9 +86,8 @@ Or<std::string> fetch(const ReclaimOptions& command, const AdminServer& server) 
                client::Clock::now() + reclaim_patience);
 }
 
-int report(const Failure& failed) {
-    fmt::print(stderr, "gpunbd reclaim: {}\n", with_remedy(failed));
-    return server::exit_failure;
+int report(const Failure& failed, bool as_json) {
+    return server::report_failure("reclaim", with_remedy(failed), as_json, server::exit_failure);
 }
 
 }  // namespace
@@ -98,16 +98,18 @@ int run_reclaim(const ReclaimOptions& command, const std::vector<std::string>& f
         if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
         return fetch(command, std::get<AdminServer>(server));
     });
-    if (const auto* failed = std::get_if<Failure>(&body)) return report(*failed);
+    if (const auto* failed = std::get_if<Failure>(&body)) return report(*failed, command.json);
     const auto reclaimed = read_reclaimed(std::get<std::string>(body));
-    if (const auto* failed = std::get_if<Failure>(&reclaimed)) return report(*failed);
+    if (const auto* failed = std::get_if<Failure>(&reclaimed)) return report(*failed, command.json);
     if (command.json) fmt::print("{}\n", std::get<std::string>(body));
     int status = 0;
     for (const auto& device : std::get<std::vector<server::ReclaimStatus>>(reclaimed)) {
         if (!command.json) {
             fmt::print("{}{}", line_about(device, command.end), effect_on(device, command));
         }
-        if (!device.complete()) status = report({error_about(device, command.end)});
+        if (device.complete()) continue;
+        status = server::exit_failure;  // the object has its why_not
+        if (!command.json) report({error_about(device, command.end)}, false);
     }
     return status;
 }

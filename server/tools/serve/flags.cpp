@@ -121,6 +121,20 @@ FlagGroup export_flags() {
           .brief = "Memory of each --device that is left to other users",
           .more = "; default: the device's own. Needs --device.",
           .key = "devices[].reserve"},
+         {.name = "--spill",
+          .takes = "PLACE=SIZE",
+          .example = "host=64G",
+          .brief = "Place for pages of each --device when it has to give memory back",
+          .more = ": the id of another device or the absolute path of a file, and its size, as in "
+                  "host=64G or /var/lib/gpunbd/spill=200G; repeatable, in the order of their use. "
+                  "Needs --device.",
+          .called = "--overflow --swap-file --evict-to --fallback",
+          .repeats = true,
+          .details = R"(As
+.Va spill
+in
+.Xr gpunbd.yaml 5 ;
+files are encrypted.)"},
          {.name = "--read-only",
           .brief = "Refuse requests that change the export",
           .more = ".",

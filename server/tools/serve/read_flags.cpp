@@ -112,8 +112,58 @@ class Reader {
         }
     }
 
+    // PLACE=SIZE
+    SpillOptions spill_in(const std::string& text) const {
+        const std::size_t end = text.rfind('=');
+        if (end == std::string::npos || end == 0) {
+            throw UsageError(fmt::format("--spill: {} is not PLACE=SIZE; write for example {}",
+                                         in_quotes(text), find_flag(serve_, "--spill")->example));
+        }
+        std::string place = text.substr(0, end);
+        if (place[0] == '/') {
+            const auto of_files = std::ranges::find_if(device_drivers(), &DriverInfo::spill_only);
+            place = fmt::format("{}:{}", of_files->scheme, place);
+        }
+        const auto refuse = [](const rules::Wrong& wrong) {
+            throw UsageError(fmt::format("--spill: {}", wrong.what));
+        };
+        const auto id = rules::spill_id(place);
+        if (const auto* wrong = std::get_if<rules::Wrong>(&id)) refuse(*wrong);
+        const auto size = rules::bytes(text.substr(end + 1), {64 * KiB, rules::max_export_size});
+        if (const auto* wrong = std::get_if<rules::Wrong>(&size)) refuse(*wrong);
+        return {.device = std::get<std::string>(id), .size = std::get<std::uint64_t>(size)};
+    }
+
+    std::vector<SpillOptions> read_spill(const std::vector<std::string>& devices) const {
+        std::vector<SpillOptions> out;
+        for (const std::string& text : given_.all("--spill")) {
+            SpillOptions spill = spill_in(text);
+            if (devices.empty()) {
+                throw UsageError(
+                    fmt::format("--spill requires --device; add it, for example --device {}",
+                                example_device()));
+            }
+            if (std::ranges::find(out, spill.device, &SpillOptions::device) != out.end()) {
+                throw UsageError(fmt::format("--spill {} is given twice; give each place once",
+                                             in_quotes(spill.device)));
+            }
+            if (std::ranges::find(devices, spill.device) != devices.end()) {
+                throw UsageError(fmt::format(
+                    "--spill: {} cannot take its own pages; name another device, or a file",
+                    spill.device));
+            }
+            if (out.size() == rules::max_spills) {
+                throw UsageError(
+                    fmt::format("--spill is given more than {} times", rules::max_spills));
+            }
+            out.push_back(std::move(spill));
+        }
+        return out;
+    }
+
     void read_device_options(Options& out) const {
         const std::vector<std::string>& ids = out.exports[0].devices;
+        const std::vector<SpillOptions> spill = read_spill(ids);
         const std::string* reserve = given_.text("--reserve");
         if (reserve != nullptr && ids.empty()) {
             throw UsageError(fmt::format(
@@ -133,8 +183,11 @@ class Reader {
         }
         for (const std::string& id : ids) {
             const auto applies = [&](const auto* setting) { return has_setting(id, setting->key); };
-            if (reserve == nullptr && std::ranges::none_of(settings, applies)) continue;
+            if (reserve == nullptr && spill.empty() && std::ranges::none_of(settings, applies)) {
+                continue;
+            }
             out.devices.emplace_back().id = id;
+            out.devices.back().spill = spill;
             if (reserve != nullptr) set("--reserve", *reserve, out);
             for (const auto* setting : settings) {
                 if (applies(setting)) set(setting->flag, "true", out);

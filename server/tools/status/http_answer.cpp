@@ -50,6 +50,8 @@ HttpAnswer& HttpAnswer::operator=(HttpAnswer&&) noexcept = default;
 
 std::optional<Failure> HttpAnswer::take(std::string_view bytes) {
     pending_ += bytes;
+    is_nbd_ = !parser_->http.got_some() && pending_.starts_with("NBDMAGIC");
+    if (is_nbd_) return Failure{"the response is not HTTP: it is the greeting of an NBD server"};
     while (!pending_.empty() && !complete()) {
         boost::system::error_code error;
         const std::size_t used =

@@ -25,6 +25,8 @@ class HttpAnswer {
     // Call it when the server has closed the connection.
     std::optional<Failure> take_end();
     bool has_head() const;
+    // The bytes are the greeting of an NBD server.
+    bool is_nbd() const { return is_nbd_; }
     bool complete() const;
     unsigned code() const;  // 200: success
     // The part of the body that has arrived since the last call.
@@ -33,6 +35,7 @@ class HttpAnswer {
  private:
     struct Parser;
     std::unique_ptr<Parser> parser_;
+    bool is_nbd_ = false;
     std::string pending_;  // unparsed bytes; the parser needs more input
 };
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "server/tools/status/nbd_socket.hpp"
 #include "server/tools/status/snapshot.hpp"
 
 namespace gpunbd::status {
@@ -74,13 +75,36 @@ Or<bool> receive(int fd, HttpAnswer& answer) {
     return true;
 }
 
-Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until) {
-    const Or<OwnedFd> connection = send_request(server, request, until);
+namespace {
+
+// Sends a request and receives its response over a connection, which it leaves open.
+Or<HttpAnswer> exchange_over(Or<OwnedFd>& connection, const AdminServer& server,
+                             const HttpRequest& request, client::Deadline until) {
+    connection = send_request(server, request, until);
     if (const auto* const failed = std::get_if<Failure>(&connection)) return *failed;
     HttpAnswer answer(longest_response);
-    const int fd = std::get<OwnedFd>(connection).get();
-    if (auto failed = receive_whole(fd, answer, until)) {
+    auto failed = receive_whole(std::get<OwnedFd>(connection).get(), answer, until);
+    if (failed && !answer.is_nbd()) {
         return Failure{fmt::format("{}: {}", server.address.text, failed->text)};
+    }
+    return answer;
+}
+
+}  // namespace
+
+Or<HttpAnswer> exchange(const AdminServer& server, const HttpRequest& request,
+                        client::Deadline until) {
+    Or<OwnedFd> connection;
+    return exchange_over(connection, server, request, until);
+}
+
+Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until) {
+    Or<OwnedFd> connection;
+    Or<HttpAnswer> received = exchange_over(connection, server, request, until);
+    if (auto* const failed = std::get_if<Failure>(&received)) return std::move(*failed);
+    auto& answer = std::get<HttpAnswer>(received);
+    if (answer.is_nbd()) {
+        return answered_by_nbd(server, std::get<OwnedFd>(connection).get(), until);
     }
     std::string body = answer.take_body();
     if (answer.code() == 200) return body;

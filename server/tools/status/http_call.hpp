@@ -25,6 +25,10 @@ Or<OwnedFd> send_request(const AdminServer& server, const HttpRequest& request,
 // Passes the available bytes to `answer`. Returns false if there are none.
 Or<bool> receive(int fd, HttpAnswer& answer);
 
+// The whole response. It is incomplete if an NBD server answers: is_nbd().
+Or<HttpAnswer> exchange(const AdminServer& server, const HttpRequest& request,
+                        client::Deadline until);
+
 // The body of a response with status 200; otherwise the error that the server reports.
 Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until);
 

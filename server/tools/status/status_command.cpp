@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "server/base/exit_code.hpp"
+#include "server/json/report_failure.hpp"
 #include "server/tools/status/admin_server.hpp"
 #include "server/tools/status/http_call.hpp"
 #include "server/tools/status/snapshot.hpp"
@@ -35,10 +36,6 @@ Or<std::string> fetch(const StatusOptions& command, const std::vector<std::strin
     return json->ends_with('\n') ? *json : *json + '\n';
 }
 
-void report_failure(const Failure& failed) {
-    fmt::print(stderr, "gpunbd status: {}\n", with_remedy(failed));
-}
-
 void print_page(const std::string& text, bool again) {
     // Moves the cursor home and clears the rest afterwards, which avoids flicker.
     if (again && ::isatty(STDOUT_FILENO) == 1) {
@@ -55,7 +52,8 @@ int run_status(const StatusOptions& command, const std::vector<std::string>& fol
     for (bool answered = false;; answered = true) {
         const Or<std::string> text = fetch(command, folders);
         if (const auto* const failed = std::get_if<Failure>(&text)) {
-            report_failure(*failed);
+            server::report_failure("status", with_remedy(*failed), command.json,
+                                   server::exit_failure);
             if (!answered) return server::exit_failure;
         } else {
             print_page(std::get<std::string>(text), command.watch && !command.json);

@@ -17,6 +17,7 @@
 
 #include "config/quote.hpp"
 #include "server/base/exit_code.hpp"
+#include "server/json/report_failure.hpp"
 #include "server/tools/client/deadline.hpp"
 #include "server/tools/client/failure.hpp"
 #include "server/tools/status/admin_server.hpp"
@@ -162,7 +163,8 @@ bool wait_for_end(const ServerProcess& process, std::optional<std::chrono::secon
     return true;
 }
 
-Or<std::string> stop(const StopOptions& command, const std::vector<std::string>& folders) {
+// Returns the id of the process that has ended.
+Or<pid_t> stop(const StopOptions& command, const std::vector<std::string>& folders) {
     const Or<ServerProcess> found = find_process(command, folders);
     if (const auto* const failed = std::get_if<Failure>(&found)) return *failed;
     const auto& process = std::get<ServerProcess>(found);
@@ -178,18 +180,23 @@ Or<std::string> stop(const StopOptions& command, const std::vector<std::string>&
             "a second SIGTERM",
             pid, command.timeout->count())};
     }
-    return fmt::format("the server, process {}, has ended\n", pid);
+    return pid;
 }
 
 }  // namespace
 
 int run_stop(const StopOptions& command, const std::vector<std::string>& folders) {
-    const Or<std::string> done = stop(command, folders);
-    if (const auto* const failed = std::get_if<Failure>(&done)) {
-        fmt::print(stderr, "gpunbd stop: {}\n", with_remedy(*failed));
-        return server::exit_failure;
+    const Or<pid_t> ended = stop(command, folders);
+    if (const auto* const failed = std::get_if<Failure>(&ended)) {
+        return server::report_failure("stop", with_remedy(*failed), command.json,
+                                      server::exit_failure);
     }
-    fmt::print("{}", std::get<std::string>(done));
+    const pid_t pid = std::get<pid_t>(ended);
+    if (command.json) {
+        fmt::print("{{\"stopped\":{}}}\n", pid);
+    } else {
+        fmt::print("the server, process {}, has ended\n", pid);
+    }
     return 0;
 }
 

@@ -11,6 +11,7 @@ namespace gpunbd::status {
 struct StopOptions {
     std::optional<std::string> socket = {};
     std::optional<std::string> pidfile = {};
+    bool json = false;
     std::optional<std::chrono::seconds> timeout = {};  // none: waits without a limit
 };
 

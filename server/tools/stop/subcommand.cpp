@@ -8,11 +8,20 @@ namespace gpunbd::tools {
 
 using namespace config;
 
+namespace {
+
+constexpr std::string_view json_details = R"(The object's
+.Va stopped
+is the process id.)";
+
+}  // namespace
+
 StopCommand::StopCommand()
     : Command({.name = "stop",
                .called = "end kill quit shutdown terminate",
                .brief = "Stop a server",
-               .usage = "Usage: gpunbd stop [--socket PATH | --pidfile FILE] [--timeout SECONDS]\n",
+               .usage = "Usage: gpunbd stop [--socket PATH | --pidfile FILE] [--timeout SECONDS]\n"
+                        "                   [--json]\n",
                .about =
                    R"(Sends SIGTERM to a running server, for example one that was started with
 --background, and waits until it has ended. The server answers requests in
@@ -43,7 +52,13 @@ with 'systemctl stop gpunbd'.
                              .brief = "Time limit for the wait",
                              .more = ", 0 to 86400; default none.",
                              .called = "--time --wait --deadline",
-                             .store = into(settings.timeout, integer_in(0, 86400))}}}},
+                             .store = into(settings.timeout, integer_in(0, 86400))},
+                            {.name = "--json",
+                             .brief = "Print JSON instead of text",
+                             .more = ": the id of the process.",
+                             .called = "--format --output",
+                             .details = json_details,
+                             .store = into(settings.json)}}}},
                .examples = R"(  gpunbd stop
   gpunbd stop --socket /run/gpunbd/admin-4711.sock
   gpunbd stop --pidfile /run/gpunbd.pid --timeout 60

@@ -104,17 +104,28 @@ void sign(X509& certificate, EVP_PKEY& key) {
     must(X509_sign(&certificate, &key, EVP_sha256()) > 0, "OpenSSL cannot sign a certificate");
 }
 
+// Names the authority as the issuer, and limits the validity to its own.
+void set_issuer(X509& certificate, X509& issuer) {
+    // Clients do not accept a certificate for longer than its issuer is valid.
+    if (ASN1_TIME_compare(X509_get0_notAfter(&issuer), X509_get0_notAfter(&certificate)) < 0) {
+        must(X509_set1_notAfter(&certificate, X509_get0_notAfter(&issuer)) == 1, "no memory");
+    }
+    must(X509_set_issuer_name(&certificate, X509_get_subject_name(&issuer)) == 1, "no memory");
+}
+
+Certificate certificate_in(const std::string& text) {
+    Certificate out(PEM_read_bio_X509(reader_of(text).get(), nullptr, nullptr, nullptr));
+    if (out == nullptr) fail("it contains no certificate");
+    return out;
+}
+
 Identity make_leaf(const Identity& authority, const std::string& name, Days valid,
                    const std::string& purpose, const std::string& names) {
     Identity leaf{.key = new_key(), .certificate = {}};
     leaf.certificate = blank(*leaf.key, name, valid);
     X509& certificate = *leaf.certificate;
     X509& issuer = *authority.certificate;
-    // Clients do not accept a certificate for longer than its issuer is valid.
-    if (ASN1_TIME_compare(X509_get0_notAfter(&issuer), X509_get0_notAfter(&certificate)) < 0) {
-        must(X509_set1_notAfter(&certificate, X509_get0_notAfter(&issuer)) == 1, "no memory");
-    }
-    must(X509_set_issuer_name(&certificate, X509_get_subject_name(&issuer)) == 1, "no memory");
+    set_issuer(certificate, issuer);
     // No keyUsage: QEMU requires keyEncipherment, which RFC 8813 forbids for these keys. Both
     // accept certificates without the extension.
     add_extension(certificate, issuer, NID_basic_constraints, "critical,CA:FALSE");
@@ -145,9 +156,7 @@ Identity make_authority(const std::string& name, Days valid) {
 
 Identity read_authority(const std::string& certificate_pem, const std::string& key_pem) {
     Identity authority;
-    authority.certificate.reset(
-        PEM_read_bio_X509(reader_of(certificate_pem).get(), nullptr, nullptr, nullptr));
-    if (authority.certificate == nullptr) fail("it contains no certificate");
+    authority.certificate = certificate_in(certificate_pem);
     // Keys with a password are rejected, because this program cannot prompt for it.
     const auto no_password = [](char*, int, int, void*) { return -1; };
     authority.key.reset(
@@ -178,6 +187,23 @@ Identity make_server(const Identity& authority, const std::vector<std::string>& 
 
 Identity make_client(const Identity& authority, const std::string& name, Days valid) {
     return make_leaf(authority, name, valid, using_it, "");
+}
+
+Certificate renewed(const Identity& authority, const std::string& certificate_pem, Days valid) {
+    const Certificate old = certificate_in(certificate_pem);
+    if (X509_verify(old.get(), authority.key.get()) != 1) {
+        take_openssl_error("");
+        throw std::runtime_error("it was not signed by the authority of this folder");
+    }
+    EVP_PKEY* const key = must(X509_get0_pubkey(old.get()), "it has no key");
+    Certificate out = blank(*key, "renewed", valid);
+    must(X509_set_subject_name(out.get(), X509_get_subject_name(old.get())) == 1, "no memory");
+    set_issuer(*out, *authority.certificate);
+    for (int i = 0; i != X509_get_ext_count(old.get()); ++i) {
+        must(X509_add_ext(out.get(), X509_get_ext(old.get(), i), -1) == 1, "no memory");
+    }
+    sign(*out, *authority.key);
+    return out;
 }
 
 std::string pem(const X509& certificate) {

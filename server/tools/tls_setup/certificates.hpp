@@ -35,6 +35,10 @@ Identity make_server(const Identity& authority, const std::vector<std::string>& 
 // A client certificate with the name as common name.
 Identity make_client(const Identity& authority, const std::string& name, Days valid);
 
+// A certificate for the key, the names and the purpose of an earlier one of this authority. Throws
+// if that is invalid, or of another authority.
+Certificate renewed(const Identity& authority, const std::string& certificate_pem, Days valid);
+
 std::string pem(const X509& certificate);
 std::string pem(const EVP_PKEY& key);
 // The last day of validity, for example 2028-11-21.

@@ -34,12 +34,14 @@ TlsSetupCommand::TlsSetupCommand()
            .usage = R"(Usage: gpunbd tls-setup DIR --host NAME... [--client NAME...] [--days N]
        gpunbd tls-setup DIR --client NAME...
        gpunbd tls-setup DIR --psk USER...
+       gpunbd tls-setup DIR --renew [--client NAME...] [--days N]
 )",
            .about =
                R"(Creates the TLS files of servers and clients in DIR: an authority, the server's
 certificate, and for each client or user a folder to copy to its machine. Prints
 how to use them. Later runs add clients and users. It creates all files or none,
-and replaces none, except that it adds lines to keys.psk.
+and replaces none, except that it adds lines to keys.psk, and that --renew
+replaces certificates. Shared keys do not expire.
 )",
            .groups = {{"Flags",
                        {{.name = "--host",
@@ -68,6 +70,14 @@ and replaces none, except that it adds lines to keys.psk.
                          .called = "--key --shared-key --keys",
                          .repeats = true,
                          .store = append(settings.users, "--psk", rules::client_name)},
+                        {.name = "--renew",
+                         .brief = "Replace the server's certificate by a later one",
+                         .more = " for the same key and names, signed by the same authority; and "
+                                 "those of each --client.",
+                         .called = "--rotate --update --extend --force",
+                         .excludes = {"--host", "--psk"},
+                         .why_not = "a certificate keeps its names, and shared keys do not expire",
+                         .store = into(settings.renew)},
                         {.name = "--days",
                          .takes = "N",
                          .example = "730",
@@ -80,6 +90,7 @@ and replaces none, except that it adds lines to keys.psk.
                R"(  gpunbd tls-setup /etc/gpunbd/tls --host storage.example.org --client alice
   gpunbd tls-setup /etc/gpunbd/tls --client bob
   gpunbd tls-setup /etc/gpunbd/tls --psk alice
+  gpunbd tls-setup /etc/gpunbd/tls --renew --client alice
 )",
            .ending = R"(Exit codes: 0 done; 1 failed, and nothing was created; 2 wrong usage.
 See also: gpunbd(8)
@@ -109,13 +120,20 @@ It does not need
 which can sign certificates for any name: store it elsewhere, and restore it to add a client.
 Existing files are not replaced, except that
 .Pa keys.psk
-gets further lines.
+gets further lines, and that
+.Fl -renew
+replaces the server's certificate, and those of the named clients, by certificates for the same keys and names.
+Then reload the server, and copy
+.Pa client-cert.pem
+to the clients.
 If a step fails, no file is created.
 )",
            .store = into(settings.folder)}) {}
 
 void TlsSetupCommand::check() {
-    if (!settings.hosts.empty() || !settings.clients.empty() || !settings.users.empty()) return;
+    if (settings.renew || !settings.hosts.empty() || !settings.clients.empty() ||
+        !settings.users.empty())
+        return;
     throw UsageError(
         "nothing to create; pass the name that clients use for the server, for example --host "
         "storage.example.org, or a user of a shared key: --psk alice");

@@ -50,6 +50,7 @@ class Setup {
     }
 
     std::string run() {
+        if (command_.renew) return renew();
         NewFiles files(folder_);
         if (!command_.hosts.empty() || !command_.clients.empty()) certificates(files);
         if (!command_.users.empty()) shared_keys(files);
@@ -96,6 +97,47 @@ class Setup {
                              "store it elsewhere",
                              last_day(*made.certificate)));
         return made;
+    }
+
+    std::string renew() {
+        if (!content_of(folder_ + "/ca-key.pem")) {
+            throw std::runtime_error(fmt::format(
+                "{}/ca-key.pem does not exist, and is needed to sign; restore it there", folder_));
+        }
+        NewFiles files(folder_);
+        const Identity signer = authority(files);
+        // A folder may have clients only.
+        if (command_.clients.empty() || content_of(folder_ + "/server-cert.pem")) {
+            renew_one(files, signer, "server-cert.pem", "the server");
+            instructions_ +=
+                "    Reload the server, by systemctl reload gpunbd or SIGHUP; restart one without "
+                "--config.\n";
+        }
+        for (const std::string& name : command_.clients) {
+            renew_one(files, signer, of_client(name, "client-cert.pem"), "the client " + name);
+            instructions_ += "    Copy this file to the client.\n";
+        }
+        files.publish();
+        return instructions_;
+    }
+
+    void renew_one(NewFiles& files, const Identity& signer, const std::string& path,
+                   const std::string& whose) {
+        const auto text = content_of(fmt::format("{}/{}", folder_, path));
+        if (!text) {
+            throw std::runtime_error(
+                fmt::format("{}/{} does not exist, so it cannot be renewed; leave --renew out to "
+                            "create it",
+                            folder_, path));
+        }
+        try {
+            const Certificate made = renewed(signer, *text, Days(command_.days));
+            files.replace(path, pem(*made), for_all);
+            instruct(path, fmt::format("{}, valid until {}. Its key is the same.", whose,
+                                       last_day(*made)));
+        } catch (const std::runtime_error& error) {
+            throw std::runtime_error(fmt::format("{}/{}: {}", folder_, path, error.what()));
+        }
     }
 
     void certificates(NewFiles& files) {

@@ -12,6 +12,7 @@ struct TlsSetupOptions {
     std::vector<std::string> hosts = {};    // names and numeric addresses of one server
     std::vector<std::string> clients = {};  // names that are valid as folder names
     std::vector<std::string> users = {};    // of shared keys; the names are valid as folder names
+    bool renew = false;                     // the server's certificate, and those of `clients`
     int days = 730;                         // validity of the server and client certificates
 };
 
@@ -21,7 +22,8 @@ struct TlsSetupOptions {
 //   keys.psk                             with users: one line for each, after existing lines
 //   clients/NAME/                        for each client and user, to be copied to its machine:
 //     ca-cert.pem, client-cert.pem, client-key.pem, keys.psk
-// Keys have mode 0600 and folders 0700. Creates all files or none. Returns instructions for the
+// With `renew`, replaces only certificates, by ones for the same keys and names. Keys have mode
+// 0600 and folders 0700. Creates all files or none. Returns instructions for the
 // user. Throws std::runtime_error with the problem and its remedy.
 std::string set_up_tls(const TlsSetupOptions& command);
 

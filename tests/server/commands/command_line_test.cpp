@@ -32,6 +32,7 @@ struct CommandLine {
     std::shared_ptr<Commands> commands;
     std::optional<int> exit_code;
     std::string message;
+    bool as_json = false;
     const ServeCommand* serve = nullptr;
     const tools::KeepCommand* keep = nullptr;
     const tools::KeptCommand* kept = nullptr;
@@ -52,6 +53,7 @@ CommandLine parse_line(std::vector<const char*> arguments) {
         parse(*out.commands, static_cast<int>(arguments.size()), arguments.data());
     out.exit_code = parsed.exit_code;
     out.message = parsed.message;
+    out.as_json = parsed.as_json;
     const auto find = [&](auto*& command) {
         command = dynamic_cast<std::remove_reference_t<decltype(command)>>(
             static_cast<const Command*>(parsed.command));
@@ -162,6 +164,32 @@ TEST_CASE("serve with every flag") {
     const Loaded loaded = load_text(to_yaml(o), "f");
     CHECK(joined(loaded.problems) == "");
     CHECK(loaded.options == o);
+}
+
+TEST_CASE("serve with spill memory") {
+    const Options o = serve({"--device", "cuda:0", "--spill", "host=64G", "--spill",
+                             "/var/spill/a=b=200G", "--reserve", "1G"})
+                          .options;
+    REQUIRE(o.devices.size() == 1);
+    CHECK(o.devices[0].reserve == GiB);
+    CHECK(o.devices[0].spill ==
+          std::vector<SpillOptions>{{"host", 64 * GiB}, {"file:/var/spill/a=b", 200 * GiB}});
+    const Loaded loaded = load_text(to_yaml(o), "f");
+    CHECK(joined(loaded.problems) == "");
+    CHECK(loaded.options.devices == o.devices);
+    for (const auto& [given, why] : std::vector<std::pair<const char*, const char*>>{
+             {"host", "'host' is not PLACE=SIZE; write for example host=64G"},
+             {"floppy=1G", "'floppy' is not a device"},
+             {"host=x", "'x'"},
+             {"cuda:0=1G", "cuda:0 cannot take its own pages"}}) {
+        CAPTURE(given);
+        const auto line = parse_line({"serve", "--device", "cuda:0", "--spill", given});
+        CHECK(line.exit_code == 2);
+        CHECK(line.message.find("--spill") != std::string::npos);
+        CHECK(line.message.find(why) != std::string::npos);
+    }
+    CHECK(parse_line({"serve", "--spill", "host=1G"}).message.find("requires --device") !=
+          std::string::npos);
 }
 
 TEST_CASE("flags are accepted under their former names") {
@@ -292,6 +320,37 @@ TEST_CASE("insecure: as a flag, and with a file") {
     CHECK(loaded.insecure);
 }
 
+TEST_CASE("the help of an action has its flags only") {
+    for (const std::vector<const char*>& words :
+         {std::vector<const char*>{"export", "remove", "--help"},
+          {"--help", "export", "remove"},
+          {"export", "--json", "remove", "a", "-h"}}) {
+        const CommandLine line = parse_line(words);
+        CHECK(line.exit_code == 0);
+        CHECK(line.message.starts_with("gpunbd export remove - remove exports\n"));
+        CHECK(line.message.find("Usage: gpunbd export remove NAME...") != std::string::npos);
+        CHECK(line.message.find("--force") != std::string::npos);
+        CHECK(line.message.find("--socket") != std::string::npos);
+        for (const char* other : {"--persist", "--size", "--threads", "Keys of", "export create"}) {
+            CAPTURE(other);
+            CHECK(line.message.find(other) == std::string::npos);
+        }
+    }
+    CHECK(parse_line({"export", "create", "-h"}).message.find("--size") != std::string::npos);
+    const std::string whole = parse_line({"export", "--help"}).message;
+    CHECK(whole.find("gpunbd export resize NAME SIZE") != std::string::npos);
+    CHECK(whole.find("--persist") != std::string::npos);
+}
+
+TEST_CASE("wrong usage with --json is for a program") {
+    const std::vector<const char*> words{"gpunbd", "export", "rm", "a", "--json"};
+    const Parsed parsed =
+        parse(server::all_commands(), static_cast<int>(words.size()), words.data());
+    CHECK(parsed.exit_code == 2);
+    CHECK(parsed.as_json);
+    CHECK(parsed.message == "unknown action 'rm'; did you mean gpunbd export remove?");
+}
+
 TEST_CASE("kept: selects the server and the action") {
     const CommandLine plain = parse_line({"kept"});
     REQUIRE((plain.kept != nullptr));
@@ -309,7 +368,6 @@ TEST_CASE("kept: selects the server and the action") {
     CHECK(parse_line({"kept", "--drop", ""}).kept->settings.drop == "");
     const auto wrong = [](std::vector<const char*> words) { return parse_line(words).message; };
     CHECK(wrong({"kept", "a.yaml", "--socket", "b"}).find("give one of them") != std::string::npos);
-    CHECK(wrong({"kept", "--json", "--drop", "b"}).find("leave one") != std::string::npos);
     CHECK(wrong({"kept", "--drop", "a\nb"}).find("--drop: ") != std::string::npos);
     CHECK(wrong({"kept", "--socket", ""}).find("--socket: ") != std::string::npos);
     CHECK(wrong({"kept", "a", "b"}).find("one FILE at a time") != std::string::npos);
@@ -535,7 +593,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd: unknown command 'cuda:0'; did you mean gpunbd serve --device cuda:0?"},
         {{"help", "serv"},
          "gpunbd help: 'serv' is none of the commands serve, stop, keep, kept, reclaim, export, "
-         "attach, detach, "
+         "disconnect, attach, detach, "
          "ping, "
          "status, top, devices, check, doctor, tls-setup, completion or help; write for example "
          "gpunbd help serve"},
@@ -544,7 +602,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
         {{"bogus"},
-         "gpunbd: unknown command 'bogus'; use serve, stop, keep, kept, reclaim, export, attach, "
+         "gpunbd: unknown command 'bogus'; use serve, stop, keep, kept, reclaim, export, "
+         "disconnect, attach, "
          "detach, "
          "ping, "
          "status, "
@@ -696,7 +755,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values follow flags, as in --size 8G"},
         {{""},
-         "gpunbd: unknown command ''; use serve, stop, keep, kept, reclaim, export, attach, "
+         "gpunbd: unknown command ''; use serve, stop, keep, kept, reclaim, export, disconnect, "
+         "attach, "
          "detach, "
          "ping, "
          "status, top, "
@@ -730,6 +790,23 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"export", "restore", "/f", "a", "--clone-per-client-of", "b"},
          "gpunbd export: restore takes the contents from FILE and excludes the key "
          "clone_per_client.of; leave it out"},
+        {{"export", "rm", "a"},
+         "gpunbd export: unknown action 'rm'; did you mean gpunbd export remove?"},
+        {{"export", "delete", "a"},
+         "gpunbd export: unknown action 'delete'; did you mean gpunbd export remove?"},
+        {{"export", "del"},
+         "gpunbd export: unknown action 'del'; did you mean gpunbd export remove?"},
+        {{"export", "ls"}, "gpunbd export: unknown action 'ls'; did you mean gpunbd export list?"},
+        {{"export", "new"},
+         "gpunbd export: unknown action 'new'; did you mean gpunbd export create?"},
+        {{"export", "add", "a", "--size", "1G"},
+         "gpunbd export: unknown action 'add'; did you mean gpunbd export create?"},
+        {{"export", "creat"},
+         "gpunbd export: unknown action 'creat'; did you mean gpunbd export create?"},
+        {{"export", "list", "--force"}, "gpunbd export: --force is for remove; leave it out"},
+        {{"export", "remove", "a", "--device", "host"},
+         "gpunbd export: --device is for create and restore; leave it out"},
+        {{"export", "remove", "a", "b", "a"}, "gpunbd export: 'a' is given twice; give each once"},
         {{"export", "restore", "/f", "a", "--restore", "/g"},
          "gpunbd export: restore takes the contents from FILE and excludes the key restore; leave "
          "it out"},
@@ -914,8 +991,10 @@ TEST_CASE("attach and detach") {
     for (const auto& row : rows) {
         const CommandLine line = parse_line(row.arguments);
         CHECK(line.exit_code == 2);
-        CHECK(line.message == "gpunbd " + row.message + " (see 'gpunbd " +
-                                  std::string(row.arguments[0]) + " --help')\n");
+        const std::string command = std::string("gpunbd ") + row.arguments[0];
+        CHECK(line.message ==
+              (line.as_json ? row.message.substr(row.message.find(": ") + 2)
+                            : "gpunbd " + row.message + " (see '" + command + " --help')\n"));
     }
     const std::vector<std::pair<const char*, std::vector<const char*>>> values{
         {"--connections", {"0", "257", "x", "-1", ""}},
@@ -1038,9 +1117,9 @@ TEST_CASE("--config names the flag that it excludes") {
     const std::vector<std::vector<const char*>> flags{
         {"--name", "a"},        {"--size", "1G"},        {"--device", "host"},
         {"--layout", "linear"}, {"--stripe-size", "2M"}, {"--provision", "thin"},
-        {"--page-size", "2M"},  {"--reserve", "1G"},     {"--force-pci"},
-        {"--read-only"},        {"--block-size", "4K"},  {"--port", "1"},
-        {"--bind", "::1"},      {"--unix", "a"}};
+        {"--page-size", "2M"},  {"--reserve", "1G"},     {"--spill", "host=1G"},
+        {"--force-pci"},        {"--read-only"},         {"--block-size", "4K"},
+        {"--port", "1"},        {"--bind", "::1"},       {"--unix", "a"}};
     for (std::vector<const char*> flag : flags) {
         const std::string name = flag[0];
         CAPTURE(name);

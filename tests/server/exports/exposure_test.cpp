@@ -78,8 +78,8 @@ TEST_CASE("exposure: certificates and keys without TLS are reported") {
 
 std::string answers(const config::Options& options, const config::AccessQuery& query) {
     std::string out;
-    for (const std::string& line : access_report(options, peer_of(query))) {
-        out += line + "\n";
+    for (const ExportAccess& each : access_report(options, peer_of(query))) {
+        out += each.text() + "\n";
     }
     return out;
 }

@@ -61,6 +61,7 @@ TEST_CASE("an invalid response is rejected with a reason") {
         CAPTURE(text.substr(0, 60));
         HttpAnswer answer(100);
         CHECK(taken(answer, text).find("the response is not HTTP: ") == 0);
+        CHECK(answer.is_nbd() == text.starts_with("NBDMAGIC"));
     }
 }
 
