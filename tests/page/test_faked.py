@@ -336,7 +336,7 @@ class Failures(Fake):
         self.browser.tick()
         self.assertEqual(self.health(), ('bad', '1 export fails requests'))
         self.admin.clock_set = -3600  # what happened when does not depend on the clock
-        self.admin.passed += 30
+        self.admin.passed += 31
         self.browser.tick()
         self.assertEqual(self.health(), ('good', 'healthy'))
         self.assertEqual(self.tile('Failed', 'export-figures'), ('EINVAL 266', self.colour('--ink')))
