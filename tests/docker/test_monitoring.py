@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 
 import yaml_files
 from yaml_files import composed, documents, server, text_of
@@ -65,26 +64,6 @@ class Rules(server.Test):
             for test in yaml_files.yaml.safe_load(file)['tests']:
                 tested |= {(each['alertname'], bool(each['exp_alerts'])) for each in test['alert_rule_test']}
         self.assertEqual(tested, set(itertools.product((each['alert'] for each in rules()), (True, False))))
-
-    def test_changed_rules_fail(self):
-        text = text_of('monitoring/rules.yml')
-        for old, new in (('< 0.05', '< 0.02'), ('provision="thin"', 'provision=~".*"'), ('> 0.01', '> 0.5'),
-                         (')) > 0.1', ')) > 1'), ('up{job="gpunbd"}', 'up'), ('_failed == 1\n        labels', '_failed == 0\n        labels'),
-                         ('unless on (job, instance, device) gpunbd_device_failed == 1', ''), ('error!="ENOSPC"', 'error!=""'),
-                         ('and on (job, instance) up offset 5m', ''), ('for: 10m', 'for: 0m'), ('[15m]', '[1m]'),
-                         ('(increase(gpunbd_connections', '(0 * increase(gpunbd_connections'),
-                         ('(increase(gpunbd_export', '(0 * increase(gpunbd_export')):
-            with self.subTest(old=old), tempfile.TemporaryDirectory() as folder:
-                self.assertIn(old, text)
-                changed = os.path.join(folder, 'rules.yml')
-                with open(changed, 'w', encoding='utf-8') as file:
-                    file.write(text.replace(old, new))
-                with open(os.path.join(HERE, 'alerts.yaml'), encoding='utf-8') as file:
-                    tests = file.read().replace('../../docker/monitoring/rules.yml', changed)
-                with open(os.path.join(folder, 'alerts.yaml'), 'w', encoding='utf-8') as file:
-                    file.write(tests)
-                self.assertEqual(promtool('check', 'rules', changed)[0], 0)
-                self.assertNotEqual(promtool('test', 'rules', os.path.join(folder, 'alerts.yaml'))[0], 0)
 
     def test_labels_and_annotations(self):
         for rule in rules():

@@ -14,7 +14,7 @@ from server import KiB, MiB
 
 SIZE = 64 * MiB
 PIECE = 64 * KiB
-KILLS = 10
+KILLS = 5
 KILLS_PER_ROUND = 10  # at most, on average; more could prevent slow clients from finishing a round
 
 
