@@ -64,6 +64,7 @@ std::vector<ActionArgument> arguments_of(const Action& action) {
 
 std::vector<std::string_view> action_names(const Description& command) {
     std::vector<std::string_view> out;
+    out.reserve(command.actions.size());
     for (const Action& each : command.actions) out.push_back(each.name);
     return out;
 }
