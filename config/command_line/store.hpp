@@ -27,6 +27,17 @@ inline Store into(bool& value) {
     };
 }
 
+// --json of a command that prints text without it. `details`: what is printed, for gpunbd(8), in
+// mdoc.
+inline Flag json_flag(bool& json, std::string_view details) {
+    return {.name = "--json",
+            .brief = "Print JSON instead of text",
+            .more = ".",
+            .called = "--format --output",
+            .details = details,
+            .store = into(json)};
+}
+
 // Stores any text.
 template <class Target>
     requires std::constructible_from<Target, std::string>

@@ -115,12 +115,7 @@ that decide.
                          .excludes = {"--tls-name"},
                          .why_not = "a client presents a certificate or uses a shared key",
                          .store = into(psk_user)},
-                        {.name = "--json",
-                         .brief = "Print JSON instead of text",
-                         .more = ".",
-                         .called = "--format --output",
-                         .details = json_details,
-                         .store = into(json)}}}},
+                        json_flag(json, json_details)}}},
            .examples = R"(  gpunbd check /etc/gpunbd/gpunbd.yaml
   gpunbd check /etc/gpunbd/gpunbd.yaml --who 10.1.2.3 --tls-name node.example
 )",

@@ -43,12 +43,7 @@ block devices that servers have made with ublk with their process.
                              ", and show the chunk size that 'gpunbd serve' would choose. Takes "
                              "a few seconds and some memory of each GPU.",
                          .store = into(calibrate)},
-                        {.name = "--json",
-                         .brief = "Print JSON instead of text",
-                         .more = ".",
-                         .called = "--format --output",
-                         .details = json_details,
-                         .store = into(json)}}}},
+                        json_flag(json, json_details)}}},
            .examples = R"(  gpunbd devices
   gpunbd devices --calibrate
 )",

@@ -42,12 +42,7 @@ certificate, the user of a shared key, or the id of a connection. Clients may
 connect again: access rules or gpunbd export remove prevent that.
 )",
            .groups = {{"Flags", status::server_flags(settings.server,
-                                                     {{.name = "--json",
-                                                       .brief = "Print JSON instead of text",
-                                                       .more = ".",
-                                                       .called = "--format --output",
-                                                       .details = json_details,
-                                                       .store = into(settings.json)}})}},
+                                                     {json_flag(settings.json, json_details)})}},
            .examples = R"(  gpunbd disconnect fast
   gpunbd disconnect fast 10.1.2.3
 )",

@@ -231,12 +231,7 @@ new.
                                  .called = "--shrink --truncate",
                                  .store = into(settings.discard),
                                  .actions = {"resize"}},
-                                {.name = "--json",
-                                 .brief = "Print JSON instead of text",
-                                 .more = ".",
-                                 .called = "--format --output",
-                                 .details = json_details,
-                                 .store = into(settings.json)}})},
+                                json_flag(settings.json, json_details)})},
                           {"Keys of create, see gpunbd.yaml(5)", key_flags(settings.keys)}},
                .examples = R"(  gpunbd export list
   gpunbd export create fast --size 8G --device cuda:0

@@ -59,12 +59,7 @@ client-cert.pem, client-key.pem), tls-hostname=NAME and tls-verify-peer=false.
                          .called = "--time --wait --deadline",
                          .details = timeout_details,
                          .store = into(timeout, integer_in(1, 3600))},
-                        {.name = "--json",
-                         .brief = "Print JSON instead of text",
-                         .more = ".",
-                         .called = "--format --output",
-                         .details = json_details,
-                         .store = into(json)}}}},
+                        json_flag(json, json_details)}}},
            .examples = R"(  gpunbd ping nbd://127.0.0.1:10809
   gpunbd ping 'nbd+unix:///scratch?socket=/run/gpunbd/gpunbd.sock'
   gpunbd ping 'nbds://node-7/?tls-certificates=/etc/gpunbd/alice' --timeout 2

@@ -83,12 +83,7 @@ spill memory are meant.
                                            [](std::string_view text) {
                                                return rules::seconds(text, {1, max_seconds});
                                            })},
-                            {.name = "--json",
-                             .brief = "Print JSON instead of text",
-                             .more = ".",
-                             .called = "--format --output",
-                             .details = json_details,
-                             .store = into(settings.json)}})}},
+                            json_flag(settings.json, json_details)})}},
            .examples = R"(  gpunbd reclaim cuda:0 4G
   gpunbd reclaim cuda:0 60G --for 3600
   gpunbd reclaim --all
