@@ -30,7 +30,7 @@ bool is_for(const Flag& flag, std::string_view action) {
            std::ranges::find(flag.actions, action) != flag.actions.end();
 }
 
-// `action`: whose flags to list; empty: all.
+// Lists the flags of an action, or all flags if `action` is empty.
 std::string flags_text(const Description& command, std::string_view action) {
     std::string out;
     for (const FlagGroup& group : command.groups) {

@@ -84,7 +84,8 @@ class Connection final : public OperationContext,
     void resume();
     // While quiesced: all requests have been answered and all replies sent.
     bool quiet() const { return operations_.empty() && (closed_ || send_queue_.empty()); }
-    // The client has yet to read replies. Whatever else is not quiet waits for a device.
+    // The client has not read all replies. A connection without them that is not quiet waits for a
+    // device.
     bool has_unsent_replies() const { return !closed_ && !send_queue_.empty(); }
     const ProgressMeter& progress() const { return progress_; }
     // While quiet: another process can continue from describe(). It accepts no WRITE beyond the

@@ -55,12 +55,11 @@ class Worker {
     void resume_busy_sessions();
     void cut_unread_sessions(const char* reason);
     void leave_sessions();
-    // Sessions that are not quiet, those of them whose clients have yet to read replies, and the
-    // bytes that they all have moved so far.
+    // The sessions that are not quiet.
     struct Busy {
         std::size_t sessions = 0;
-        std::size_t unread = 0;
-        std::uint64_t moved = 0;
+        std::size_t unread = 0;   // those with replies that the client has not read
+        std::uint64_t moved = 0;  // bytes that all of them have received and sent
     };
     // Both call back on the worker's thread.
     void count_busy(std::function<void(Busy)> done);

@@ -122,7 +122,7 @@ class Setup {
     }
 
     void renew_one(NewFiles& files, const Identity& signer, const std::string& path,
-                   const std::string& whose) {
+                   const std::string& owner) {
         const auto text = content_of(fmt::format("{}/{}", folder_, path));
         if (!text) {
             throw std::runtime_error(
@@ -133,7 +133,7 @@ class Setup {
         try {
             const Certificate made = renewed(signer, *text, Days(command_.days));
             files.replace(path, pem(*made), for_all);
-            instruct(path, fmt::format("{}, valid until {}. Its key is the same.", whose,
+            instruct(path, fmt::format("{}, valid until {}. Its key is the same.", owner,
                                        last_day(*made)));
         } catch (const std::runtime_error& error) {
             throw std::runtime_error(fmt::format("{}/{}: {}", folder_, path, error.what()));
