@@ -7,7 +7,7 @@ namespace gpunbd::server {
 
 std::uint64_t Claims::left() const {
     std::uint64_t left = base_;
-    for (const Claim& each : claims_) left -= std::min(left, each.bytes);
+    for (const Claim& each : claims_) left -= std::min(left, each.withheld);
     return left;
 }
 
@@ -15,20 +15,25 @@ std::uint64_t Claims::begin(Claim claim, std::uint64_t in_use) {
     const std::lock_guard lock(mutex_);
     if (claims_.empty()) base_ = in_use;
     claim.bytes = std::min(base_, claim.asked.value_or(base_));
+    claim.withheld = claim.bytes;
     const std::uint64_t before = left();
     claims_.push_back(std::move(claim));
     return before - left();
 }
 
-bool Claims::reduce(std::uint64_t id, std::uint64_t wanted, std::uint64_t lowered) {
+bool Claims::set_effect(std::uint64_t id, const Effect& effect) {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(claims_, id, &Claim::id);
     if (found == claims_.end()) return false;
-    if (lowered >= wanted) return true;
-    found->bytes = lowered;  // without what earlier claims have already
-    if (lowered != 0) return true;
-    claims_.erase(found);
-    return false;
+    if (effect.lowered < effect.wanted) {
+        if (effect.lowered == 0) {
+            claims_.erase(found);
+            return false;
+        }
+        found->bytes = effect.lowered;  // without what earlier claims have already
+    }
+    found->withheld = std::max(found->bytes, effect.limit_fell);
+    return true;
 }
 
 std::optional<std::uint64_t> Claims::end(std::optional<std::uint64_t> id) {

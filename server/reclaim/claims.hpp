@@ -21,7 +21,9 @@ struct Claim {
     std::optional<std::uint64_t> asked = {};            // bytes; unset: all
     std::optional<std::chrono::seconds> duration = {};  // unset: until it is ended
     Clock::time_point begun = Clock::now();
-    std::uint64_t bytes = 0;  // set by Claims
+    // Set by Claims:
+    std::uint64_t bytes = 0;
+    std::uint64_t withheld = 0;  // by which the limit is lower; at least `bytes`
 };
 
 // Amounts are in bytes.
@@ -30,10 +32,16 @@ class Claims {
     // Adds a claim of `claim.asked`, or of all that exports use here if it is unset.
     // `in_use`: what exports use and may use now. Returns by how much their limit has to fall.
     std::uint64_t begin(Claim claim, std::uint64_t in_use);
-    // The limit fell by `lowered` instead of `wanted`, so the claim is so much smaller. A claim
-    // that has lowered nothing, although it wanted to, ends. Returns whether the claim is in
-    // effect.
-    bool reduce(std::uint64_t id, std::uint64_t wanted, std::uint64_t lowered);
+    // What a claim has done. If it lowered what is in use by less than it wanted, it is so much
+    // smaller. If clients had freed memory, the limit was above what is in use, and fell by more:
+    // the end of the claim raises it by that. A claim that has lowered nothing, although it wanted
+    // to, ends. Returns whether the claim is in effect.
+    struct Effect {
+        std::uint64_t wanted = 0;
+        std::uint64_t lowered = 0;  // below what is in use
+        std::uint64_t limit_fell = 0;
+    };
+    bool set_effect(std::uint64_t id, const Effect& effect);
     // Ends a claim, or all of them. Returns by how much the limit may rise; unset: to any amount,
     // because no claim is left.
     std::optional<std::uint64_t> end(std::optional<std::uint64_t> id);

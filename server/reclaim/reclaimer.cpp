@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -181,7 +182,9 @@ bool Reclaimer::reclaim(std::string_view device, const Claim& claim, Done done) 
             },
             [claims, id = claim.id, &budget, wanted](const storage::Migration& result,
                                                      ReclaimStatus& status) {
-                if (claims->reduce(id, *wanted, result.lowered)) status.claim = id;
+                const Claims::Effect effect{
+                    .wanted = *wanted, .lowered = result.lowered, .limit_fell = result.limit_fell};
+                if (claims->set_effect(id, effect)) status.claim = id;
                 status.limit = limit_of(budget);
             }));
     return true;
@@ -265,6 +268,13 @@ void Reclaimer::stop() {
     {
         const std::lock_guard lock(mutex_);
         ending.swap(devices_);
+    }
+    ending.clear();
+    // Requests that had not begun were dropped: their claims do not begin any more.
+    for (auto at = held_.begin(); at != held_.end();) {
+        const auto claims = claims_of(at->first);
+        std::erase_if(at->second, [&](std::uint64_t id) { return !claims->contains(id); });
+        at = at->second.empty() ? held_.erase(at) : std::next(at);
     }
 }
 

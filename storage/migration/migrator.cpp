@@ -196,7 +196,9 @@ void Migrator::lower_limit(std::uint64_t bytes, bool is_claim, Migration& out) {
     const auto settle = [&] {
         const std::uint64_t stays = std::min(used, budget.used());
         if (stays > wanted) budget.set_limit(is_claim && stays == used ? limit : stays);
+        const std::uint64_t before = limit == SlabBudget::unlimited ? used : limit;
         out.lowered = used - std::min(used, budget.limit());
+        out.limit_fell = before - std::min(before, budget.limit());
     };
     try {
         move_out(out);

@@ -31,8 +31,10 @@ struct Migration {
     std::uint64_t wanted = 0;    // bytes of slabs to release
     std::uint64_t released = 0;  // bytes of slabs
     std::uint64_t freed = 0;     // of these, by MigratorOptions::free_unused
-    std::uint64_t lowered =
-        0;  // bytes by which the limit is below what was in use, or below itself
+    // Bytes by which the limit is below what was in use and allowed, and below the earlier limit,
+    // which is more if less than that was in use.
+    std::uint64_t lowered = 0;
+    std::uint64_t limit_fell = 0;
     std::map<std::string, std::uint64_t> moved;  // bytes of pages, by the device that has them now
     std::uint64_t busy = 0;                      // pages that clients were writing all the time
     std::uint64_t failed = 0;                    // pages that could not be copied

@@ -2,8 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <future>
 #include <memory>
+#include <set>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -166,6 +169,55 @@ TEST_CASE("ReclaimService: a claim that falls short has what was given back, or 
     rig.end();
     CHECK_FALSE(rig.status().limit);
     rig.service.stop();
+}
+
+TEST_CASE("ReclaimService: the end of a claim gives back what the limit was before it") {
+    ReclaimRig rig;
+    std::vector<std::shared_ptr<storage::Volume>> volumes{
+        rig.context.exports.snapshot()->front()->volume};
+    for (int i = 0; i != 3; ++i) volumes.push_back(rig.make_volume({}));
+    rig.service.start();
+    CHECK(only_device(rig.reclaim({.bytes = all_pages})).limit == 3 * all_pages);
+    std::erase_if(volumes, [](const auto& each) { return each->memory().front().mapped == 0; });
+    REQUIRE(volumes.size() == 3);
+    for (int i = 0; i != 2; ++i) {
+        for (std::uint64_t page = 0; page != reclaimed_pages; ++page) volumes[i]->unmap(page);
+    }
+    while (rig.home.budget().used() > all_pages) std::this_thread::yield();
+    const ReclaimStatus second = only_device(rig.reclaim({.bytes = all_pages}));
+    REQUIRE(second.claim);
+    CHECK(second.limit == 0);
+    CHECK(only_device(rig.end({.claim = second.claim})).limit == 3 * all_pages);
+    rig.service.stop();
+}
+
+TEST_CASE("Reclaimer: a claim that had not begun before the end of the threads holds no device") {
+    ReclaimRig rig;
+    std::atomic<bool> begun{false};
+    std::atomic<bool> ends{false};
+    std::set<std::uint64_t> done;
+    Reclaimer reclaimer([&] { return rig.context.disposal.volumes(); },
+                        {.channels = {.chunk_size = 64 << 10, .pinned = 1 << 20},
+                         .threads = 1,
+                         .free_unused = [&](const storage::Device&) {
+                             begun = true;
+                             while (!ends) std::this_thread::yield();
+                             return false;
+                         }});
+    reclaimer.update({});
+    const std::string device = rig.home.info().id;
+    for (const std::uint64_t id : {1, 2}) {
+        REQUIRE(reclaimer.reclaim(device, {.id = id, .asked = all_pages},
+                                  [&done, id](const ReclaimStatus&) { done.insert(id); }));
+        while (!begun) std::this_thread::yield();
+    }
+    std::thread stopping([&] { reclaimer.stop(); });
+    while (!reclaimer.devices().empty()) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until the migrator has to stop
+    ends = true;
+    stopping.join();
+    // Both are done if this thread was faster than the other one.
+    CHECK(reclaimer.claims_on(device) == done);
 }
 
 TEST_CASE("ReclaimService: contents that no export has are freed first, unless they are refused") {

@@ -52,15 +52,30 @@ TEST_CASE("claims: age and end follow the monotonic clock") {
 TEST_CASE("claims: one that falls short has what was given back, and ends if that is nothing") {
     Claims claims;
     CHECK(claims.begin(claim_of(1, 60), 100) == 60);
-    CHECK(claims.reduce(1, 60, 40));
+    CHECK(claims.set_effect(1, {.wanted = 60, .lowered = 40, .limit_fell = 40}));
     CHECK(claims.begin(claim_of(2, 20), 60) == 20);
-    CHECK_FALSE(claims.reduce(2, 20, 0));
+    CHECK_FALSE(claims.set_effect(2, {.wanted = 20}));
     REQUIRE(claims.list().size() == 1);
     CHECK(claims.list()[0].bytes == 40);
     // Exports used nothing: the claim keeps them from using it.
     Claims idle;
     CHECK(idle.begin(claim_of(1, 10), 0) == 0);
-    CHECK(idle.reduce(1, 0, 0));
+    CHECK(idle.set_effect(1, {}));
+}
+
+// The limit was above what is in use, and fell from there.
+TEST_CASE("claims: the end of one that began when clients had freed memory gives all of it back") {
+    Claims claims;
+    CHECK(claims.begin(claim_of(1, 30), 100) == 30);
+    CHECK(claims.set_effect(1, {.wanted = 30, .lowered = 30, .limit_fell = 30}));
+    CHECK(claims.begin(claim_of(2, 20), 40) == 20);  // 40 of 70 are in use
+    CHECK(claims.set_effect(2, {.wanted = 20, .lowered = 20, .limit_fell = 50}));
+    CHECK(claims.list()[1].bytes == 20);
+    CHECK(claims.begin(claim_of(3, 5), 20) == 5);
+    CHECK(claims.set_effect(3, {.wanted = 5, .lowered = 5, .limit_fell = 5}));
+    CHECK(claims.end(2) == 50);
+    CHECK(claims.end(1) == 30);
+    CHECK_FALSE(claims.end(3));
 }
 
 }  // namespace
