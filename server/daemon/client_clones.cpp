@@ -136,10 +136,6 @@ void ClientClones::make(const CloneRequest& request) {
         {.change = [request, added](
                        config::Options& options) { return add_clone(options, request, *added); },
          .by_client = true,
-         .begin = [added, &retained](const std::stop_token&) -> std::string {
-             if (*added) retained.drop_earlier((*added)->name);
-             return {};
-         },
          .store = [added, &retained]() -> std::string {
              return *added && (*added)->keep ? retained.keep(**added) : std::string();
          },

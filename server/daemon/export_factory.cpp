@@ -211,9 +211,9 @@ void restore_contents(const config::ExportOptions& options, storage::Volume& vol
     if (options.restore.empty() || life.restores_later) return;
     const std::string name = config::in_quotes(options.name);
     storage::LongWork work("restoring", fmt::format("export {}", name), volume.size(), "bytes");
-    const std::string why =
-        storage::restore_image(options.restore, volume, life.channels, life.stop,
-                               [&](std::uint64_t done) { work.set_done(done); });
+    const std::string why = storage::restore_image(
+        options.restore, volume, life.channels, life.stop,
+        [&](std::uint64_t done) { work.set_done(done); }, larger_image_for(options));
     if (!why.empty()) throw std::runtime_error(fmt::format("restore: {}", why));
     volume.set_complete();
     storage::LogLine(spdlog::level::info)
@@ -273,6 +273,12 @@ bool lacks_source(const config::ExportOptions& clone, const MadeExports& made) {
 
 }  // namespace
 
+storage::LargerImage larger_image_for(const config::ExportOptions& options) {
+    const bool has_own_size = options.size && options.size->percent == 0;
+    return options.origin.run_time && has_own_size ? storage::LargerImage::cut
+                                                   : storage::LargerImage::refused;
+}
+
 MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
                          const ExportRegistry::Exports& current, const VolumeLife& life) {
     MadeExports made;
@@ -289,7 +295,10 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         const auto* const predecessor = found == earlier.end() ? nullptr : found->second;
         const auto* const kept =
             predecessor != nullptr && same_volume(**predecessor, wanted) ? predecessor : nullptr;
-        if (kept != nullptr && (*kept)->options == wanted) {
+        // A resize back to the size in the options changes only the volume: contents that were
+        // taken over may have had another one.
+        const bool is_current = kept != nullptr && (*kept)->info.size == (*kept)->volume->size();
+        if (is_current && (*kept)->options == wanted) {
             try {
                 planned.push_back(plan_spills(wanted.name, (*kept)->volume, devices));
                 made.exports.push_back(*kept);
@@ -318,7 +327,7 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
                         "the next server keeps its contents",
                         config::in_quotes(wanted.name));
             }
-        } else if (life.contents != nullptr) {
+        } else if (life.contents != nullptr && wanted.name != life.renewed) {
             try {
                 next->volume = life.contents->take_over(wanted, devices, *life.disposal);
             } catch (const std::exception& error) {

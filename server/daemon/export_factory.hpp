@@ -12,6 +12,7 @@
 #include "server/exports/export_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
 #include "server/handover/retained_contents.hpp"
+#include "storage/images/restore_image.hpp"
 
 namespace gpunbd::server {
 
@@ -25,6 +26,8 @@ struct VolumeLife {
     bool restores_later = false;            // see MadeExports::unfilled
     // Exports that could not be restored later, with the reasons. They are refused.
     std::map<std::string, std::string> not_restored = {};
+    // The export that gets new contents, whatever is kept for its name. Empty: none.
+    std::string renewed = {};
     // Opens the channels of all workers to devices that exports get as spill memory, so that no
     // request waits for that. Throws if that fails. Empty: requests open them.
     std::function<void(const std::vector<storage::Device*>&)> open_channels = {};
@@ -51,5 +54,9 @@ struct MadeExports {
 };
 MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
                          const ExportRegistry::Exports& current, const VolumeLife& life = {});
+
+// For the file of the key `restore`. RunTimeExports creates no export that is too small for its
+// file, so one that is was made smaller later: its next server restores what it still had.
+storage::LargerImage larger_image_for(const config::ExportOptions& options);
 
 }  // namespace gpunbd::server

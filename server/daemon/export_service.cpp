@@ -57,6 +57,14 @@ void keep_run_time_exports(const config::Options& running, config::Options& load
     }
 }
 
+// The name of the export that an edit has added, if it is a clone or restored: its contents are not
+// those that are kept for the name. Empty: there is none.
+std::string renewed_by(const config::Options& current, const config::Options& edited) {
+    if (edited.exports.size() <= current.exports.size()) return {};
+    const config::ExportOptions& added = edited.exports.back();
+    return added.clone_of.empty() && added.restore.empty() ? std::string() : added.name;
+}
+
 }  // namespace
 
 struct ExportService::Reload {
@@ -67,7 +75,8 @@ struct ExportService::Reload {
     std::shared_ptr<const ExportRegistry::Exports> before = {};
     std::string not_stored = {};  // the problem of Edit::store, if the edit is in effect
     std::map<std::string, std::string> not_restored = {};
-    bool restores = false;  // the export that the edit adds
+    std::string renewed = {};  // see VolumeLife
+    bool restores = false;     // the export that the edit adds
 };
 
 struct ExportService::Restoring {
@@ -76,12 +85,17 @@ struct ExportService::Restoring {
     ServerAdminBackend::ChangeDone done;  // Edit::done; may be empty
     bool created;                         // by the edit of this server that waits for it
     const std::shared_ptr<const bool> counted;
+    // If it has failed:
+    std::string problem = {};
+    std::string name = {};
+    std::weak_ptr<storage::Volume> volume = {};
 };
 
 ExportService::ExportService(ServerContext& context, const WorkerPool& workers, CheckReload check)
     : context_(context), workers_(workers), check_(std::move(check)), maker_(context.io) {}
 
 void ExportService::resume() {
+    if (!context_.lifecycle.refuses_changes()) remove_failed();
     if (source_ == Source::file && !busy()) reload_file();
 }
 
@@ -207,6 +221,7 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
     } else {
         not_restored_.clear();
     }
+    if (reload->edit.change) reload->renewed = renewed_by(context_.options, reload->options);
     reload->before = context_.exports.snapshot();
     reload->not_restored = not_restored_;
     return [this, reload](const std::stop_token& stop) {
@@ -219,6 +234,7 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
         VolumeLife life = volume_life(stop);
         life.restores_later = true;
         life.not_restored = reload->not_restored;
+        life.renewed = reload->renewed;
         MadeExports made =
             make_exports(reload->options.exports, context_.devices, *reload->before, life);
         reload->restores = std::ranges::any_of(made.unfilled, [&](const auto& each) {
@@ -239,6 +255,7 @@ void ExportService::store_edit(Reload& reload, MadeExports& made) const {
         }
     }
     if (!made.problems.empty() || !reload.edit.store || reload.restores) return;
+    if (!reload.renewed.empty()) context_.retained.drop_earlier(reload.renewed);
     std::string why = reload.edit.store();
     if (why.empty()) return;
     if (reload.edit.begin_is_final) {
@@ -310,6 +327,7 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
     }
     std::vector<MadeExports::Unfilled> unfilled = std::exchange(made.unfilled, {});
     apply(*reload, std::move(made));
+    remove_failed();
     restore(std::move(unfilled), reload->edit);
     when_remade_();
     finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
@@ -350,7 +368,11 @@ void ExportService::restore(std::vector<MadeExports::Unfilled> unfilled, const E
 // Makes what waits for the export: its clones in the configuration, and its block device.
 void ExportService::offer(const std::shared_ptr<Restoring>& restored) {
     enqueue_first({.change = [](config::Options&) { return std::string(); },
-                   .store = [restored]() -> std::string {
+                   .store = [this, restored]() -> std::string {
+                       if (restored->created) {
+                           const auto& name = restored->unfilled.exported->info.name;
+                           context_.retained.drop_earlier(name);
+                       }
                        std::string why = restored->store ? restored->store() : std::string();
                        if (why.empty()) restored->unfilled.closure.reset();
                        return why;
@@ -369,30 +391,42 @@ void ExportService::offer(const std::shared_ptr<Restoring>& restored) {
 // Removes an export that was created at run time, and refuses one of the file until that is read
 // again.
 void ExportService::withdraw(const std::shared_ptr<Restoring>& restored, const std::string& why) {
-    const config::ExportOptions options = restored->unfilled.exported->options;
-    const std::string problem = fmt::format("export {}: {}", config::in_quotes(options.name), why);
-    storage::LogLine(spdlog::level::err).with("export", options.name).say("{}", problem);
-    const std::weak_ptr<storage::Volume> volume = restored->unfilled.exported->volume;
+    const Export& failed = *restored->unfilled.exported;
+    restored->problem = fmt::format("export {}: {}", config::in_quotes(failed.info.name), why);
+    restored->name = failed.info.name;
+    restored->volume = failed.volume;
+    storage::LogLine(spdlog::level::err)
+        .with("export", restored->name)
+        .say("{}", restored->problem);
     restored->unfilled.exported.reset();  // which has the memory
-    enqueue_first({.change = [this, restored, volume, problem,
-                              name = options.name](config::Options& all) -> std::string {
-                       const auto served = context_.exports.find(name);
-                       if (!served || served->volume != volume.lock()) return {};
-                       if (restored->created) {
+    remove_failed(restored);
+}
+
+void ExportService::remove_failed(const std::shared_ptr<Restoring>& failed) {
+    enqueue_first({.change = [this, failed](config::Options& all) -> std::string {
+                       const auto served = context_.exports.find(failed->name);
+                       if (!served || served->volume != failed->volume.lock()) return {};
+                       if (failed->created) {
                            std::erase_if(all.exports, [&](const config::ExportOptions& each) {
-                               return each.name == name && each.origin.run_time;
+                               return each.name == failed->name && each.origin.run_time;
                            });
                        } else {
-                           not_restored_[name] = problem;
+                           not_restored_[failed->name] = failed->problem;
                        }
                        return {};
                    },
                    .done =
-                       [restored, problem](const std::string& why_not) {
-                           // Then it is still there, without its contents.
-                           if (!why_not.empty()) restored->unfilled.closure->make_final();
-                           if (restored->done) restored->done(problem);
+                       [this, failed](const std::string& why_not) {
+                           // Then it is still there, closed and without its contents.
+                           if (!why_not.empty()) not_removed_.push_back(failed);
+                           if (auto done = std::exchange(failed->done, nullptr)) {
+                               done(failed->problem);
+                           }
                        }});
+}
+
+void ExportService::remove_failed() {
+    for (const auto& each : std::exchange(not_removed_, {})) remove_failed(each);
 }
 
 void ExportService::fail(const Reload& reload, const std::vector<std::string>& problems) {

@@ -84,6 +84,10 @@ class ExportService final : public Service {
     void restore(std::vector<MadeExports::Unfilled> unfilled, const Edit& edit);
     void offer(const std::shared_ptr<Restoring>& restored);
     void withdraw(const std::shared_ptr<Restoring>& restored, const std::string& why);
+    // Removes exports whose restore has failed. If that fails itself, they stay closed, and each
+    // later change of exports tries it again.
+    void remove_failed(const std::shared_ptr<Restoring>& failed);
+    void remove_failed();
     void enqueue(Edit edit);
     void enqueue_first(Edit edit);
     void begin_waiting_edit();
@@ -112,6 +116,7 @@ class ExportService final : public Service {
     Restore restore_;
     // Held once by each export that is being restored.
     const std::shared_ptr<const bool> restoring_ = std::make_shared<const bool>();
+    std::vector<std::shared_ptr<Restoring>> not_removed_;  // see remove_failed()
     // Exports of the file that could not be restored, with the reasons, until it is read again.
     std::map<std::string, std::string> not_restored_;
     // Handlers that begin a waiting edit do nothing once this is gone.

@@ -146,6 +146,10 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
                 wanted.restore, bytes, config::rules::sector)});
         }
         if (!wanted.size) wanted.size = config::Size{.bytes = bytes};
+        if (wanted.size->percent == 0 && wanted.size->bytes < bytes) {
+            return completion(NotDone{fmt::format("{}: it has {} bytes, and the export only {}",
+                                                  wanted.restore, bytes, wanted.size->bytes)});
+        }
     }
     wanted.origin = {.run_time = true, .persistent = create.persist, .created = std::time(nullptr)};
     const std::string name = config::in_quotes(wanted.name);
@@ -169,12 +173,6 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
                        return {};
                    },
                    .adds = true,
-                   .begin = [this, wanted](const std::stop_token&) -> std::string {
-                       if (!wanted.clone_of.empty() || !wanted.restore.empty()) {
-                           context_.retained.drop_earlier(wanted.name);
-                       }
-                       return {};
-                   },
                    .store = [this, wanted] { return store(wanted); },
                    .restores = wanted.restore.empty() ? "" : wanted.name,
                    .done = completing(completion, std::move(done))});

@@ -10,6 +10,7 @@
 
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "server/daemon/export_factory.hpp"
 #include "server/daemon/worker_pool.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/base/long_work.hpp"
@@ -78,10 +79,12 @@ std::string save_now(const Export& served, const std::string& path,
 
 // Writes the contents of the file. Returns the problem; empty: none.
 std::string refill(const Export& served, const std::string& path,
-                   const storage::ChannelOptions& channels, const std::stop_token& stop) {
+                   const storage::ChannelOptions& channels, const std::stop_token& stop,
+                   storage::LargerImage larger = storage::LargerImage::refused) {
     storage::LongWork work("restoring", work_text(served), served.volume->size(), "bytes");
-    return storage::restore_image(path, *served.volume, channels, stop,
-                                  [&](std::uint64_t done) { work.set_done(done); });
+    return storage::restore_image(
+        path, *served.volume, channels, stop, [&](std::uint64_t done) { work.set_done(done); },
+        larger);
 }
 
 // Fills an export that is closed to clients, and that is incomplete until it has all of the file.
@@ -173,7 +176,8 @@ void Saves::restore_new(const std::shared_ptr<const Export>& made,
                         std::function<void(std::string why_not)> done) {
     submit({[this, made](const std::stop_token& stop) -> Outcome {
                 const std::string& path = made->options.restore;
-                const std::string why = refill(*made, path, channels_, stop);
+                const std::string why =
+                    refill(*made, path, channels_, stop, larger_image_for(made->options));
                 if (!why.empty()) return NotDone{fmt::format("restore: {}", why)};
                 made->volume->set_complete();
                 storage::LogLine(spdlog::level::info)

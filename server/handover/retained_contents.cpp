@@ -296,8 +296,13 @@ std::shared_ptr<storage::Volume> RetainedContents::take_over(const config::Expor
 std::shared_ptr<storage::Volume> RetainedContents::find_contents(
     const config::ExportOptions& options, DeviceRegistry& devices, VolumeDisposal& disposal) {
     if (auto held = held_for(options)) return held;
+    const auto found = find_inherited(options);
+    const bool suitable = found != inherited_.end() && suits(*found->second.table, options);
+    // Contents of a removed export do not prevent a new one of its name that has its own, or that
+    // keeps none.
+    if (!suitable && !options.keep) return nullptr;
     for (auto& [unused, own] : own_) {
-        if (!own.unclaimed || own.name != options.name) continue;
+        if (suitable || !own.unclaimed || own.name != options.name) continue;
         const auto volume = own.volume.lock();
         if (!volume) continue;
         try {
@@ -307,7 +312,6 @@ std::shared_ptr<storage::Volume> RetainedContents::find_contents(
             throw;
         }
     }
-    const auto found = find_inherited(options);
     if (found == inherited_.end()) return nullptr;
     try {
         check_wanted(*found->second.table, options);

@@ -24,12 +24,15 @@ using Progress = std::function<void(std::uint64_t)>;
 constexpr const char* cancelled = "cancelled";
 constexpr std::uint64_t step = std::uint64_t{64} << 20;  // bytes between two calls of `progress`
 
-std::string restore_raw(const ImageFile& file, VolumeWriter& writer, const std::stop_token& stop,
-                        const Progress& progress) {
+// `size`: of the contents that are restored, from the beginning of the file.
+std::string restore_raw(const ImageFile& file, std::uint64_t size, VolumeWriter& writer,
+                        const std::stop_token& stop, const Progress& progress) {
     std::uint64_t at = 0;
     while (const auto data = file.next_data(at)) {
-        for (at = data->begin; at != data->end;) {
-            const std::uint64_t length = std::min(step, data->end - at);
+        if (data->begin >= size) break;
+        const std::uint64_t end = std::min(data->end, size);
+        for (at = data->begin; at != end;) {
+            const std::uint64_t length = std::min(step, end - at);
             std::uint64_t from = at;
             std::string why = writer.write(at, length, [&](std::span<std::byte> memory) {
                 if (stop.stop_requested()) return std::string(cancelled);
@@ -47,8 +50,10 @@ std::string restore_raw(const ImageFile& file, VolumeWriter& writer, const std::
 
 class CompressedImage {
  public:
-    CompressedImage(const ImageFile& file, VolumeWriter& writer, const std::stop_token& stop)
+    CompressedImage(const ImageFile& file, std::uint64_t size, VolumeWriter& writer,
+                    const std::stop_token& stop)
         : file_(file),
+          size_(size),
           writer_(writer),
           stop_(stop),
           context_(ZSTD_createDCtx()),
@@ -73,10 +78,12 @@ class CompressedImage {
                 if (record->skip > file_.file_size()) return damaged();
                 offset_ += record->skip;
                 progress(at + record->length);
-            } else if (std::string why = run(at, record->length, progress); !why.empty()) {
+            } else if (std::string why = run(at, std::min(record->length, size_ - at), progress);
+                       !why.empty()) {
                 return why;
             }
             at += record->length;
+            if (at >= size_ && size_ != file_.size()) return {};
         }
     }
 
@@ -101,6 +108,7 @@ class CompressedImage {
             done += part;
             if (why.empty()) progress(at + done);
         }
+        if (at + length == size_ && size_ != file_.size()) return why;
         // The checksum follows the last byte.
         while (why.empty() && !ended_) why = decompress_some({});
         if (why.empty()) offset_ -= have_.size - have_.pos;  // what belongs to the next record
@@ -145,6 +153,7 @@ class CompressedImage {
     }
 
     const ImageFile& file_;
+    const std::uint64_t size_;  // of the contents that are restored
     VolumeWriter& writer_;
     const std::stop_token& stop_;
     const std::unique_ptr<ZSTD_DCtx, Free> context_;
@@ -164,17 +173,20 @@ std::variant<std::uint64_t, std::string> image_size(const std::string& path) {
 }
 
 std::string restore_image(const std::string& path, Volume& volume, const ChannelOptions& channels,
-                          const std::stop_token& stop, const Progress& progress) {
+                          const std::stop_token& stop, const Progress& progress,
+                          LargerImage larger) {
     try {
         ImageFile file(path);
         if (std::string why = file.open(); !why.empty()) return why;
-        if (file.size() > volume.size()) {
+        if (file.size() > volume.size() && larger == LargerImage::refused) {
             return file.problem(
                 fmt::format("it has {} bytes, and the export only {}", file.size(), volume.size()));
         }
+        const std::uint64_t size = std::min(file.size(), volume.size());
         VolumeWriter writer(volume, channels);
-        std::string why = file.compressed() ? CompressedImage(file, writer, stop).restore(progress)
-                                            : restore_raw(file, writer, stop, progress);
+        std::string why = file.compressed()
+                              ? CompressedImage(file, size, writer, stop).restore(progress)
+                              : restore_raw(file, size, writer, stop, progress);
         // Also instead of damage, which a file that is being written seems to have.
         if (why != cancelled && file.changed()) {
             return file.problem(

@@ -15,11 +15,15 @@ namespace gpunbd::storage {
 // The size of the contents, in bytes, or the reason why the file is no image.
 std::variant<std::uint64_t, std::string> image_size(const std::string& path);
 
-// Writes the data of the file to a volume without contents, which has at least its size.
-// `progress` is called with the bytes of the contents that are done. Returns the problem; empty:
-// none. Blocks.
+// What happens if the file has more than the volume: the problem is reported, or the volume gets
+// the beginning.
+enum class LargerImage : std::uint8_t { refused, cut };
+
+// Writes the data of the file to a volume without contents. `progress` is called with the bytes of
+// the contents that are done. Returns the problem; empty: none. Blocks.
 std::string restore_image(const std::string& path, Volume& volume, const ChannelOptions& channels,
                           const std::stop_token& stop,
-                          const std::function<void(std::uint64_t)>& progress);
+                          const std::function<void(std::uint64_t)>& progress,
+                          LargerImage larger = LargerImage::refused);
 
 }  // namespace gpunbd::storage

@@ -223,6 +223,29 @@ TEST_CASE("kept clones: contents that were made for another export are refused")
     CHECK(read(next, 1, 1) == 3);
 }
 
+TEST_CASE("kept clones: those of a removed clone do not prevent a new export of its name") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    config::ExportOptions source = kept_export("source");
+    config::ExportOptions other = kept_export("clone", 4);
+    SUBCASE("with kept contents of its own") {}
+    SUBCASE("without kept contents") { other.keep = false; }
+    {
+        Life first(supervisor, way);
+        REQUIRE(first.make({source, kept_clone("clone", "source")}).problems.empty());
+        REQUIRE(first.make({source}).problems.empty());
+        first.settle(Clock::now());
+        REQUIRE(first.make({source, other}).problems.empty());
+        first.settle(Clock::now());
+        CHECK(first.contents.summaries().size() == (other.keep ? 3 : 2));
+    }
+    Life next(supervisor, way);
+    REQUIRE(next.make({source, other}).refused.empty());
+    next.settle(Clock::now());
+    CHECK(next.contents.summaries().size() == (other.keep ? 3 : 2));
+    CHECK(next.exports.at(1)->volume->size() == 4 * kept_page);
+}
+
 TEST_CASE("kept clones: keep does not change while pages are shared") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();

@@ -281,6 +281,22 @@ TEST_CASE("kept contents: of two with one name, the suitable ones are taken over
     CHECK(supervisor.names(way).empty());
 }
 
+TEST_CASE("kept contents: of another size than in the options, they can be resized to that") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    {
+        Life first(supervisor, way);
+        REQUIRE(first.make({kept_export("one")}).problems.empty());
+        REQUIRE(first.volume().resize(16 * kept_page, {}, 8 * kept_page) == "");
+    }
+    Life next(supervisor, way);
+    REQUIRE(next.make({kept_export("one")}).refused.empty());
+    CHECK(next.exports.at(0)->info.size == 16 * kept_page);
+    REQUIRE(next.volume().resize(8 * kept_page, {}, 8 * kept_page) == "");
+    REQUIRE(next.make({kept_export("one")}).problems.empty());
+    CHECK(next.exports.at(0)->info.size == 8 * kept_page);
+}
+
 TEST_CASE("kept contents: freed after the grace period if no export has them") {
     for (const bool by_the_next : {false, true}) {
         CAPTURE(by_the_next);

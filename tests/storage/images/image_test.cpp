@@ -95,6 +95,43 @@ TEST_CASE("image: a restored volume has the contents and the holes of the saved 
     }
 }
 
+TEST_CASE("image: a smaller volume gets the beginning of a file, if that is asked for") {
+    const Folder folder;
+    for (const bool zstd : {false, true}) {
+        // The new end is within a run of data, at its end, in a hole, and at the beginning of data.
+        for (const std::uint64_t pages : {1, 2, 4, 5, 8, 20, 39}) {
+            CAPTURE(zstd);
+            CAPTURE(pages);
+            MemoryDevice device(0, {});
+            const auto volume = image_volume(device);
+            for (const std::uint64_t page : {0, 1, 5, 6, 7, 30, 39}) {
+                PageRef ref;
+                REQUIRE(volume->map(page, ref) == Status::ok);
+                std::memset(reinterpret_cast<void*>(ref.address()), static_cast<int>(page + 1),
+                            image_page - 512);
+            }
+            const std::string path = folder.path + "/image";
+            REQUIRE(save(*volume, path, zstd) == "");
+            const auto small = image_volume(device);
+            REQUIRE(small->resize(pages * image_page) == "");
+            CHECK(
+                restore(path, *small)
+                    .ends_with("bytes, and the export only " + std::to_string(pages * image_page)));
+            CHECK(small->mapped_bytes() == 0);
+            CHECK(restore_image(
+                      path, *small, {}, {}, [](std::uint64_t) {}, LargerImage::cut) == "");
+            for (std::uint64_t page = 0; page != pages; ++page) {
+                CAPTURE(page);
+                const PageRef one = volume->find(page), other = small->find(page);
+                CHECK(one.hole() == other.hole());
+                if (one.hole() || other.hole()) continue;
+                CHECK(std::memcmp(reinterpret_cast<void*>(one.address()),
+                                  reinterpret_cast<void*>(other.address()), image_page - 512) == 0);
+            }
+        }
+    }
+}
+
 TEST_CASE("image: a volume that is resized meanwhile is not saved, and the earlier file stays") {
     const Folder folder;
     for (const bool zstd : {false, true}) {
