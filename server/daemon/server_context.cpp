@@ -44,11 +44,13 @@ void update_clones(std::vector<config::ExportOptions>& exports) {
     }
 }
 
-// Clones are made from exports above them. Those that were created at run time are in any order.
+// Clones are made from exports above them, also those for clients. Exports that were created at run
+// time are in any order.
 void put_sources_first(std::vector<config::ExportOptions>& exports) {
     const config::ExportsByName by_name(exports);
-    const auto source_of = [&](const config::ExportOptions& clone) {
-        return clone.clone_of.empty() ? nullptr : by_name.find(clone.clone_of);
+    const auto source_of = [&](const config::ExportOptions& each) {
+        const std::string& source = each.is_template() ? each.clone_per_client.of : each.clone_of;
+        return source.empty() ? nullptr : by_name.find(source);
     };
     std::vector<const config::ExportOptions*> order;
     order.reserve(exports.size());
@@ -95,8 +97,10 @@ void RetainedState::drop_earlier(const std::string& name) const {
     if (contents) contents->drop(name);
 }
 
-ServerContext::ServerContext(const config::ServeCommand& its_command, config::Options its_options)
-    : command(its_command),
+ServerContext::ServerContext(const config::ServeCommand& its_command, config::Options its_options,
+                             Supervision::Passed passed)
+    : supervision(std::move(passed)),
+      command(its_command),
       options(std::move(its_options)),
       protects_swap(options.any_swap()),
       devices(options.devices, true),

@@ -28,8 +28,8 @@ struct RetainedState {
     // Lets the next server create this export, if anything is retained. Returns the reason for a
     // failure.
     std::string keep(const config::ExportOptions& options) const;
-    // Before an export is made with contents of its own, as a clone or from a file: a removed one
-    // of this name had other contents.
+    // Before the options of an export with contents of its own, of a clone or from a file, are
+    // stored: a removed one of this name had other contents, which the next server must not take.
     void drop_earlier(const std::string& name) const;
 
     std::optional<RetainedCalibration> calibration;
@@ -39,7 +39,8 @@ struct RetainedState {
 };
 
 struct ServerContext {
-    ServerContext(const config::ServeCommand& its_command, config::Options its_options);
+    ServerContext(const config::ServeCommand& its_command, config::Options its_options,
+                  Supervision::Passed passed = Supervision::Passed::from_environment());
 
     Supervision supervision;
     const config::ServeCommand command;

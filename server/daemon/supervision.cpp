@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "server/daemon/watchdog.hpp"
 
 namespace gpunbd::server {
@@ -12,12 +14,23 @@ constexpr auto release_timeout = std::chrono::seconds(10);
 
 }  // namespace
 
-Supervision::Supervision()
-    : predecessor(Predecessor::from_environment()),
-      inherited(predecessor ? predecessor->take_listeners()
-                            : InheritedDescriptors::from_environment()),
-      start_gate(StartGate::in(inherited)),
-      socket(NotifySocket::from_environment()),
+Supervision::Passed Supervision::Passed::from_environment() {
+    Passed passed;
+    passed.predecessor = Predecessor::from_environment();
+    passed.inherited = passed.predecessor ? passed.predecessor->take_listeners()
+                                          : InheritedDescriptors::from_environment();
+    passed.start_gate = StartGate::in(passed.inherited);
+    if (auto socket = NotifySocket::from_environment()) {
+        passed.socket = std::make_shared<const NotifySocket>(std::move(*socket));
+    }
+    return passed;
+}
+
+Supervision::Supervision(Passed passed)
+    : predecessor(std::move(passed.predecessor)),
+      inherited(std::move(passed.inherited)),
+      start_gate(std::move(passed.start_gate)),
+      socket(std::move(passed.socket)),
       watchdog_timeout(Watchdog::timeout_from_environment()),
       store(socket ? DescriptorStore::from_environment(*socket, inherited.names()) : nullptr) {
     if (store && (predecessor || start_gate)) store->defer_messages();

@@ -17,8 +17,18 @@
 namespace gpunbd::server {
 
 struct Supervision {
-    // From the environment. Throws std::runtime_error if a variable is invalid.
-    Supervision();
+    // What the parent has passed.
+    struct Passed {
+        // Throws std::runtime_error if a variable is invalid.
+        static Passed from_environment();
+
+        std::unique_ptr<Predecessor> predecessor = {};
+        InheritedDescriptors inherited = {};
+        std::optional<StartGate> start_gate = {};
+        std::shared_ptr<const NotifySocket> socket = {};
+    };
+    // Reads further variables of the environment, and throws likewise.
+    explicit Supervision(Passed passed);
 
     // Sends a message of sd_notify(3). Does nothing without a supervisor.
     void notify(std::string_view message) const;
@@ -29,8 +39,8 @@ struct Supervision {
 
     const std::unique_ptr<Predecessor> predecessor;  // null: this is not an upgrade
     InheritedDescriptors inherited;  // read before this process opens descriptors of its own
-    const std::optional<StartGate> start_gate;  // unset: it need not wait
-    const std::optional<NotifySocket> socket;   // unset: no supervisor
+    const std::optional<StartGate> start_gate;         // unset: it need not wait
+    const std::shared_ptr<const NotifySocket> socket;  // null: no supervisor
     const std::optional<std::chrono::microseconds> watchdog_timeout;
     ExitPipe exit_pipe;                            // before the devices, which take long to close
     const std::unique_ptr<DescriptorStore> store;  // null: the supervisor stores no descriptors

@@ -17,6 +17,9 @@ class NotifySocket {
     // Uses the address in NOTIFY_SOCKET, which is removed from the environment. Null: there is
     // none.
     static std::optional<NotifySocket> from_environment();
+    NotifySocket(NotifySocket&&) = default;
+    NotifySocket& operator=(NotifySocket&&) = default;
+    virtual ~NotifySocket() = default;
 
     // The address, for a process that replaces this one.
     const std::string& address() const { return address_; }
@@ -24,16 +27,17 @@ class NotifySocket {
     // Sends lines such as "READY=1", with at most max_descriptors descriptors. Returns the problem,
     // if any. Waits a limited time for a busy supervisor. Any thread.
     static constexpr std::size_t max_descriptors = 253;  // SCM_MAX_FD
-    std::optional<std::string> send(std::string_view message,
-                                    std::span<const int> descriptors = {}) const;
+    virtual std::optional<std::string> send(std::string_view message,
+                                            std::span<const int> descriptors = {}) const;
 
     // Returns once the supervisor has handled all earlier messages, or with the problem.
     std::optional<std::string> barrier(std::chrono::milliseconds timeout) const;
 
- private:
-    NotifySocket(std::string address, OwnedFd socket)
+ protected:
+    explicit NotifySocket(std::string address, OwnedFd socket = {})
         : address_(std::move(address)), socket_(std::move(socket)) {}
 
+ private:
     std::string address_;
     OwnedFd socket_;
 };
