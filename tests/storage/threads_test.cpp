@@ -247,6 +247,49 @@ TEST_CASE("threads: a page number is not mapped twice") {
     }
 }
 
+// begin_move() stores the entry and then loads the pins; a writer pins the page and then loads the
+// entry. Without sequential consistency both may see the state before the other one.
+TEST_CASE("threads: a page is not written between the begin and the end of its move") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    constexpr int rounds = 150'000;  // with a weaker order, several of them go wrong
+    MemoryDevice device(0, {});
+    auto made = Volume::create({.size = page_size, .page_size = page_size}, {&device});
+    const auto volume = std::get<std::unique_ptr<Volume>>(std::move(made));
+    PagePool& pool = volume->pool(0);
+    std::atomic<int> round{0};
+    const auto begin_together = [&round](int next) {
+        round.fetch_add(1);
+        for (int spins = 0; round.load() < 2 * next; ++spins) {
+            if (spins > 1000) std::this_thread::yield();
+        }
+    };
+    std::thread writer([&] {
+        for (int i = 1; i <= rounds; ++i) {
+            begin_together(i);
+            PageRef page;
+            if (volume->map(0, page) != Status::ok) continue;
+            std::atomic_ref(*reinterpret_cast<std::uint64_t*>(page.cpu())).fetch_add(1);
+            page.reset();
+        }
+    });
+    int moves = 0;
+    int writes = 0;
+    for (int i = 1; i <= rounds; ++i) {
+        begin_together(i);
+        PageRef page;
+        if (!pool.begin_move(0, volume->slot(0), page)) continue;
+        const std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(page.cpu()));
+        const std::uint64_t before = word.load();
+        for (int wait = 0; wait != 200; ++wait) static_cast<void>(volume->slot(0).load());
+        writes += word.load() != before ? 1 : 0;
+        pool.cancel_move(0, page.index());
+        ++moves;
+    }
+    writer.join();
+    CHECK(writes == 0);
+    CHECK(moves != 0);
+}
+
 // A device that is sometimes full, and whose freed pages have to be cleared.
 TEST_CASE("threads: pages are mapped and unmapped concurrently with a provisioner") {
     constexpr std::uint64_t page_size = 64 * kib;
