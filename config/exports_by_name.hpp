@@ -15,9 +15,10 @@ class ExportsByName {
  public:
     ExportsByName() = default;
     explicit ExportsByName(std::span<const ExportOptions> exports) {
-        by_name_.reserve(exports.size());
+        reserve(exports.size());
         for (const ExportOptions& each : exports) add(each);
     }
+    void reserve(std::size_t exports) { by_name_.reserve(exports); }
     // Of exports with the same name, the first one is found.
     void add(const ExportOptions& exported) { by_name_.emplace(exported.name, &exported); }
     // Null: there is none.

@@ -565,33 +565,48 @@ std::string template_tls_misfit(const TlsOptions& tls, const ExportOptions& expo
     return {};
 }
 
-}  // namespace
-
-std::optional<ExportMisfit> clone_misfit(const Options& options) {
+// Of the exports that `concerns` chooses, the first one with a problem. `why` also gets the exports
+// above it. A server with thousands of exports checks this at each change, so names are only
+// indexed if they are needed.
+template <typename Concerns, typename Why>
+std::optional<ExportMisfit> first_misfit(const Options& options, const Concerns& concerns,
+                                         const Why& why) {
+    const auto& exports = options.exports;
     ExportsByName above;
-    for (std::size_t i = 0; i != options.exports.size(); above.add(options.exports[i++])) {
-        const ExportOptions& each = options.exports[i];
-        if (each.clone_of.empty() || each.origin.run_time) continue;
-        const bool has_bytes = each.size && each.size->percent == 0;
-        const auto size = has_bytes ? std::optional(each.size->bytes) : std::nullopt;
-        std::string why = source_misfit(above, each.clone_of, size);
-        if (why.empty()) why = keep_misfit(above, each);
-        if (!why.empty()) return ExportMisfit{i, std::move(why)};
+    std::size_t indexed = 0;
+    for (std::size_t i = 0; i != exports.size(); ++i) {
+        if (!concerns(exports[i])) continue;
+        if (indexed == 0) above.reserve(exports.size());
+        while (indexed != i) above.add(exports[indexed++]);
+        if (std::string problem = why(above, exports[i]); !problem.empty()) {
+            return ExportMisfit{i, std::move(problem)};
+        }
     }
     return std::nullopt;
 }
 
+}  // namespace
+
+std::optional<ExportMisfit> clone_misfit(const Options& options) {
+    return first_misfit(
+        options,
+        [](const ExportOptions& each) { return !each.clone_of.empty() && !each.origin.run_time; },
+        [](const ExportsByName& above, const ExportOptions& each) {
+            const bool has_bytes = each.size && each.size->percent == 0;
+            const auto size = has_bytes ? std::optional(each.size->bytes) : std::nullopt;
+            std::string why = source_misfit(above, each.clone_of, size);
+            return why.empty() ? keep_misfit(above, each) : why;
+        });
+}
+
 std::optional<ExportMisfit> template_misfit(const Options& options) {
-    ExportsByName above;
-    for (std::size_t i = 0; i != options.exports.size(); above.add(options.exports[i++])) {
-        const ExportOptions& each = options.exports[i];
-        if (!each.is_template()) continue;
-        const CloneTemplate& wanted = each.clone_per_client;
-        std::string why = source_misfit(above, wanted.of, wanted.size);
-        if (why.empty()) why = template_tls_misfit(options.tls, each);
-        if (!why.empty()) return ExportMisfit{i, std::move(why)};
-    }
-    return std::nullopt;
+    return first_misfit(
+        options, [](const ExportOptions& each) { return each.is_template(); },
+        [&](const ExportsByName& above, const ExportOptions& each) {
+            const CloneTemplate& wanted = each.clone_per_client;
+            std::string why = source_misfit(above, wanted.of, wanted.size);
+            return why.empty() ? template_tls_misfit(options.tls, each) : why;
+        });
 }
 
 std::optional<std::string> contradiction(const Options& options) {

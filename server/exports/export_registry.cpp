@@ -5,8 +5,10 @@ namespace gpunbd::server {
 void ExportRegistry::replace(Exports exports, ExportTemplates templates) {
     auto next = std::make_shared<const Exports>(std::move(exports));
     auto names = std::make_shared<Names>();
+    names->reserve(next->size() + templates.size());
     for (const auto& each : *next) names->push_back(each->info.name);
     std::unordered_map<std::string_view, std::size_t> places;
+    places.reserve(next->size());
     for (const auto& each : templates) {
         if (!each->needs_longer_name()) names->push_back(each->options.name);
     }
