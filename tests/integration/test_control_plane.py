@@ -8,6 +8,7 @@ after each step. The model states rules, not how the server keeps them:
     open         clients cannot open an export that is being restored, whatever else is refused meanwhile
     exports      the exports are those of the model, with their sizes
     left over    memory without an export belongs to contents that `kept` lists; an explicit removal frees memory
+    claims       the claims of a device are those that were made, did not end, and whose time has not passed
     memory       a page is counted once on its device, also of contents without an export; an export's own pages are those
                  that no other contents have
     answer       what cannot fail is not refused, and what must be refused is
@@ -36,7 +37,7 @@ from server import KiB, MiB
 PAGE = 64 * KiB
 HOLE = bytes(PAGE)
 BUFFER = memoryview(bytearray(8 * MiB))  # for the contents of an export
-RULES = ('contents', 'restored', 'interrupted', 'torn', 'open', 'exports', 'left over', 'memory', 'answer', 'server')
+RULES = ('contents', 'restored', 'interrupted', 'torn', 'open', 'exports', 'left over', 'claims', 'memory', 'answer', 'server')
 NAMES = ('a', 'b', 'c', 'd', 'extra')
 SIZES = (MiB, MiB, 2 * MiB)
 CONFIG = '''
@@ -104,6 +105,8 @@ class Sequence:
         self.doubt = {}    # name: what it may be, Export or None; the next check decides
         self.unsure = {}   # name: what contents without an export may be, if there are any; likewise
         self.again = None  # the arguments of a restore that was interrupted
+        self.claims = {}     # id: when it ends, or None
+        self.refused = set()  # exports that the server knows and cannot offer
         self.closed = set()  # exports that clients cannot open for now
         self.has_extra = self.dice.random() < 0.5
         self.exports['base'] = Export(MiB, keep=self.keeps)
@@ -239,6 +242,7 @@ class Sequence:
         if self.closed:
             return  # the server lists kept contents when it has made exports
         self.check_kept()
+        self.check_claims()
         self.until('memory', self.memory_is_right, lambda: self.wrong)
 
     def check_list(self):
@@ -287,8 +291,9 @@ class Sequence:
 
         def are_right():
             rows = self.get('kept')['kept']
-            self.used = {each['name'] for each in rows if each['state'] in ('in use', 'being restored')}
-            self.left = {each['name'] for each in rows} - self.used - self.closed
+            in_use = ('in use', 'being restored')
+            self.used = {each['name'] for each in rows if each['state'] in in_use}
+            self.left = {each['name'] for each in rows if each['state'] not in in_use} - self.closed
             return (self.used - self.closed == used - self.closed
                     and self.left - set(self.unsure) == set(self.grace) - set(self.unsure))
         self.until('left over', are_right, lambda: f'contents of {sorted(self.used)} are in use and of {sorted(self.left)} are '
@@ -299,6 +304,18 @@ class Sequence:
             else:
                 self.grace.pop(name, None)
         self.unsure.clear()
+
+    def check_claims(self):
+        def are_right():
+            self.listed = {claim['id'] for device in self.get('status')['devices'] for claim in device['claims']}
+            now = time.monotonic()
+            open_ended = {claim for claim, end in self.claims.items() if end is None or end > now + 0.1}
+            return open_ended <= self.listed <= set(self.claims)
+        self.until('claims', are_right, lambda: f'claims {sorted(self.listed)} are in effect instead of {self.claims}')
+        self.claims = {claim: end for claim, end in self.claims.items() if claim in self.listed}
+        overdue = [claim for claim, end in self.claims.items() if end is not None and end < time.monotonic() - 1]
+        if overdue:
+            fail('claims', f'{overdue} should have ended')
 
     def memory_is_right(self):
         status = self.get('status')
@@ -328,7 +345,7 @@ class Sequence:
         return self.dice.choice(names) if names else None
 
     def free_name(self):
-        names = [name for name in NAMES if name not in self.exports and (name != 'extra' or not self.has_extra)]
+        names = [name for name in NAMES if name not in self.exports and name not in self.refused and (name != 'extra' or not self.has_extra)]
         return self.dice.choice(names) if names else None
 
     def wait_unused(self, name):
@@ -465,13 +482,17 @@ class Sequence:
         name = self.pick(lambda name, export: name != 'base')
         if not name:
             return
-        force = self.dice.random() < 0.5
-        self.say(f'remove {name} force={force}')
+        force, keep_contents = self.dice.random() < 0.5, self.dice.random() < 0.3
+        self.say(f'remove {name} force={force} keep_contents={keep_contents}')
         if not force:
             self.wait_unused(name)
-        expected = self.exports[name].run_time and name not in self.templates.values()
-        if self.must(expected, self.post('exports/remove', name=name, force=force), f'remove {name}'):
+        export = self.exports[name]
+        expected = export.run_time and name not in self.templates.values() and (export.keep or not keep_contents)
+        if self.must(expected, self.post('exports/remove', name=name, force=force, keep_contents=keep_contents),
+                     f'remove {name}'):
             del self.exports[name]
+            if keep_contents:
+                self.retire(name, export)
 
     def step_remove_in_use(self):
         name = self.pick(lambda name, export: export.run_time and name not in self.closed)
@@ -577,7 +598,7 @@ class Sequence:
             self.closed.add(name)
             for _ in range(self.dice.randint(0, 3)):
                 self.meanwhile(name, exists, complete, late)
-        end = self.dice.choice(('go on', 'go on', 'fail', 'truncate', 'kill', 'kill')) if held else 'go on'
+        end = self.dice.choice(('go on', 'go on', 'fail', 'truncate', 'kill', 'kill', 'terminate')) if held else 'go on'
         self.say(f'... {end}')
         if end == 'kill':
             ended = self.one.ready()
@@ -600,6 +621,11 @@ class Sequence:
             for _, _, doubt in late:
                 doubt()
             return
+        if end == 'terminate':
+            self.one.kill(signal.SIGTERM)
+            self.calls.release()
+            self.closed.discard(name)
+            return self.start_again()
         if end == 'truncate':
             os.truncate(file, 0)
             del self.files[file]
@@ -700,7 +726,9 @@ class Sequence:
             return None
         size = export.configured_size
         if export.restored_from:
-            pages = self.files.get(export.restored_from, [])
+            if export.restored_from not in self.files:
+                return None  # refused, and its name stays in use
+            pages = self.files[export.restored_from][:size // PAGE]
             return export.copy(size=size, pages=[bytes(bytearray(page)) if page else None for page in pages])
         return export.copy(size=size, pages=None)
 
@@ -711,10 +739,14 @@ class Sequence:
                 next_one = None
             if next_one is None:
                 del self.exports[name]
+                if kept_contents and export.restored_from:
+                    self.refused.add(name)
             else:
                 next_one.keep = export.keep
                 self.exports[name] = next_one
+        self.claims.clear()
         if not kept_contents:
+            self.refused.clear()
             self.grace.clear()
             self.templates = {'node': 'base'}
 
@@ -739,6 +771,9 @@ class Sequence:
             return
         self.say('terminate, and start again')
         self.one.kill(signal.SIGTERM)
+        self.start_again()
+
+    def start_again(self):
         server.wait_until(lambda: self.one.process.poll() is not None, 60, 'the end of the server and its keeper')
         if self.one.process.returncode != 0:
             raise Violation('server', f'the keeper ended with {self.one.process.returncode}')
@@ -761,7 +796,11 @@ class Sequence:
         else:
             old = self.exports.pop('extra', None)
             if old and old.keep:
-                self.grace['extra'] = [old]
+                self.retire('extra', old)
+
+    def retire(self, name, export):
+        """Kept contents of another size may have its name already."""
+        self.grace[name] = [*self.grace.get(name, []), export]
 
     def step_drop(self):
         name = self.dice.choice(sorted(self.grace)) if self.grace else 'base'
@@ -772,15 +811,28 @@ class Sequence:
     def step_reclaim(self):
         if self.keeps:
             return
-        amount = self.dice.choice((256 * KiB, MiB, 8 * MiB))
-        self.say(f'reclaim {amount}')
-        self.post('reclaim', device='host', bytes=amount, seconds=None)
+        amount, seconds = self.dice.choice((256 * KiB, MiB, 8 * MiB)), self.dice.choice((None, 1))
+        self.say(f'reclaim {amount} for {seconds} s')
+        begun = time.monotonic()
+        status, answer = admin.request(self.admin, '/api/v1/reclaim', {'device': 'host', 'bytes': amount, 'seconds': seconds})
+        self.outcome(status, answer)
+        for each in answer.get('reclaimed', []):
+            if each['claim'] is not None:
+                self.claims[each['claim']] = None if seconds is None else begun + seconds
 
     def step_end_reclaim(self):
         if self.keeps:
             return
-        self.say('reclaim --end')
-        self.post('reclaim/end', device=None)
+        claim = self.dice.choice(sorted(self.claims)) if self.claims and self.dice.random() < 0.5 else None
+        self.say(f'reclaim --end {claim or ""}')
+        lasts = claim and (self.claims[claim] is None or self.claims[claim] > time.monotonic() + 0.1)
+        # A claim whose time has passed may be there or not.
+        self.must(True if lasts or claim is None else None, self.post('reclaim/end', device=None, claim=claim),
+                  f'the end of claim {claim or "all"}')
+        if claim is None:
+            self.claims.clear()
+        else:
+            self.claims.pop(claim)
 
     STEPS = (('create', 5), ('write', 12), ('clone', 6), ('template', 2), ('client_clone', 3), ('resize', 3), ('remove', 6),
              ('remove_in_use', 1), ('remove_template', 1), ('save', 4), ('restore', 5), ('interrupted_restore', 8), ('kill', 3),
