@@ -283,7 +283,7 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
                          const ExportRegistry::Exports& current, const VolumeLife& life) {
     MadeExports made;
     std::vector<SpillPlan> planned;
-    const ExportIndex earlier = index_of(current);
+    ExportLookup earlier(current);
     for (const config::ExportOptions& wanted : options) {
         if (wanted.is_template()) continue;
         if (const auto failed = life.not_restored.find(wanted.name);
@@ -291,8 +291,7 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             made.refused.push_back({wanted.name, failed->second});
             continue;
         }
-        const auto found = earlier.find(wanted.name);
-        const auto* const predecessor = found == earlier.end() ? nullptr : found->second;
+        const auto* const predecessor = earlier.find(wanted.name);
         const auto* const kept =
             predecessor != nullptr && same_volume(**predecessor, wanted) ? predecessor : nullptr;
         // A resize back to the size in the options changes only the volume: contents that were

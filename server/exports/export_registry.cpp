@@ -1,5 +1,7 @@
 #include "server/exports/export_registry.hpp"
 
+#include <algorithm>
+
 namespace gpunbd::server {
 
 void ExportRegistry::replace(Exports exports, ExportTemplates templates) {
@@ -50,11 +52,26 @@ std::shared_ptr<const Export> ExportRegistry::open(std::string_view name) const 
     return name.empty() && !exports->empty() ? exports->front() : nullptr;
 }
 
-ExportIndex index_of(const ExportRegistry::Exports& exports) {
-    ExportIndex index;
-    index.reserve(exports.size());
-    for (const auto& each : exports) index.emplace(each->info.name, &each);
-    return index;
+const std::shared_ptr<const Export>* ExportLookup::find_next(std::string_view name) {
+    const std::size_t end = std::min(next_ + 2, exports_.size());  // one may be gone
+    for (std::size_t at = next_; at != end; ++at) {
+        if (exports_[at]->info.name != name) continue;
+        skipped_ = skipped_ || at != next_;
+        next_ = at + 1;
+        return &exports_[at];
+    }
+    return nullptr;
+}
+
+const std::shared_ptr<const Export>* ExportLookup::find(std::string_view name) {
+    if (const auto* const found = find_next(name)) return found;
+    if (next_ == exports_.size() && !skipped_) return nullptr;  // all were found
+    if (index_.empty()) {
+        index_.reserve(exports_.size());
+        for (const auto& each : exports_) index_.emplace(each->info.name, &each);
+    }
+    const auto found = index_.find(name);
+    return found == index_.end() ? nullptr : found->second;
 }
 
 }  // namespace gpunbd::server

@@ -42,9 +42,23 @@ class ExportRegistry {
     CloneRequests clone_requests_;
 };
 
-// The exports of a list by their names, which must outlive the index. It holds no reference to an
-// export: reports count those.
-using ExportIndex = std::unordered_map<std::string_view, const std::shared_ptr<const Export>*>;
-ExportIndex index_of(const ExportRegistry::Exports& exports);
+// Finds the exports of a list by their names, each at most once. Names that are asked for in the
+// order of the list, which is the rule when one of thousands of exports changes, are found without
+// an index. The list must outlive this object, which holds no reference to an export: reports count
+// those.
+class ExportLookup {
+ public:
+    explicit ExportLookup(const ExportRegistry::Exports& exports) : exports_(exports) {}
+    // Null: there is none.
+    const std::shared_ptr<const Export>* find(std::string_view name);
+
+ private:
+    const std::shared_ptr<const Export>* find_next(std::string_view name);
+
+    const ExportRegistry::Exports& exports_;
+    std::size_t next_ = 0;  // those before it were found, except if skipped_
+    bool skipped_ = false;
+    std::unordered_map<std::string_view, const std::shared_ptr<const Export>*> index_;
+};
 
 }  // namespace gpunbd::server

@@ -91,16 +91,13 @@ ReloadLine compare(const Made& old, const Made& now) {
 
 std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
                                        const ExportRegistry::Exports& after, Unchanged unchanged) {
-    const ExportIndex earlier = index_of(before);
-    const auto old_of = [&](const Made& now) {
-        const auto found = earlier.find(now->info.name);
-        return found == earlier.end() ? nullptr : found->second;
-    };
+    ExportLookup lookup(before);
+    std::vector<const Made*> earlier;  // of `after`; null: new
+    earlier.reserve(after.size());
     std::vector<bool> stays(before.size());
     for (const Made& now : after) {
-        if (const Made* const old = old_of(now)) {
-            stays[static_cast<std::size_t>(old - before.data())] = true;
-        }
+        const Made* const old = earlier.emplace_back(lookup.find(now->info.name));
+        if (old != nullptr) stays[static_cast<std::size_t>(old - before.data())] = true;
     }
     std::vector<ReloadLine> lines;
     for (const Made& old : before) {
@@ -111,7 +108,7 @@ std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
                          config::in_quotes(old->info.name), what_becomes_of(old, "are lost"))});
     }
     for (const Made& now : after) {
-        const Made* const old = old_of(now);
+        const Made* const old = earlier[static_cast<std::size_t>(&now - after.data())];
         if (unchanged == Unchanged::omit && old != nullptr && *old == now) continue;
         lines.push_back(old != nullptr
                             ? compare(*old, now)

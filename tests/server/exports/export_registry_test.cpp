@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "server/daemon/export_factory.hpp"
@@ -46,6 +47,25 @@ TEST_CASE("registry: finds exports by name, in order, and the default export") {
     CHECK(registry.open("")->info.name.empty());
     CHECK(registry.open("b") == nullptr);
     CHECK(before->front()->info.name == "b");
+}
+
+TEST_CASE("registry: a lookup finds exports in and out of order") {
+    const ExportRegistry::Exports exports{named("a"), named("b"), named("c"), named("d")};
+    const std::vector<std::vector<std::string>> orders{
+        {"a", "b", "c", "d", "new"}, {"a", "c", "d", "new"}, {"b", "a", "d", "c"},
+        {"d", "c", "new", "b", "a"}, {"new", "a", "b", "c"}, {"c", "new", "a"},
+    };
+    for (const auto& order : orders) {
+        ExportLookup lookup(exports);
+        for (const std::string& name : order) {
+            CAPTURE(name);
+            const auto expected = std::ranges::find_if(
+                exports, [&](const auto& each) { return each->info.name == name; });
+            const auto* const found = lookup.find(name);
+            CHECK((found == nullptr) == (expected == exports.end()));
+            if (found != nullptr) CHECK(*found == *expected);
+        }
+    }
 }
 
 TEST_CASE("registry: may be replaced while other threads read it") {
