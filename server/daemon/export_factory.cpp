@@ -285,7 +285,8 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             made.refused.push_back({wanted.name, failed->second});
             continue;
         }
-        const auto found = earlier.find(wanted.name);
+        const bool is_renamed = life.renaming && life.renaming->to == wanted.name;
+        const auto found = earlier.find(is_renamed ? life.renaming->from : wanted.name);
         const auto* const predecessor = found == earlier.end() ? nullptr : found->second;
         const auto* const kept =
             predecessor != nullptr && same_volume(**predecessor, wanted) ? predecessor : nullptr;

@@ -20,6 +20,7 @@ std::shared_ptr<TokenBucket> bucket_for(const config::Rates& rates) {
 
 void ExportUse::apply(const config::ExportOptions& options) {
     const std::lock_guard lock(mutex_);
+    name_ = options.name;
     max_connections_ = options.max_connections.value_or(0);
     max_per_peer_ = options.max_connections_per_peer.value_or(0);
     if (rates_ != options.rates) {
@@ -71,9 +72,7 @@ ExportUse::Closure::~Closure() {
 
 ExportUse::Closed ExportUse::close(std::string reason, bool forced) {
     const std::lock_guard lock(mutex_);
-    if (!closed_.empty()) {
-        return {nullptr, closed_.front().text + "; try again later"};
-    }
+    if (!closed_.empty()) return {nullptr, closed_.front().text + "; try again later"};
     if (connections_ != 0 && !forced) {
         return {
             nullptr,
@@ -104,6 +103,16 @@ std::string ExportUse::disconnected() {
         if (each.disconnects) return each.text;
     }
     return {};
+}
+
+std::string ExportUse::name() {
+    const std::lock_guard lock(mutex_);
+    return name_;
+}
+
+std::string ExportUse::why_closed() {
+    const std::lock_guard lock(mutex_);
+    return closed_.empty() ? std::string() : closed_.front().text + "; try again later";
 }
 
 std::uint32_t ExportUse::connections() {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "config/quote.hpp"
 #include "config/size.hpp"
 
@@ -78,6 +80,11 @@ ReloadLine compare(const Made& old, const Made& now) {
                             "its contents",
                             quoted)};
     }
+    if (old->info.name != name) {
+        return {false, name,
+                fmt::format("export {} has the name {} now; its clients stay connected",
+                            config::in_quotes(old->info.name), quoted)};
+    }
     const std::string later = differences(old->options, now->options, false);
     const std::string at_once = differences(old->options, now->options, true);
     return {false, name,
@@ -92,9 +99,12 @@ ReloadLine compare(const Made& old, const Made& now) {
 std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
                                        const ExportRegistry::Exports& after, Unchanged unchanged) {
     const ExportIndex earlier = index_of(before);
-    const auto old_of = [&](const Made& now) {
+    // An export that was renamed has the same use.
+    const auto old_of = [&](const Made& now) -> const Made* {
         const auto found = earlier.find(now->info.name);
-        return found == earlier.end() ? nullptr : found->second;
+        if (found != earlier.end()) return found->second;
+        const auto renamed = std::ranges::find(before, now->use, &Export::use);
+        return renamed == before.end() ? nullptr : &*renamed;
     };
     std::vector<bool> stays(before.size());
     for (const Made& now : after) {
