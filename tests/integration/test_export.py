@@ -453,8 +453,8 @@ class Rename(Export):
             self.assertEqual([found['a/b'][key] for key in ('connections', 'used')], [1, 2 * MiB])
             requests = {each['type']: each['requests'] for each in found['a/b']['requests']}
             self.assertEqual(requests, {'write': 2, 'read': 1})
-            status = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))
-            self.assertEqual([each['export'] for each in status['connections']], ['a/b'])
+            status, connections = admin.request(f'{self.one.directory}/admin', '/api/v1/connections')
+            self.assertEqual((status, [each['export'] for each in connections]), (200, ['a/b']))
             self.one.reload()
             # The earlier name is free, and a change of the new export is not one of the renamed export.
             self.create('old')

@@ -137,7 +137,10 @@ TEST_CASE("renamed exports: the next server offers one of the two names") {
     InheritedDescriptors none;
     DescriptorStore store(way, std::nullopt, {});
     RetainedExports exports(store, none);
-    const config::ExportOptions one = kept_export("one");
+    config::ExportOptions one;  // as load_export_text() accepts it
+    one.name = "one";
+    one.size = config::Size{.bytes = 1 << 20};
+    one.keep = true;
     const config::ExportOptions two = renamed(one, "two", "abc");
     REQUIRE(exports.keep(one) == "");
     const auto earlier = exports.copies();
