@@ -61,7 +61,6 @@ ROWS = (
     (('export', 'remove', 'images', 's'), {'scratch'}),
     (('export', 'resize', 'i'), {'images'}),
     (('export', 'rename', 'i'), {'images'}),
-    (('export', 'rename', 'images', ''), set()),
     (('export', 'create', ''), set()),
     (('export', 'restore', 'b'), {'b.yaml'}),
     (('disconnect', 's'), {'scratch'}),

@@ -340,7 +340,8 @@ TEST_CASE("page table: each byte of its header is validated") {
             if (at < version_at) {
                 REQUIRE(why == "it is not a page table of gpunbd");
             } else if (at < checksum_at) {
-                REQUIRE(why.substr(0, 14) == "its format is ");
+                // Earlier formats have a checksum as well.
+                REQUIRE((why.substr(0, 14) == "its format is " || why == wrong_checksum));
             } else if (at >= bytes_at && at < words_at) {
                 REQUIRE(why.find("bytes, and its header records") != std::string::npos);
             } else {
