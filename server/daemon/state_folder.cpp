@@ -213,8 +213,11 @@ std::string StateFolder::rename(const config::ExportOptions& from,
     const bool has_new_name = why.empty();
     if (has_new_name) {
         const OwnedFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        const bool is_moved = folder && ::renameat(folder.get(), old_file.c_str(), folder.get(),
-                                                   new_file.c_str()) == 0;
+        // gpunbd check may have been faster.
+        const bool is_moved =
+            folder &&
+            (::renameat(folder.get(), old_file.c_str(), folder.get(), new_file.c_str()) == 0 ||
+             (errno == ENOENT && ::faccessat(folder.get(), new_file.c_str(), F_OK, 0) == 0));
         if (is_moved && ::fsync(folder.get()) == 0) return {};
         why = failed();
         if (is_moved) ::renameat(folder.get(), new_file.c_str(), folder.get(), old_file.c_str());
