@@ -212,6 +212,9 @@ struct Origin {
     std::string made_by = {};  // the export with the CloneTemplate that made it; empty: none
     ClientId client_id = ClientId::address;  // if made_by: of that template
     std::string peer = {};                   // if made_by: the peer_key() of the first client
+    // If it was renamed: storage::instance_text() of its contents then, which have its name from
+    // that time on, even if the server was killed in between.
+    std::string renamed_contents = {};
     bool operator==(const Origin& /*other*/) const { return true; }
 };
 

@@ -30,19 +30,16 @@ struct RequestCounters : RequestsBegun, RequestCounts<Counter> {
 };
 
 // For all clients of a worker. It lives as long as the server, even if its export is removed and
-// another of that name is added.
+// another of that name is added. A renamed export takes its counters along.
 struct ExportCounters : ExportCounts<Counter> {
     // Unknown types share the last index.
     static constexpr std::size_t types = protocol::command_types + 1;
-
-    explicit ExportCounters(std::string export_name) : name(std::move(export_name)) {}
 
     RequestCounters& of(protocol::CommandType type) {
         return by_type[static_cast<std::size_t>(type)];
     }
     RequestCounters& of(std::uint16_t type) { return by_type[type < types - 1 ? type : types - 1]; }
 
-    const std::string name;
     std::array<RequestCounters, types> by_type;
 };
 

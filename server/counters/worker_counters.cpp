@@ -28,14 +28,30 @@ std::vector<Out> copied(std::mutex& mutex, const Map& map, Copy copy) {
 }  // namespace
 
 std::shared_ptr<ExportCounters> WorkerCounters::of_export(const std::string& name) {
-    // Only this thread adds elements.
-    if (const auto known = exports_.find(name); known != exports_.end()) return known->second;
-    std::map<std::string, std::shared_ptr<ExportCounters>, std::less<>> one;
-    one.emplace(name, std::make_shared<ExportCounters>(name));
-    auto counters = one.begin()->second;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto known = exports_.lower_bound(name);
+        if (known != exports_.end() && known->first == name) return known->second.counters;
+    }
+    decltype(exports_) one;
+    one.emplace(
+        name, Named{std::make_shared<const std::string>(name), std::make_shared<ExportCounters>()});
+    auto counters = one.begin()->second.counters;
     const std::lock_guard lock(mutex_);
     exports_.merge(one);
     return counters;
+}
+
+void WorkerCounters::rename(const std::string& from, const std::string& to) {
+    const auto name = std::make_shared<const std::string>(to);
+    std::string key = to;
+    const std::lock_guard lock(mutex_);
+    const auto known = exports_.lower_bound(from);
+    if (known == exports_.end() || known->first != from) return;
+    auto node = exports_.extract(known);
+    node.key().swap(key);
+    node.mapped().name = name;
+    exports_.insert(exports_.lower_bound(to), std::move(node));
 }
 
 std::shared_ptr<ConnectionCounters> WorkerCounters::begin(ConnectionFacts facts) {
@@ -60,9 +76,10 @@ void WorkerCounters::end(const ConnectionCounters& connection) noexcept {
     gone = connections_.extract(connection.id);
 }
 
-std::vector<std::shared_ptr<const ExportCounters>> WorkerCounters::exports() const {
-    return copied<std::shared_ptr<const ExportCounters>>(
-        mutex_, exports_, [](const std::shared_ptr<ExportCounters>& each) { return each; });
+std::vector<WorkerCounters::OfExport> WorkerCounters::exports() const {
+    return copied<OfExport>(mutex_, exports_, [](const Named& each) {
+        return OfExport{each.name, each.counters};
+    });
 }
 
 std::vector<WorkerCounters::Seen> WorkerCounters::connections() const {

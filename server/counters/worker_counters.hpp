@@ -29,8 +29,15 @@ class WorkerCounters : public WorkerCounts<Counter> {
         failed_handshakes[static_cast<std::size_t>(why)].add();
     }
 
+    // Any thread: the counters of an export go on under another name.
+    void rename(const std::string& from, const std::string& to);
+
     // Any thread.
-    std::vector<std::shared_ptr<const ExportCounters>> exports() const;
+    struct OfExport {
+        std::shared_ptr<const std::string> name;  // several may have the same name
+        std::shared_ptr<const ExportCounters> counters;
+    };
+    std::vector<OfExport> exports() const;
     struct Seen {
         std::shared_ptr<const ConnectionCounters> counters;
         std::shared_ptr<const ConnectionFacts> facts;
@@ -39,7 +46,12 @@ class WorkerCounters : public WorkerCounts<Counter> {
 
  private:
     mutable std::mutex mutex_;
-    std::map<std::string, std::shared_ptr<ExportCounters>, std::less<>> exports_;
+    // Of one name, the first one counts now. The others are of removed exports.
+    struct Named {
+        std::shared_ptr<const std::string> name;
+        std::shared_ptr<ExportCounters> counters;
+    };
+    std::multimap<std::string, Named, std::less<>> exports_;
     std::map<std::uint64_t, std::shared_ptr<ConnectionCounters>> connections_;
 };
 

@@ -291,7 +291,9 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             made.refused.push_back({wanted.name, failed->second});
             continue;
         }
-        const auto* const predecessor = earlier.find(wanted.name);
+        const bool is_renamed = life.renaming && life.renaming->to == wanted.name;
+        const auto* const predecessor =
+            earlier.find(is_renamed ? life.renaming->from : wanted.name);
         const auto* const kept =
             predecessor != nullptr && same_volume(**predecessor, wanted) ? predecessor : nullptr;
         // A resize back to the size in the options changes only the volume: contents that were

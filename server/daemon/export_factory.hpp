@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -15,6 +16,12 @@
 #include "storage/images/restore_image.hpp"
 
 namespace gpunbd::server {
+
+// An export gets another name and stays the same otherwise.
+struct Renaming {
+    std::string from;
+    std::string to;
+};
 
 // How volumes are created and destroyed.
 struct VolumeLife {
@@ -28,6 +35,7 @@ struct VolumeLife {
     std::map<std::string, std::string> not_restored = {};
     // The export that gets new contents, whatever is kept for its name. Empty: none.
     std::string renewed = {};
+    std::optional<Renaming> renaming = {};  // of one of the exports in use
     // Opens the channels of all workers to devices that exports get as spill memory, so that no
     // request waits for that. Throws if that fails. Empty: requests open them.
     std::function<void(const std::vector<storage::Device*>&)> open_channels = {};

@@ -235,6 +235,7 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
         life.restores_later = true;
         life.not_restored = reload->not_restored;
         life.renewed = reload->renewed;
+        life.renaming = reload->edit.renames;
         MadeExports made =
             make_exports(reload->options.exports, context_.devices, *reload->before, life);
         reload->restores = std::ranges::any_of(made.unfilled, [&](const auto& each) {
@@ -444,7 +445,7 @@ void ExportService::fail(const Reload& reload, const std::vector<std::string>& p
 void ExportService::apply(Reload& reload, MadeExports made) {
     // The connection that needs a channel reports its failure.
     if (context_.protects_swap) warm_up(workers_.workers(), made.exports);
-    context_.exports.replace(std::move(made.exports), templates_in(reload.options.exports));
+    replace_exports(reload, made);
     refused_ = std::move(made.refused);
     config::Options& options = context_.options;
     options.exports = std::move(reload.options.exports);
@@ -452,6 +453,20 @@ void ExportService::apply(Reload& reload, MadeExports made) {
     options.tls = reload.options.tls;
     options.keeping.grace = reload.options.keeping.grace;
     if (reload.commit) reload.commit();
+}
+
+// Counters are renamed first, so that a status never has the new name without them, and again for
+// clients that connected in between.
+void ExportService::replace_exports(const Reload& reload, MadeExports& made) const {
+    const auto rename_counters = [&] {
+        if (!reload.edit.renames) return;
+        for (const auto& worker : workers_.workers()) {
+            worker->rename_counters(reload.edit.renames->from, reload.edit.renames->to);
+        }
+    };
+    rename_counters();
+    context_.exports.replace(std::move(made.exports), templates_in(reload.options.exports));
+    rename_counters();
 }
 
 void ExportService::log_changes(const Reload& reload) const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ class ExportService final : public Service {
         // The new export that the edit adds, if it has to be restored: store() and done() wait for
         // that, and the edit fails with it.
         std::string restores = {};
+        // An export that change() gives another name. It keeps its contents, its connections and
+        // its counters.
+        std::optional<Renaming> renames = {};
         ServerAdminBackend::ChangeDone done = {};
     };
     // Edits are made one after the other.
@@ -100,6 +104,7 @@ class ExportService final : public Service {
     void finish(const std::shared_ptr<Reload>& reload, MadeExports made);
     void fail(const Reload& reload, const std::vector<std::string>& problems);
     void apply(Reload& reload, MadeExports made);
+    void replace_exports(const Reload& reload, MadeExports& made) const;
     void log_changes(const Reload& reload) const;
     void apply_to_sessions(std::function<void()> then);
     VolumeLife volume_life(const std::stop_token& stop) const;

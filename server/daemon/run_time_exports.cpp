@@ -68,6 +68,67 @@ std::string template_of(const config::Options& options, const std::string& name)
     return {};
 }
 
+// Whether the name still is that of this export, which may have been renamed or removed while the
+// change waited.
+bool is_served(const ExportRegistry& exports, const std::string& name,
+               const std::shared_ptr<ExportUse>& use) {
+    const auto served = exports.find(name);
+    return served && served->use == use;
+}
+
+constexpr const char* is_gone = "the export does not exist any more";
+
+// The reason why this export cannot have another name; empty: it can.
+std::string why_name_is_fixed(const config::Options& options,
+                              const config::ExportOptions& exported) {
+    const std::string name = config::in_quotes(exported.name);
+    if (!exported.origin.run_time) {
+        return fmt::format(
+            "export {} is in the configuration of the server; rename it there, and reload, which "
+            "creates a new, empty export",
+            name);
+    }
+    if (exported.is_template()) {
+        return fmt::format(
+            "export {} has no contents, and its clients find their clones by its name; create "
+            "another one, and remove this one",
+            name);
+    }
+    if (!exported.origin.made_by.empty()) {
+        return fmt::format(
+            "export {} is the clone of a client, which finds it by its name; copy it by gpunbd "
+            "export clone",
+            name);
+    }
+    if (std::string user = template_of(options, exported.name); !user.empty()) {
+        return fmt::format("export {} makes clones of it; remove that one first", user);
+    }
+    const auto is_of_it = [&](const config::ExportOptions& each) {
+        return each.clone_of == exported.name;
+    };
+    const auto first = std::ranges::find_if(options.exports, is_of_it);
+    if (first == options.exports.end()) return {};
+    const auto count = std::ranges::count_if(options.exports, is_of_it);
+    const std::string its_name = config::in_quotes(first->name);
+    if (count == 1) {
+        return fmt::format("export {} is a snapshot or clone of it; remove that one first",
+                           its_name);
+    }
+    return fmt::format("{} exports are snapshots or clones of it, such as {}; remove those first",
+                       count, its_name);
+}
+
+std::string name_is_taken(const std::string& name) {
+    return fmt::format("there is an export {} already; choose another name",
+                       config::in_quotes(name));
+}
+
+// As the next server has them.
+config::ExportOptions stored_options(config::ExportOptions options) {
+    if (options.origin.made_read_only) options.read_only = false;
+    return options;
+}
+
 // Completes an operation with `done`, or with the reason why it failed.
 ServerAdminBackend::ChangeDone completing(const Completion& completion, std::string done) {
     return [completion, done = std::move(done)](const std::string& why_not) {
@@ -105,6 +166,13 @@ std::string RunTimeExports::unstore(const config::ExportOptions& options) const 
     if (options.origin.persistent) return state_->remove(options.name);
     if (context_.retained.exports) context_.retained.exports->forget(options.name);
     return {};
+}
+
+std::string RunTimeExports::store_renamed(const config::ExportOptions& from,
+                                          const config::ExportOptions& to) const {
+    if (to.origin.persistent) return state_->rename(from, to);
+    if (!context_.retained.exports || (!to.clone_of.empty() && !to.keep)) return {};
+    return context_.retained.exports->rename(from.name, to);
 }
 
 void RunTimeExports::forget(const std::weak_ptr<storage::Volume>& removed) const {
@@ -160,10 +228,9 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
                     by_address && context_.options.tcp.empty()
                         ? " It has a clone for each IP address, so only clients by TCP can open it."
                         : "");
-    exports_.edit({.change = [wanted, name](config::Options& options) -> std::string {
+    exports_.edit({.change = [wanted](config::Options& options) -> std::string {
                        if (find_export(options, wanted.name) != options.exports.end()) {
-                           return fmt::format("there is an export {} already; choose another name",
-                                              name);
+                           return name_is_taken(wanted.name);
                        }
                        if (options.exports.size() >= config::rules::max_exports) {
                            return fmt::format("the server has {} exports, which is its limit",
@@ -206,38 +273,39 @@ void RunTimeExports::apply(const RemoveExport& remove, const Completion& complet
     // The callbacks must not hold a reference to the export: each reference keeps its memory, and
     // the log counts it as a client.
     const auto closed = std::make_shared<ExportUse::Closed>();
-    exports_.edit({.change = [its_name = remove.name, use = served->use, closed,
-                              force = remove.force](config::Options& options) -> std::string {
-                       const auto found = find_export(options, its_name);
-                       if (found == options.exports.end())
-                           return "the export does not exist any more";
-                       if (std::string user = template_of(options, its_name); !user.empty()) {
-                           return fmt::format("export {} makes clones of it; remove that one first",
-                                              user);
-                       }
-                       *closed = use->close("the export is being removed", force);
-                       if (!closed->closure) {
-                           const std::uint32_t clients = closed->connections;
-                           return closed->why_not + (clients == 0   ? ""
-                                                     : clients == 1 ? "; --force disconnects it"
-                                                                    : "; --force disconnects them");
-                       }
-                       options.exports.erase(found);
-                       return {};
-                   },
-                   .store = [this, options = served->options, remains,
-                             volume = std::weak_ptr(served->volume)]() -> std::string {
-                       std::string why = unstore(options);
-                       if (why.empty() && !remains) forget(volume);
-                       return why;
-                   },
-                   .done =
-                       [closed, completing = completing(completion, std::move(done))](
-                           const std::string& why_not) {
-                           if (why_not.empty() && closed->closure) closed->closure->make_final();
-                           closed->closure.reset();
-                           completing(why_not);
-                       }});
+    exports_.edit(
+        {.change = [&registry = context_.exports, its_name = remove.name, use = served->use, closed,
+                    force = remove.force](config::Options& options) -> std::string {
+             const auto found = find_export(options, its_name);
+             if (found == options.exports.end() || !is_served(registry, its_name, use)) {
+                 return is_gone;
+             }
+             if (std::string user = template_of(options, its_name); !user.empty()) {
+                 return fmt::format("export {} makes clones of it; remove that one first", user);
+             }
+             *closed = use->close("the export is being removed", force);
+             if (!closed->closure) {
+                 const std::uint32_t clients = closed->connections;
+                 return closed->why_not + (clients == 0   ? ""
+                                           : clients == 1 ? "; --force disconnects it"
+                                                          : "; --force disconnects them");
+             }
+             options.exports.erase(found);
+             return {};
+         },
+         .store = [this, options = served->options, remains,
+                   volume = std::weak_ptr(served->volume)]() -> std::string {
+             std::string why = unstore(options);
+             if (why.empty() && !remains) forget(volume);
+             return why;
+         },
+         .done =
+             [closed,
+              completing = completing(completion, std::move(done))](const std::string& why_not) {
+                 if (why_not.empty() && closed->closure) closed->closure->make_final();
+                 closed->closure.reset();
+                 completing(why_not);
+             }});
 }
 
 // Its clones stay.
@@ -246,9 +314,7 @@ void RunTimeExports::remove_template(const config::ExportOptions& removed,
     exports_.edit(
         {.change = [name = removed.name](config::Options& options) -> std::string {
              const auto found = find_export(options, name);
-             if (found == options.exports.end()) {
-                 return "the export does not exist any more";
-             }
+             if (found == options.exports.end()) return is_gone;
              options.exports.erase(found);
              return {};
          },
@@ -266,9 +332,12 @@ void RunTimeExports::apply(const ResizeExport& resize, const Completion& complet
     // The size with which the next server looks for kept contents, unless the new one is stored.
     const auto configured = std::make_shared<std::uint64_t>(0);
     exports_.edit(
-        {.change = [served, resize, resized, configured](config::Options& options) -> std::string {
-             const auto found = find_export(options, served->info.name);
-             if (found == options.exports.end()) return "the export does not exist any more";
+        {.change = [&registry = context_.exports, served, resize, resized,
+                    configured](config::Options& options) -> std::string {
+             const auto found = find_export(options, resize.name);
+             if (found == options.exports.end() || !is_served(registry, resize.name, served->use)) {
+                 return is_gone;
+             }
              if (found->is_snapshot()) {
                  return "it is a snapshot, and has a fixed size; resize a clone of it";
              }
@@ -279,8 +348,7 @@ void RunTimeExports::apply(const ResizeExport& resize, const Completion& complet
                  found->origin.configured_size = found->size;
              }
              found->size = config::Size{.bytes = resize.size};
-             *resized = *found;
-             if (found->origin.made_read_only) resized->read_only = false;
+             *resized = stored_options(*found);
              return config::rules::size_misfit(*found, "block_size.minimum").value_or("");
          },
          .begin = [served, resize, name, configured](const std::stop_token& stop) -> std::string {
@@ -308,6 +376,68 @@ void RunTimeExports::apply(const ResizeExport& resize, const Completion& complet
                          served->options.origin.run_time
                              ? ""
                              : " Set this size in the configuration as well."))});
+}
+
+void RunTimeExports::apply(const RenameExport& rename, const Completion& completion) {
+    const auto& [name, new_name] = rename;
+    const auto wanted = find_export(context_.options, name);
+    const std::shared_ptr<const Export> served = context_.exports.find(name);
+    if (wanted == context_.options.exports.end() || (!served && !wanted->is_template())) {
+        return completion(NotDone{.why = unknown(name), .unknown = true});
+    }
+    if (name == new_name) {
+        return completion(NotDone{fmt::format("export {} has this name already; choose another one",
+                                              config::in_quotes(name))});
+    }
+    if (std::string why = why_name_is_fixed(context_.options, *wanted); !why.empty()) {
+        return completion(NotDone{std::move(why)});
+    }
+    struct Options {
+        config::ExportOptions from;
+        config::ExportOptions to;
+    };
+    const auto stored = std::make_shared<Options>();
+    RetainedContents* const contents = context_.retained.contents.get();
+    exports_.edit({.change = [&registry = context_.exports, served, stored,
+                              rename](config::Options& options) -> std::string {
+                       const auto found = find_export(options, rename.name);
+                       if (found == options.exports.end() ||
+                           !is_served(registry, rename.name, served->use)) {
+                           return is_gone;
+                       }
+                       std::string why = why_name_is_fixed(options, *found);
+                       if (why.empty()) why = served->why_incomplete();
+                       if (why.empty()) why = served->use->why_closed();
+                       if (!why.empty()) return why;
+                       if (find_export(options, rename.new_name) != options.exports.end()) {
+                           return name_is_taken(rename.new_name);
+                       }
+                       stored->from = stored_options(*found);
+                       found->name = rename.new_name;
+                       found->origin.renamed_contents = served->info.instance;
+                       stored->to = stored_options(*found);
+                       return {};
+                   },
+                   .adds = true,
+                   .begin = [contents, served, rename](const std::stop_token&) -> std::string {
+                       if (contents == nullptr) return {};
+                       return contents->prepare_rename(*served->volume, rename.new_name);
+                   },
+                   // In this order: the options have the id of the contents, and not the reverse.
+                   .store = [this, contents, served, stored]() -> std::string {
+                       std::string why = store_renamed(stored->from, stored->to);
+                       if (!why.empty()) return why;
+                       if (contents != nullptr) {
+                           contents->rename(*served->volume, stored->to.name);
+                       } else {
+                           served->volume->set_name(stored->to.name);
+                       }
+                       return {};
+                   },
+                   .renames = Renaming{.from = name, .to = new_name},
+                   .done = completing(completion, fmt::format("Export {} has the name {} now.",
+                                                              config::in_quotes(name),
+                                                              config::in_quotes(new_name)))});
 }
 
 void RunTimeExports::apply(const SaveExport& save, const Completion& completion) {

@@ -26,11 +26,15 @@ class RunTimeExports final : public Service {
     void apply(const RemoveExport& remove, const Completion& completion);
     void remove_template(const config::ExportOptions& removed, const Completion& completion);
     void apply(const ResizeExport& resize, const Completion& completion);
+    void apply(const RenameExport& rename, const Completion& completion);
     void apply(const SaveExport& save, const Completion& completion);
     void apply(const RestoreExport& restore, const Completion& completion);
     // Stores options so that the next server has them, or removes them. Returns the problem.
     std::string store(const config::ExportOptions& options) const;
     std::string unstore(const config::ExportOptions& options) const;
+    // The next server has the export with one of the two names, whenever this one is killed.
+    std::string store_renamed(const config::ExportOptions& from,
+                              const config::ExportOptions& to) const;
     // The contents are not kept any longer: they are freed when nothing uses them.
     void forget(const std::weak_ptr<storage::Volume>& removed) const;
 

@@ -239,13 +239,16 @@ void Saves::run(const std::stop_token& stop) {
 void Saves::save_those_due() {
     const Clock::time_point now = Clock::now();
     const auto exports = context_.exports.snapshot();
+    const auto earlier = std::exchange(last_, {});
     for (const auto& each : *exports) {
         const config::SaveOptions& save = each->options.save;
         if (!save.every || !each->volume->complete()) continue;
-        const auto [last, is_new] = last_.try_emplace(each->info.name, now);
-        if (is_new || now - last->second < *save.every) continue;
+        const auto found = earlier.find(each->use);
+        Clock::time_point& last = last_[each->use];
+        last = found == earlier.end() ? now : found->second;
+        if (now - last < *save.every) continue;
         if (context_.lifecycle.refuses_changes()) continue;  // it stays due
-        last->second = now;
+        last = now;
         this->save(each, save.path, {}, Completion([](const Outcome&) {}));
     }
     timer_.expires_after(check_interval);

@@ -60,8 +60,9 @@ class Saves final : public Service {
     const storage::ChannelOptions channels_;
     boost::asio::steady_timer timer_;
     bool handed_over_ = false;
-    std::map<std::string, Clock::time_point> last_;  // the beginning of the last save, by export
-    mutable std::mutex mutex_;                       // guards the following members
+    // The beginning of the last save. An export has the same use after it was renamed.
+    std::map<std::shared_ptr<ExportUse>, Clock::time_point> last_;
+    mutable std::mutex mutex_;  // guards the following members
     std::condition_variable_any submitted_;
     std::deque<Job> jobs_;
     bool working_ = false;

@@ -123,7 +123,7 @@ ExportStatus describe(const Export& served) {
 
 ContentsStatus describe(const storage::Volume& volume) {
     ContentsStatus status;
-    status.name = volume.shape().name;
+    status.name = volume.name();
     status.size = volume.size();
     const storage::Volume::Contents contents = volume.contents();
     status.own = contents.own;
@@ -162,8 +162,8 @@ StatusByName by_name(std::vector<ExportStatus>& exports) {
 
 // Adds the counters of a worker to the exports of the same name.
 void count_requests(const StatusByName& exports, const WorkerCounters& counters) {
-    for (const auto& counted : counters.exports()) {
-        const auto place_of_export = exports.find(counted->name);
+    for (const auto& [name_of_export, counted] : counters.exports()) {
+        const auto place_of_export = exports.find(*name_of_export);
         if (place_of_export == exports.end()) continue;
         ExportStatus* const found = place_of_export->second;
         add(*found, *counted);

@@ -107,6 +107,7 @@ ServerContext::ServerContext(const config::ServeCommand& its_command, config::Op
       retained(supervision),
       slots(options.limits) {
     if (retained.exports) add_run_time_exports(*retained.exports, options);
+    if (retained.contents) retained.contents->finish_renames(options.exports);
     update_clones(options.exports);
     put_sources_first(options.exports);
     if (!retained.calibration) return;

@@ -29,11 +29,24 @@ constexpr std::size_t max_file_name = 255;  // NAME_MAX
 constexpr std::string_view head =
     "# Written by gpunbd export; gpunbd export remove deletes this file.\n";
 
+// The file of the export before it was renamed, which may still have to be moved.
+constexpr std::string_view moved_from_comment = "# moved_from: ";
+
+bool is_moved_from(const std::string& file, std::string_view text) {
+    return text.find(fmt::format("\n{}{}\n", moved_from_comment, file)) != std::string_view::npos;
+}
+
 config::Problem problem(const std::string& file, const std::string& what) {
     return {.file = file, .line = 0, .column = 0, .key = "", .what = what};
 }
 
 std::string draft_of(const std::string& file) { return fmt::format(".{}.new", file); }
+
+constexpr const char* too_long =
+    "its name is too long for a file in the state folder; choose a shorter one, or leave --persist "
+    "out";
+
+bool is_too_long(const std::string& file) { return draft_of(file).size() > max_file_name; }
 
 bool write_all(int fd, std::string_view text) {
     while (!text.empty()) {
@@ -136,40 +149,45 @@ StateFolder::Exports StateFolder::read() const {
         config::LoadedExport loaded = config::load_export_file(path);
         for (config::Problem& each : loaded.problems) out.problems.push_back(std::move(each));
         if (!loaded.problems.empty()) continue;
-        if (file_name(loaded.options.name) != file) {
+        const std::string comments = first_lines(path);
+        const std::string right = file_name(loaded.options.name);
+        const bool is_misplaced = right != file;
+        if (is_misplaced && is_moved_from(file, comments) &&
+            std::ranges::find(files, right) == files.end()) {
+            if (::renameat(fd, file.c_str(), fd, right.c_str()) != 0) {
+                out.problems.push_back(problem(
+                    path, fmt::format("cannot be renamed to {}: {}", right, std::strerror(errno))));
+                continue;
+            }
+        } else if (is_misplaced) {
             config::Problem misplaced = problem(
                 path, fmt::format("{} belongs in the file {}; rename the file, or correct the name",
-                                  config::in_quotes(loaded.options.name),
-                                  file_name(loaded.options.name)));
+                                  config::in_quotes(loaded.options.name), right));
             misplaced.key = "name";
             out.problems.push_back(std::move(misplaced));
             continue;
         }
-        loaded.options.origin = origin_in(first_lines(path));
+        loaded.options.origin = origin_in(comments);
         loaded.options.origin.persistent = true;
         out.exports.push_back(std::move(loaded.options));
     }
     return out;
 }
 
-std::string StateFolder::write(const config::ExportOptions& options) const {
-    const std::string file = file_name(options.name);
-    if (draft_of(file).size() > max_file_name) {
-        return "its name is too long for a file in the state folder; choose a shorter one, or "
-               "leave "
-               "--persist out";
-    }
-    const auto failed = [this] {
-        return fmt::format("the state folder {}: {}", path_, std::strerror(errno));
-    };
+std::string StateFolder::failed() const {
+    return fmt::format("the state folder {}: {}", path_, std::strerror(errno));
+}
+
+std::string StateFolder::replace(const std::string& file, const std::string& comments,
+                                 const config::ExportOptions& options) const {
     const OwnedFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder) return failed();
     const std::string draft = draft_of(file);
     const OwnedFd fd(::openat(folder.get(), draft.c_str(),
                               O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) return failed();
-    const std::string text =
-        fmt::format("{}{}{}", head, origin_comments(options.origin), config::to_yaml(options));
+    const std::string text = fmt::format("{}{}{}{}", head, comments,
+                                         origin_comments(options.origin), config::to_yaml(options));
     if (!write_all(fd.get(), text) || ::fsync(fd.get()) != 0 ||
         ::renameat(folder.get(), draft.c_str(), folder.get(), file.c_str()) != 0 ||
         ::fsync(folder.get()) != 0) {
@@ -180,13 +198,44 @@ std::string StateFolder::write(const config::ExportOptions& options) const {
     return {};
 }
 
+std::string StateFolder::write(const config::ExportOptions& options) const {
+    const std::string file = file_name(options.name);
+    return is_too_long(file) ? too_long : replace(file, "", options);
+}
+
+// The export has its new name from the first step on, since read() takes the second one as well.
+std::string StateFolder::rename(const config::ExportOptions& from,
+                                const config::ExportOptions& to) const {
+    const std::string old_file = file_name(from.name);
+    const std::string new_file = file_name(to.name);
+    if (is_too_long(new_file)) return too_long;
+    std::string why = replace(old_file, fmt::format("{}{}\n", moved_from_comment, old_file), to);
+    const bool has_new_name = why.empty();
+    if (has_new_name) {
+        const OwnedFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        // gpunbd check may have been faster.
+        const bool is_moved =
+            folder &&
+            (::renameat(folder.get(), old_file.c_str(), folder.get(), new_file.c_str()) == 0 ||
+             (errno == ENOENT && ::faccessat(folder.get(), new_file.c_str(), F_OK, 0) == 0));
+        if (is_moved && ::fsync(folder.get()) == 0) return {};
+        why = failed();
+        if (is_moved) ::renameat(folder.get(), new_file.c_str(), folder.get(), old_file.c_str());
+    }
+    if (!replace(old_file, "", from).empty() && has_new_name) {
+        why += fmt::format("; export {} has the name {} at the next start",
+                           config::in_quotes(from.name), config::in_quotes(to.name));
+    }
+    return why;
+}
+
 std::string StateFolder::remove(const std::string& name) const {
     const OwnedFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder && (::unlinkat(folder.get(), file_name(name).c_str(), 0) == 0 || errno == ENOENT) &&
         ::fsync(folder.get()) == 0) {
         return {};
     }
-    return fmt::format("the state folder {}: {}", path_, std::strerror(errno));
+    return failed();
 }
 
 std::vector<config::Problem> add_persistent_exports(config::Options& options) {

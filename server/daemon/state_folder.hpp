@@ -14,7 +14,8 @@ class StateFolder {
  public:
     explicit StateFolder(std::string path) : path_(std::move(path)) {}
 
-    // All exports of the folder, or all problems. Creates the folder if it is missing.
+    // All exports of the folder, or all problems. Creates the folder if it is missing, and finishes
+    // a rename() during which the server was killed.
     struct Exports {
         std::vector<config::ExportOptions> exports = {};
         std::vector<config::Problem> problems = {};
@@ -24,11 +25,19 @@ class StateFolder {
     // until the file is on the disk.
     std::string write(const config::ExportOptions& options) const;
     std::string remove(const std::string& name) const;
+    // Replaces the file of an export by one with another name. The folder has one of the two at any
+    // time, never both. After a problem it has the earlier one.
+    std::string rename(const config::ExportOptions& from, const config::ExportOptions& to) const;
 
     // "a/b" is in a%2Fb.yaml.
     static std::string file_name(std::string_view name);
 
  private:
+    // Replaces `file`. `comments`: before the keys.
+    std::string replace(const std::string& file, const std::string& comments,
+                        const config::ExportOptions& options) const;
+    std::string failed() const;  // the text of errno
+
     std::string path_;
 };
 

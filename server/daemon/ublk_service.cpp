@@ -167,7 +167,7 @@ Service::Commit UblkService::reload(const config::Options& next, Problems& probl
         const config::ExportOptions* const later = exports.find(its.name);
         if ((later != nullptr && same_device(its, *later)) || !device->in_use()) continue;
         problems.push_back(fmt::format("export {}: {}", config::in_quotes(its.name),
-                                       would_remove("reload", device->path())));
+                                       would_remove("change", device->path())));
     }
     return [this] { apply(); };
 }

@@ -32,6 +32,11 @@ void ExportUse::apply(const config::ExportOptions& options) {
     }
 }
 
+void ExportUse::set_name(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    name_ = name;
+}
+
 ExportUse::Answer ExportUse::enter(const std::string& peer) {
     // Allocated first, so that a bad_alloc changes nothing.
     auto lease = std::make_unique<Lease>(shared_from_this(), peer);
@@ -71,9 +76,7 @@ ExportUse::Closure::~Closure() {
 
 ExportUse::Closed ExportUse::close(std::string reason, bool forced) {
     const std::lock_guard lock(mutex_);
-    if (!closed_.empty()) {
-        return {nullptr, closed_.front().text + "; try again later"};
-    }
+    if (!closed_.empty()) return {nullptr, closed_.front().text + "; try again later"};
     if (connections_ != 0 && !forced) {
         return {
             nullptr,
@@ -104,6 +107,16 @@ std::string ExportUse::disconnected() {
         if (each.disconnects) return each.text;
     }
     return {};
+}
+
+std::string ExportUse::name() {
+    const std::lock_guard lock(mutex_);
+    return name_;
+}
+
+std::string ExportUse::why_closed() {
+    const std::lock_guard lock(mutex_);
+    return closed_.empty() ? std::string() : closed_.front().text + "; try again later";
 }
 
 std::uint32_t ExportUse::connections() {

@@ -40,6 +40,8 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
         RateLimits rates() const { return use_->rates(peer_); }
         // An owner of the export disconnects its clients, for this reason. Empty: none does.
         std::string disconnected() const { return use_->disconnected(); }
+        // The name of the export, which may have been renamed since the client opened it.
+        std::string export_name() const { return use_->name(); }
         bool requires_current_size() const { return use_->requires_current_size_; }
 
      private:
@@ -52,6 +54,8 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     // Applies a configuration. Existing connections stay, even if they exceed it. Changed rates
     // start with a full burst.
     void apply(const config::ExportOptions& options);
+    // The name under which the export is offered now.
+    void set_name(const std::string& name);
 
     struct Answer {
         std::unique_ptr<Lease> lease;  // null: refused
@@ -92,6 +96,8 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     Closed close(std::string reason, bool forced = false);
     // For new contents, whoever else has closed the export, or is connected to earlier contents.
     std::shared_ptr<Closure> close_to_others(std::string reason);
+    // Why the export is closed, for administrators; empty: it is open.
+    std::string why_closed();
     // Whether clients that have an earlier size are disconnected.
     void require_current_size(bool required) { requires_current_size_ = required; }
     std::uint32_t connections();
@@ -106,6 +112,7 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     std::shared_ptr<Closure> closed_for(std::string reason, bool disconnects);
     void leave(const std::string& peer);
     std::string disconnected();
+    std::string name();
     RateLimits rates(const std::string& peer);
     // A peer without connections is remembered while its bucket is not full, or it could reconnect
     // for a full one.
@@ -113,6 +120,7 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
 
     std::mutex mutex_;
     std::atomic<bool> requires_current_size_{false};
+    std::string name_;                   // in the last apply()
     std::list<Closure::Reason> closed_;  // not empty: closed
     std::uint32_t max_connections_ = 0;  // 0: no limit
     std::uint32_t max_per_peer_ = 0;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "config/quote.hpp"
 #include "config/size.hpp"
 
@@ -78,6 +80,11 @@ ReloadLine compare(const Made& old, const Made& now) {
                             "its contents",
                             quoted)};
     }
+    if (old->info.name != name) {
+        return {false, name,
+                fmt::format("export {} has the name {} now; its clients stay connected",
+                            config::in_quotes(old->info.name), quoted)};
+    }
     const std::string later = differences(old->options, now->options, false);
     const std::string at_once = differences(old->options, now->options, true);
     return {false, name,
@@ -92,11 +99,17 @@ ReloadLine compare(const Made& old, const Made& now) {
 std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
                                        const ExportRegistry::Exports& after, Unchanged unchanged) {
     ExportLookup lookup(before);
+    // An export that was renamed has the same use.
+    const auto old_of = [&](const Made& now) -> const Made* {
+        if (const Made* const found = lookup.find(now->info.name)) return found;
+        const auto renamed = std::ranges::find(before, now->use, &Export::use);
+        return renamed == before.end() ? nullptr : &*renamed;
+    };
     std::vector<const Made*> earlier;  // of `after`; null: new
     earlier.reserve(after.size());
     std::vector<bool> stays(before.size());
     for (const Made& now : after) {
-        const Made* const old = earlier.emplace_back(lookup.find(now->info.name));
+        const Made* const old = earlier.emplace_back(old_of(now));
         if (old != nullptr) stays[static_cast<std::size_t>(old - before.data())] = true;
     }
     std::vector<ReloadLine> lines;

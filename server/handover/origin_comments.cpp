@@ -13,12 +13,16 @@ constexpr std::string_view created_comment = "# created: ";
 constexpr std::string_view made_by_comment = "# made_by: ";
 constexpr std::string_view client_id_comment = "# client_id: ";
 constexpr std::string_view peer_comment = "# peer: ";
+constexpr std::string_view renamed_contents_comment = "# renamed_contents: ";
 
 }  // namespace
 
 std::string origin_comments(const config::Origin& origin) {
     std::string out;
     if (origin.created != 0) out = fmt::format("{}{}\n", created_comment, origin.created);
+    if (!origin.renamed_contents.empty()) {
+        out += fmt::format("{}{}\n", renamed_contents_comment, origin.renamed_contents);
+    }
     if (origin.made_by.empty()) return out;
     return out + fmt::format("{}{}\n{}{}\n{}{}\n", made_by_comment, origin.made_by,
                              client_id_comment, static_cast<int>(origin.client_id), peer_comment,
@@ -38,6 +42,9 @@ config::Origin origin_in(std::string_view text) {
         }
         if (std::string name = value_of(made_by_comment); !name.empty()) origin.made_by = name;
         if (std::string peer = value_of(peer_comment); !peer.empty()) origin.peer = peer;
+        if (std::string id = value_of(renamed_contents_comment); !id.empty()) {
+            origin.renamed_contents = id;
+        }
         for (const auto id :
              {config::ClientId::tls_name, config::ClientId::address, config::ClientId::machine}) {
             if (value_of(client_id_comment) == std::to_string(static_cast<int>(id))) {

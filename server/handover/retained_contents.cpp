@@ -87,7 +87,7 @@ void log_end_of_grace(const std::string& name, std::uint64_t size,
 }
 
 void log_incomplete(const storage::PageTable& table) {
-    const std::string& name = table.shape().name;
+    const std::string name = table.name();
     storage::LogLine(spdlog::level::warn)
         .with("export", name)
         .say(
@@ -236,12 +236,37 @@ void RetainedContents::inherit(const std::string& id, InheritedDescriptors& hand
     inherited_.merge(tables);
 }
 
+void RetainedContents::finish_renames(const std::vector<config::ExportOptions>& exports) {
+    const std::lock_guard lock(mutex_);
+    for (const config::ExportOptions& each : exports) {
+        const std::string& instance = each.origin.renamed_contents;
+        if (instance.empty()) continue;
+        for (auto& [unused, inherited] : inherited_) {
+            storage::PageTable* const table = inherited.table.get();
+            if (table == nullptr || table->name() == each.name ||
+                storage::instance_text(table->shape().instance) != instance) {
+                continue;
+            }
+            const std::string from = table->name();
+            if (!table->set_name(each.name)) {
+                inherited.refused =
+                    fmt::format("their name is not changed: {}", std::strerror(errno));
+                continue;
+            }
+            storage::LogLine(spdlog::level::info)
+                .with("export", each.name)
+                .say("export {}: its contents had the name {} when an earlier server ended",
+                     config::in_quotes(each.name), config::in_quotes(from));
+        }
+    }
+}
+
 RetainedContents::Inherited::iterator RetainedContents::find_inherited(
     const config::ExportOptions& options) {
     auto found = inherited_.end();
     for (auto at = inherited_.begin(); at != inherited_.end(); ++at) {
         const InheritedContents& inherited = at->second;
-        if (!inherited.table || inherited.table->shape().name != options.name) continue;
+        if (!inherited.table || inherited.table->name() != options.name) continue;
         if (suits(*inherited.table, options)) return at;
         found = at;
     }
@@ -367,7 +392,7 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
         contents.members.push_back({std::move(std::get<storage::PageTable>(table)), each.retainer});
         members.push_back(at);
         reservations.push_back(disposal.reserve());
-        prepared.merge(prepare_own(at->first, each.table->shape().name, each.retainer));
+        prepared.merge(prepare_own(at->first, each.table->name(), each.retainer));
     }
     const auto imported = imported_.find(found->second.retainer->stored()->id());
     auto taken = storage::Volume::take_over(
@@ -564,7 +589,7 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
         InheritedContents& inherited = at->second;
         settle(inherited, users, now + grace);
         if (inherited.ends && *inherited.ends <= now) {
-            const std::string name = inherited.table->shape().name;
+            const std::string name = inherited.table->name();
             free_contents(inherited);
             log_freed(name);
         }
@@ -592,7 +617,7 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
 void RetainedContents::settle(InheritedContents& inherited, const Users& users,
                               Clock::time_point end) {
     if (!inherited.table) return;
-    const std::string& name = inherited.table->shape().name;
+    const std::string name = inherited.table->name();
     if (users.refused.contains(name)) {
         inherited.ends.reset();
     } else if (!inherited.ends) {
@@ -632,9 +657,11 @@ void RetainedContents::settle(OwnContents& own, const Users& users, Clock::time_
 std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
     const std::lock_guard lock(mutex_);
     std::vector<Summary> all;
-    const auto add = [&all](const storage::TableShape& shape, std::uint64_t size) -> Summary& {
-        all.push_back({.name = shape.name,
-                       .size = size,
+    // `contents`: a page table or a volume.
+    const auto add = [&all](const auto& contents) -> Summary& {
+        const storage::TableShape& shape = contents.shape();
+        all.push_back({.name = contents.name(),
+                       .size = contents.size(),
                        .used = {},
                        .devices = identities(shape),
                        .made = shape.made,
@@ -651,12 +678,12 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
             all.push_back(std::move(unreadable));
             continue;
         }
-        add(inherited.table->shape(), inherited.table->size()).state = state_of(inherited.refused);
+        add(*inherited.table).state = state_of(inherited.refused);
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume.lock();
         if (!volume || !own.retainer->keeps()) continue;
-        Summary& summary = add(volume->shape(), volume->size());
+        Summary& summary = add(*volume);
         summary.used = volume->mapped_bytes();
         summary.state = own.without_export()  ? state_of(own.refused)
                         : !volume->complete() ? "being restored"
@@ -670,7 +697,7 @@ std::size_t RetainedContents::drop(const std::string& name) {
     std::size_t dropped = 0;
     for (auto at = inherited_.begin(); at != inherited_.end();) {
         InheritedContents& inherited = at->second;
-        const std::string& its_name = inherited.table ? inherited.table->shape().name : at->first;
+        const std::string its_name = inherited.table ? inherited.table->name() : at->first;
         if (its_name != name || !inherited.retainer->keeps()) {
             ++at;
             continue;
@@ -688,6 +715,44 @@ std::size_t RetainedContents::drop(const std::string& name) {
     return dropped;
 }
 
+std::string RetainedContents::prepare_rename(storage::Volume& volume,
+                                             const std::string& name) const {
+    if (!volume.can_rename()) {
+        return fmt::format(
+            "its contents were made by an earlier gpunbd, and keep their name; create {} by gpunbd "
+            "export clone, and remove this export",
+            config::in_quotes(name));
+    }
+    const std::lock_guard lock(mutex_);
+    const bool is_inherited = std::ranges::any_of(inherited_, [&](const auto& each) {
+        const InheritedContents& its = each.second;
+        return its.table != nullptr && its.retainer->keeps() && its.table->name() == name;
+    });
+    const bool is_own = std::ranges::any_of(own_, [&](const auto& each) {
+        const OwnContents& its = each.second;
+        return its.name == name && its.retainer->keeps() && !its.volume.expired();
+    });
+    if (is_inherited || is_own) {
+        return fmt::format(
+            "contents of a removed export are kept under the name {0}; free them by gpunbd kept "
+            "--drop {0}, or choose another name",
+            config::in_quotes(name));
+    }
+    if (volume.prepare_name(name)) return {};
+    return fmt::format("no memory for its name: {}", std::strerror(errno));
+}
+
+void RetainedContents::rename(storage::Volume& volume, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [unused, own] : own_) {
+        if (own.volume.lock().get() == &volume) own.name = name;
+    }
+    if (volume.set_name(name)) return;
+    // The next server does this, because the options have the id of the contents.
+    spdlog::error("kept contents {}: their name is not changed: {}",
+                  storage::instance_text(volume.shape().instance), std::strerror(errno));
+}
+
 void RetainedContents::forget(const storage::Volume& volume) {
     const std::lock_guard lock(mutex_);
     for (auto& [unused, own] : own_) {
@@ -702,7 +767,7 @@ void RetainedContents::list_unused() {
     for (const auto& [id, inherited] : inherited_) {
         if (!inherited.retainer->keeps()) continue;
         const bool readable = inherited.table != nullptr;
-        all.push_back({.name = readable ? inherited.table->shape().name : id,
+        all.push_back({.name = readable ? inherited.table->name() : id,
                        .size = readable ? inherited.table->size() : 0,
                        .volume = {},
                        .state = state_of(inherited.refused),

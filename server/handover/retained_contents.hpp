@@ -45,6 +45,9 @@ class RetainedContents {
     RetainedContents(const RetainedContents&) = delete;
     RetainedContents& operator=(const RetainedContents&) = delete;
 
+    // Gives inherited contents the names of the exports that have them, before any are taken over:
+    // a server may have been killed while it renamed an export, after it had stored the options.
+    void finish_renames(const std::vector<config::ExportOptions>& exports);
     // Takes over the inherited contents of this export, together with those that share pages with
     // it. Null: there are none. If it throws, std::runtime_error has the reason, and the contents
     // are unchanged for a later attempt.
@@ -98,6 +101,13 @@ class RetainedContents {
     std::vector<Summary> summaries() const;
     // Frees contents of that name that no export uses. Returns their number.
     std::size_t drop(const std::string& name);
+    // Returns the reason why the export of this volume cannot have this name, for users; empty: it
+    // can, and rename() has the memory that it needs. Contents of a removed export that have the
+    // name stay as they are.
+    std::string prepare_rename(storage::Volume& volume, const std::string& name) const;
+    // Changes the name by one store. Call it after prepare_rename(), and once the options are
+    // stored with the new name.
+    void rename(storage::Volume& volume, const std::string& name);
     // The volume is not kept any longer: it is freed with its export.
     void forget(const storage::Volume& volume);
 

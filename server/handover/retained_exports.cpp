@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -36,49 +37,89 @@ std::optional<std::string> text_in(int fd) {
     return text;
 }
 
+// Before the other comments: the descriptor that this one replaces. Its name is never used again,
+// so the comment may stay.
+constexpr std::string_view replaces_comment = "# replaces: ";
+
+std::string replaced_by(std::string_view text) {
+    if (!text.starts_with(replaces_comment)) return {};
+    text.remove_prefix(replaces_comment.size());
+    return std::string(text.substr(0, text.find('\n')));
+}
+
 }  // namespace
 
 RetainedExports::RetainedExports(DescriptorStore& store, InheritedDescriptors& handed_over)
     : store_(store) {
+    struct Found {
+        std::string name;  // of the descriptor
+        OwnedFd descriptor;
+        std::string text;
+    };
+    std::vector<Found> all;
+    std::set<std::string> replaced;
     for (const std::string& name : handed_over.names()) {
         if (!name.starts_with(exports_prefix)) continue;
         for (OwnedFd& each : handed_over.take(name)) {
-            const auto text = text_in(each.get());
-            config::LoadedExport loaded = config::load_export_text(text.value_or(""), name);
-            if (!loaded.problems.empty()) {
-                spdlog::error("an export that was created at run time is lost: {}",
-                              loaded.problems.front().text());
-                store_.remove(name);
-                continue;
-            }
-            loaded.options.origin = origin_in(*text);
-            // A server that died while it replaced the options may have left both.
-            const auto [at, is_new] =
-                stored_.try_emplace(loaded.options.name, Stored{name, std::move(each)});
-            if (!is_new) {
-                store_.remove(name);
-                continue;
-            }
-            inherited_.push_back(std::move(loaded.options));
+            std::string text = text_in(each.get()).value_or("");
+            replaced.insert(replaced_by(text));
+            all.push_back({name, std::move(each), std::move(text)});
         }
+    }
+    for (Found& each : all) {
+        // A server that was killed while it replaced the options may have left both.
+        if (replaced.contains(each.name)) {
+            store_.remove(each.name);
+            continue;
+        }
+        config::LoadedExport loaded = config::load_export_text(each.text, each.name);
+        if (!loaded.problems.empty()) {
+            spdlog::error("an export that was created at run time is lost: {}",
+                          loaded.problems.front().text());
+            store_.remove(each.name);
+            continue;
+        }
+        loaded.options.origin = origin_in(each.text);
+        // An earlier gpunbd wrote no such comment.
+        if (stored_.contains(loaded.options.name)) {
+            store_.remove(each.name);
+            continue;
+        }
+        stored_.emplace(loaded.options.name, Stored{each.name, std::move(each.descriptor)});
+        inherited_.push_back(std::move(loaded.options));
     }
 }
 
 std::string RetainedExports::keep(const config::ExportOptions& options) {
-    const std::string text = origin_comments(options.origin) + config::to_yaml(options);
+    return replace(options.name, options);
+}
+
+std::string RetainedExports::rename(const std::string& from, const config::ExportOptions& options) {
+    return replace(from, options);
+}
+
+std::string RetainedExports::replace(const std::string& earlier,
+                                     const config::ExportOptions& options) {
+    const std::lock_guard lock(mutex_);
+    const auto found = stored_.find(earlier);
+    const std::string replaces =
+        found == stored_.end() ? "" : fmt::format("{}{}\n", replaces_comment, found->second.name);
+    const std::string text =
+        fmt::format("{}{}{}", replaces, origin_comments(options.origin), config::to_yaml(options));
     OwnedFd file(::memfd_create("gpunbd export", MFD_CLOEXEC));
     const auto length = static_cast<ssize_t>(text.size());
     if (!file || ::write(file.get(), text.data(), text.size()) != length) {
         return fmt::format("no memory for its options: {}", std::strerror(errno));
     }
     Stored next{exports_prefix + storage::instance_text(storage::new_instance()), std::move(file)};
-    const std::lock_guard lock(mutex_);
     if (const auto wrong = store_.store(next.name, next.descriptor.get())) {
         return fmt::format("the supervisor cannot store its options: {}", *wrong);
     }
-    const auto [at, is_new] = stored_.try_emplace(options.name);
-    if (!is_new) store_.remove(at->second.name);
-    at->second = std::move(next);
+    if (found != stored_.end()) {
+        store_.remove(found->second.name);
+        stored_.erase(found);
+    }
+    stored_.insert_or_assign(options.name, std::move(next));
     return {};
 }
 

@@ -24,6 +24,9 @@ class RetainedExports {
     std::vector<config::ExportOptions> take_inherited() { return std::move(inherited_); }
     // Stores or replaces the options. Returns the problem; empty: none.
     std::string keep(const config::ExportOptions& options);
+    // The same, in place of those of the export that had another name. The next server has either
+    // of them, never both.
+    std::string rename(const std::string& from, const config::ExportOptions& options);
     void forget(const std::string& name);
 
     // For a successor: the stored descriptors with their names.
@@ -34,6 +37,8 @@ class RetainedExports {
     std::vector<Copy> copies() const;
 
  private:
+    std::string replace(const std::string& earlier, const config::ExportOptions& options);
+
     DescriptorStore& store_;
     std::vector<config::ExportOptions> inherited_;
     struct Stored {

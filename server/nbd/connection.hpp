@@ -55,6 +55,11 @@ class Connection final : public OperationContext,
         std::uint64_t& size = negotiated_.export_info.size;
         size = std::min(size, export_->volume->size());
     }
+    // The export has been renamed. Its counters have been as well.
+    void follow_name(const std::string& name) {
+        negotiated_.export_info.name = name;
+        failure_log_.serve(name);
+    }
     // A request waits for the rates.
     bool holds_request_back() const { return admission_.holding(); }
     const protocol::ExportInfo& export_info() const { return negotiated_.export_info; }

@@ -101,7 +101,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void check_idle(std::uint32_t checks, std::uint64_t requests);
     void check_reachable(std::uint32_t checks);
 
-    // session_access.cpp. Empty: the client may stay.
+    // session_access.cpp. reason_to_close() returns nothing if the client may stay.
+    void follow_name();
     std::string reason_to_close() const;
 
     // session_handover.cpp. Continues what another process has begun. false: it cannot.

@@ -9,6 +9,7 @@ namespace gpunbd::server {
 void Session::check_access() noexcept {
     if (negotiation_) return;
     try {
+        follow_name();
         std::string why = reason_to_close();
         refused_ = !why.empty();
         if (connection_->closed()) return;
@@ -22,6 +23,14 @@ void Session::check_access() noexcept {
         refused_ = true;
         cut(Connection::no_memory);
     }
+}
+
+void Session::follow_name() {
+    std::string name = lease_ ? lease_->export_name() : export_name_;
+    if (name == export_name_) return;
+    connection_->follow_name(name);
+    export_name_ = std::move(name);
+    publish_facts();
 }
 
 std::string Session::reason_to_close() const {

@@ -70,6 +70,9 @@ class Worker {
     // See Budget::had_burst().
     bool budget_had_burst() const { return context_.budget.had_burst(); }
     const WorkerCounters& counters() const { return context_.counters; }
+    void rename_counters(const std::string& from, const std::string& to) {
+        context_.counters.rename(from, to);
+    }
     const storage::Channels& channels() const { return context_.channels; }  // for snapshot()
     const Trace* trace() const { return context_.trace.get(); }              // may be null
     // Calls on the worker's thread.

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -22,7 +23,8 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::uint64_t table_magic = 0x31656c6261546e67;  // "gnTable1"
-constexpr std::uint32_t table_version = 2;
+constexpr std::uint32_t table_version = 3;
+constexpr std::uint32_t version_without_names = 2;
 constexpr std::uint32_t version_without_sizes = 1;
 constexpr std::uint64_t size_words = 2;
 // No table can have this size, so a gpunbd that does not know the mark refuses the table.
@@ -30,6 +32,11 @@ constexpr std::uint64_t incomplete_mark = 0xffffffff4c4c4946;
 constexpr std::size_t memory_page = 4096;     // bytes
 constexpr std::uint32_t max_text = 64 << 10;  // bytes
 constexpr std::uint64_t max_pages = std::uint64_t{1} << 40;
+// At the end of the file: the number of the name in use, and two names, each with its length before
+// it. They begin at memory pages, and take memory only once they are written.
+constexpr std::uint64_t room_for_name = 2 * memory_page;
+constexpr std::uint64_t room_for_names = memory_page + 2 * room_for_name;
+static_assert(sizeof(std::uint64_t) + PageTable::max_name <= room_for_name);
 constexpr const char* contradiction = "its header is inconsistent";
 
 struct Header {
@@ -121,6 +128,20 @@ std::byte* reserve(std::uint64_t bytes, const OwnedFd& file) {
     return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
 }
 
+// The names are read and written by calls, so that they need no accessible addresses.
+bool write_at(int file, std::uint64_t offset, const void* bytes, std::size_t count) {
+    return ::pwrite(file, bytes, count, static_cast<off_t>(offset)) == static_cast<ssize_t>(count);
+}
+
+bool read_at(int file, std::uint64_t offset, void* bytes, std::size_t count) {
+    return ::pread(file, bytes, count, static_cast<off_t>(offset)) == static_cast<ssize_t>(count);
+}
+
+// `number`: 1 or 2.
+std::uint64_t offset_of_name(std::uint64_t table, std::uint64_t number) {
+    return table - room_for_names + memory_page + (number - 1) * room_for_name;
+}
+
 [[noreturn]] void fail(const char* what) {
     throw std::system_error(errno, std::generic_category(), what);
 }
@@ -128,7 +149,7 @@ std::byte* reserve(std::uint64_t bytes, const OwnedFd& file) {
 // Returns the reason why the header is invalid; empty: it is valid.
 std::string header_error(const Header& header, std::uint64_t bytes) {
     if (header.magic != table_magic) return "it is not a page table of gpunbd";
-    if (header.version != table_version && header.version != version_without_sizes) {
+    if (header.version < version_without_sizes || header.version > table_version) {
         return fmt::format("its format is {}, and this gpunbd supports {}", header.version,
                            table_version);
     }
@@ -191,7 +212,8 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
     const auto* const texts = reinterpret_cast<const char*>(at);
     shape.name.assign(texts, header.name);
     shape.wanted.assign(texts + header.name, header.wanted);
-    const std::uint64_t needed = table_bytes(shape, header.words, shape.pages(), header.version);
+    std::uint64_t needed = table_bytes(shape, header.words, shape.pages(), header.version);
+    if (header.version > version_without_names) needed += room_for_names;
     const bool is_long_enough =
         header.version == version_without_sizes ? needed == bytes : needed <= bytes;
     if (pages != shape.pages() || !is_long_enough) return contradiction;
@@ -209,11 +231,15 @@ InstanceId new_instance() {
 std::string instance_text(const InstanceId& id) { return fmt::format("{:02x}", fmt::join(id, "")); }
 
 PageTable::PageTable(TableShape shape, bool kept, std::uint64_t size, bool complete)
-    : shape_(std::move(shape)), size_(size != 0 ? size : shape_.size), complete_(complete) {
+    : shape_(std::move(shape)),
+      name_(shape_.name),
+      has_names_(kept),
+      size_(size != 0 ? size : shape_.size),
+      complete_(complete) {
     const std::uint64_t head =
         head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
     const std::uint64_t used = table_bytes(shape_, head, std::max(shape_.pages(), pages()));
-    bytes_ = used + room_to_grow(used, kept);
+    bytes_ = used + room_to_grow(used, kept) + (kept ? room_for_names : 0);
     if (kept && !(descriptor_ = make_memory_file(bytes_))) fail("no memory for a page table");
     base_ = reserve(bytes_, descriptor_);
     if (base_ == nullptr) fail("no memory for a page table");
@@ -254,6 +280,8 @@ std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
     auto shape = read_shape(base, bytes);
     if (auto* const reason = std::get_if<std::string>(&shape)) return std::move(*reason);
     table.shape_ = std::move(std::get<TableShape>(shape));
+    table.has_names_ = header.version > version_without_names;
+    if (!table.read_name()) return std::string(contradiction);
     table.set_parts(header.words, header.version != version_without_sizes);
     table.size_ =
         table.sizes_ == nullptr ? table.shape_.size : std::atomic_ref(table.sizes_->current).load();
@@ -267,7 +295,7 @@ std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
     }
     const std::uint64_t used = table_bytes(
         table.shape_, header.words, std::max(table.shape_.pages(), table.pages()), header.version);
-    if (used > bytes) return std::string(contradiction);
+    if (used > table.end_of_room()) return std::string(contradiction);
     if (!allow(used)) return cannot_map();
     table.set_slots(used);
     return table;
@@ -278,6 +306,9 @@ PageTable::PageTable(OwnedFd descriptor, std::byte* base, std::size_t bytes) noe
 
 PageTable::PageTable(PageTable&& other) noexcept
     : shape_(std::move(other.shape_)),
+      name_(std::move(other.name_)),
+      has_names_(other.has_names_),
+      name_in_use_(other.name_in_use_),
       size_(other.size_.load()),
       slots_(other.slots_.load()),
       complete_(other.complete_.load()),
@@ -317,7 +348,9 @@ bool PageTable::make_room(std::uint64_t size) {
     const std::uint64_t wanted = (size - 1) / shape_.page_size + 1;
     if (wanted <= slots()) return true;
     const auto before = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(entries_) - base_);
-    if (sizes_ == nullptr || wanted > (bytes_ - before) / sizeof(std::uint64_t)) return false;
+    if (sizes_ == nullptr || wanted > (end_of_room() - before) / sizeof(std::uint64_t)) {
+        return false;
+    }
     const std::uint64_t from = in_memory_pages(before + slots() * sizeof(std::uint64_t));
     const std::uint64_t to = in_memory_pages(before + wanted * sizeof(std::uint64_t));
     if (::mprotect(base_ + from, to - from, PROT_READ | PROT_WRITE) != 0) return false;
@@ -343,6 +376,57 @@ std::uint64_t PageTable::configured_size() const {
 
 void PageTable::set_configured_size(std::uint64_t size) {
     std::atomic_ref(sizes_->configured).store(size);
+}
+
+std::uint64_t PageTable::end_of_room() const { return bytes_ - (has_names_ ? room_for_names : 0); }
+
+bool PageTable::read_name() {
+    name_ = shape_.name;
+    if (!has_names_) return true;
+    if (!read_at(descriptor_.get(), end_of_room(), &name_in_use_, sizeof name_in_use_))
+        return false;
+    if (name_in_use_ == 0) return true;
+    if (name_in_use_ > 2) return false;
+    const std::uint64_t at = offset_of_name(bytes_, name_in_use_);
+    std::uint64_t length = 0;
+    if (!read_at(descriptor_.get(), at, &length, sizeof length) || length > max_name) return false;
+    name_.resize(length);
+    return read_at(descriptor_.get(), at + sizeof length, name_.data(), length);
+}
+
+std::string PageTable::name() const {
+    const std::lock_guard lock(name_mutex_);
+    return name_;
+}
+
+bool PageTable::write_next_name(const std::string& name) const {
+    if (name.size() > max_name) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    const std::uint64_t at = offset_of_name(bytes_, name_in_use_ == 1 ? 2 : 1);
+    const std::uint64_t length = name.size();
+    return write_at(descriptor_.get(), at, &length, sizeof length) &&
+           write_at(descriptor_.get(), at + sizeof length, name.data(), name.size());
+}
+
+bool PageTable::write_name_in_use(std::uint64_t number) const {
+    return write_at(descriptor_.get(), end_of_room(), &number, sizeof number);
+}
+
+bool PageTable::prepare_name(const std::string& name) {
+    return !has_names_ || (write_next_name(name) && write_name_in_use(name_in_use_));
+}
+
+bool PageTable::set_name(const std::string& name) {
+    if (has_names_) {
+        const std::uint64_t next = name_in_use_ == 1 ? 2 : 1;
+        if (!write_next_name(name) || !write_name_in_use(next)) return false;
+        name_in_use_ = next;
+    }
+    const std::lock_guard lock(name_mutex_);
+    name_ = name;
+    return true;
 }
 
 SlabDirectory PageTable::slabs(std::uint32_t device) const {

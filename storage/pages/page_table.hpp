@@ -4,15 +4,17 @@
 //
 // The format, in the byte order of the machine: a header with a checksum, which never changes; a
 // record for each device; texts; then, aligned to a memory page, the sizes, one word for each slab
-// of each device (SlabEntry), and one word for each page number (PageEntry), with room for more. A
-// mark replaces the current size while the contents are incomplete. An earlier format has the
-// entries before the slabs, no sizes and no room; it is read only.
+// of each device (SlabEntry), and one word for each page number (PageEntry), with room for more; at
+// the end, the names that the export got later. A mark replaces the current size while the contents
+// are incomplete. Two earlier formats are only read: the later one has no names, and the other one
+// has the entries before the slabs, no sizes and no room either.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
@@ -75,7 +77,7 @@ struct TableShape {
         std::uint32_t home = 0;        // of spill memory: pages of this device are moved here
         bool operator==(const DeviceShare&) const = default;
     };
-    std::string name;    // the name of the export
+    std::string name;    // the first name of the export
     std::string wanted;  // the configuration of the volume, to compare with a later one
     InstanceId instance{};
     std::int64_t made = 0;          // seconds since 1970
@@ -104,7 +106,7 @@ class PageTable {
     PageTable& operator=(PageTable&&) = delete;
     ~PageTable();
 
-    // As the table was made; size() and pages() are the current values.
+    // As the table was made; name(), size() and pages() are the current values.
     const TableShape& shape() const { return shape_; }
     std::uint64_t size() const { return size_.load(std::memory_order_relaxed); }  // bytes
     std::uint64_t pages() const { return (size() + shape_.page_size - 1) / shape_.page_size; }
@@ -126,6 +128,16 @@ class PageTable {
     // table over has to be able to tell from a changed configuration.
     std::uint64_t configured_size() const;
     void set_configured_size(std::uint64_t size);
+    // The name of the export. Any thread.
+    std::string name() const;
+    static constexpr std::size_t max_name = 4096;  // bytes, of a later name
+    // False: the table has a format without names.
+    bool can_rename() const { return !descriptor_ || has_names_; }
+    // Provides the memory that set_name() needs. Both return false and set errno on failure, and
+    // nothing has changed then. One thread at a time may call them.
+    bool prepare_name(const std::string& name);
+    // Changed by one store: another process finds the old name or the new one at any time.
+    bool set_name(const std::string& name);
     const OwnedFd& descriptor() const {
         return descriptor_;
     }  // empty: the table ends with the process
@@ -139,8 +151,19 @@ class PageTable {
     // Sets the pointers into a table with this header.
     void set_parts(std::uint64_t head, bool has_sizes);
     void set_slots(std::uint64_t accessible);
+    // Where the entries end at the latest, in bytes.
+    std::uint64_t end_of_room() const;
+    // Writes the name where the current one is not.
+    bool write_next_name(const std::string& name) const;
+    bool write_name_in_use(std::uint64_t number) const;
+    // Returns false if it is invalid.
+    bool read_name();
 
     TableShape shape_;
+    mutable std::mutex name_mutex_;  // guards the next member
+    std::string name_;
+    bool has_names_ = false;
+    std::uint64_t name_in_use_ = 0;  // its number in the file; 0: that of the shape
     std::atomic<std::uint64_t> size_{0};
     std::atomic<std::uint64_t> slots_{0};
     std::atomic<bool> complete_{true};

@@ -136,6 +136,11 @@ class Volume {
     std::uint64_t page_size() const { return page_size_; }
     std::uint64_t page_of(std::uint64_t offset) const { return offset >> page_shift_; }
     std::uint64_t offset_in_page(std::uint64_t offset) const { return offset & (page_size_ - 1); }
+    // The name of the export, which changes: see PageTable.
+    std::string name() const { return table_.name(); }
+    bool can_rename() const { return table_.can_rename(); }
+    bool prepare_name(const std::string& name) { return table_.prepare_name(name); }
+    bool set_name(const std::string& name) { return table_.set_name(name); }
     // The shape when the volume was made, also for another process, and the descriptor of the
     // table, which may be empty.
     const TableShape& shape() const { return table_.shape(); }

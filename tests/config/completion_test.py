@@ -60,6 +60,7 @@ ROWS = (
     (('export', 'remove', ''), {'scratch', 'images'}),
     (('export', 'remove', 'images', 's'), {'scratch'}),
     (('export', 'resize', 'i'), {'images'}),
+    (('export', 'rename', 'i'), {'images'}),
     (('export', 'create', ''), set()),
     (('export', 'restore', 'b'), {'b.yaml'}),
     (('disconnect', 's'), {'scratch'}),

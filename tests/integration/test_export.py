@@ -438,6 +438,72 @@ class Resize(Export):
         self.assertEqual(load.returncode, 0, output)
 
 
+class Rename(Export):
+    def test_clients_counters_and_contents_stay(self):
+        self.start()
+        self.create('old')
+        with wire.connect(self.one.path, name='old') as client:
+            client.write(MiB, b'data')
+            self.assertEqual(self.export('rename', 'old', 'a/b'), "Export 'old' has the name 'a/b' now.\n")
+            self.assertEqual(client.read(MiB, 4), b'data')
+            client.write(MiB, b'more')
+            self.refused('old')
+            found = self.exports()
+            self.assertEqual(set(found), {'configured', 'a/b'})
+            self.assertEqual([found['a/b'][key] for key in ('connections', 'used')], [1, 2 * MiB])
+            requests = {each['type']: each['requests'] for each in found['a/b']['requests']}
+            self.assertEqual(requests, {'write': 2, 'read': 1})
+            status, connections = admin.request(f'{self.one.directory}/admin', '/api/v1/connections')
+            self.assertEqual((status, [each['export'] for each in connections]), (200, ['a/b']))
+            self.one.reload()
+            # The earlier name is free, and a change of the new export is not one of the renamed export.
+            self.create('old')
+            self.export('resize', 'old', '64M', '--reconnect')
+            self.export('remove', 'old')
+            self.assertEqual(client.read(MiB, 4), b'more')
+            self.command(server.PROGRAM, 'disconnect', 'a/b', '--socket', f'{self.one.directory}/admin')
+            with self.assertRaises(wire.Closed):
+                client.read(0, 1)
+        with wire.connect(self.one.path, name='a/b') as client:
+            self.assertEqual(client.read(MiB, 4), b'more')
+        self.wait_until_unused('a/b')
+        self.assertEqual(json.loads(self.export('rename', 'a/b', 'last', '--json'))['name'], 'last')
+        self.export('remove', 'last')
+
+    def test_what_cannot_be_renamed(self):
+        self.start()
+        self.create('old')
+        self.create('base')
+        self.export('create', 'node', '--clone-per-client-of', 'base', '--clone-per-client-name', 'machine')
+        for old, new, why in (
+                ('none', 'new', "there is no export 'none'; gpunbd export list lists them"),
+                ('old', 'old', "export 'old' has this name already; choose another one"),
+                ('old', 'base', "there is an export 'base' already; choose another name"),
+                ('old', 'node', "there is an export 'node' already; choose another name"),
+                ('configured', 'new', "export 'configured' is in the configuration of the server; rename it there, and reload"),
+                ('base', 'new', "export 'node' makes clones of it; remove that one first"),
+                ('node', 'new', "export 'node' has no contents, and its clients find their clones by its name")):
+            with self.subTest(why):
+                self.export('rename', old, new, status=1)
+                self.assertIn(why, self.errors)
+        with wire.connect(self.one.path, name='node/7c2f'):
+            self.export('rename', 'node/7c2f', 'new', status=1)
+            self.assertIn("export 'node/7c2f' is the clone of a client, which finds it by its name", self.errors)
+        self.export('snapshot', 'old', 'before')
+        self.export('rename', 'old', 'new', status=1)
+        self.assertIn("export 'before' is a snapshot or clone of it; remove that one first", self.errors)
+        self.export('clone', 'old', 'copy')
+        self.export('rename', 'old', 'new', status=1)
+        self.assertIn("2 exports are snapshots or clones of it, such as 'before'; remove those first", self.errors)
+        for name, new in (('before', 'snapshot'), ('copy', 'clone')):
+            self.export('rename', name, new)
+        self.assertEqual({name: each['clone_of'] for name, each in self.exports().items() if each['clone_of'] == 'old'},
+                         {'snapshot': 'old', 'clone': 'old'})
+        for words, why in ((('old', ''), 'the NEW is empty'), (('old', 'a\nb'), 'control character'), (('old',), 'NEW is missing')):
+            self.export('rename', *words, status=2)
+            self.assertIn(why, self.errors)
+
+
 class Clone(Export):
     def test_snapshots_and_clones_share_memory_until_they_are_written(self):
         self.start()
@@ -525,6 +591,22 @@ class Persist(Export):
         self.one.stop()
         self.start(text)
         self.assertEqual(set(self.exports()), {'configured'})
+
+    def test_it_is_created_with_its_new_name(self):
+        folder, text = self.restart()
+        self.create('a/b', '--persist', '--page-size', '1M')
+        self.export('rename', 'a/b', 'c')
+        self.assertEqual(os.listdir(f'{folder}/state'), ['c.yaml'])
+        self.export('rename', 'c', 'x' * 300, status=1)
+        self.assertIn('its name is too long for a file in the state folder', self.errors)
+        os.rename(f'{folder}/state', f'{folder}/elsewhere')
+        self.export('rename', 'c', 'd', status=1)
+        self.assertIn(f'the state folder {folder}/state: No such file or directory', self.errors)
+        os.rename(f'{folder}/elsewhere', f'{folder}/state')
+        self.assertEqual(set(self.exports()), {'configured', 'c'})
+        self.one.stop()
+        self.start(text)
+        self.assertEqual([self.exports()['c'][key] for key in ('page_size', 'persistent')], [MiB, True])
 
     def test_damaged_files_are_errors_with_their_position(self):
         folder, text = self.restart()
@@ -638,6 +720,57 @@ class Supervised(Commands, kept.Test):
         for size, found in (('512M', 512 * MiB), ('8M', 8 * MiB)):
             self.one.reload(text.replace('SIZE', size))
             self.assertEqual(self.exports()['configured']['size'], found)
+
+    def test_renamed_contents_survive_all_ends_of_the_server(self):
+        self.start()
+        self.create('persistent', '--keep', '--persist')
+        self.create('new', '--keep')
+        self.export('snapshot', 'configured', 'before')
+        self.create('removed', '--keep')
+        self.export('remove', 'removed', '--keep-contents')
+        expected = {}
+        for name in ('persistent', 'new'):
+            expected[name] = server.random_bytes(6 * MiB, len(expected))
+            with wire.connect(self.one.path, name=name) as client:
+                client.write(0, expected[name])
+        self.export('rename', 'new', 'removed', status=1)
+        self.assertIn("contents of a removed export are kept under the name 'removed'; free them by gpunbd kept --drop "
+                      "'removed', or choose another name", self.errors)
+        for end in (self.one.kill_and_wait, self.one.upgrade, self.one.kill_and_wait):
+            with wire.connect(self.one.path, name=next(iter(expected))) as client:
+                for name in list(expected):
+                    self.export('rename', name, name + '+')
+                    expected[name + '+'] = expected.pop(name)
+                end()
+                if end == self.one.upgrade:
+                    self.assertEqual(client.read(0, 6 * MiB), next(iter(expected.values())))
+            self.check_data(expected)
+            self.assertEqual(set(self.exports()), {'configured', 'before', *expected})
+        self.export('rename', 'before', 'after')
+        self.one.kill_and_wait()
+        self.assertEqual([self.exports()['after'][key] for key in ('clone_of', 'keep')], ['configured', True])
+
+    def test_a_server_that_is_killed_while_it_renames_has_each_contents_once(self):
+        self.start()
+        data = {}
+        for name, flags in (('a', ()), ('b', ('--persist',))):
+            self.create(name, '--keep', *flags)
+            data[name] = server.random_bytes(6 * MiB, len(data))
+            with wire.connect(self.one.path, name=name) as client:
+                client.write(0, data[name])
+        for count in range(8):
+            renames = [subprocess.Popen([server.PROGRAM, 'export', 'rename', name, f'{name[0]}{count}', '--socket',
+                                         f'{self.one.directory}/admin'], stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL, preexec_fn=server.die_with_parent)
+                       for name in self.exports() if name != 'configured']
+            if count % 2:
+                renames[0].wait()
+            self.one.kill_and_wait()
+            for each in renames:
+                each.wait()
+            names = sorted(set(self.exports()) - {'configured'})
+            self.assertEqual([name[0] for name in names], ['a', 'b'])
+            self.check_data({name: data[name[0]] for name in names})
 
     def test_a_server_that_is_killed_while_clones_come_and_go_loses_nothing(self):
         self.start()

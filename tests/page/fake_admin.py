@@ -335,6 +335,9 @@ class FakeAdmin:
         if action == 'resize':
             export.size = parsed('size', body['size'])
             return f"Export '{export.name}' has another size now."
+        if action == 'rename':
+            name, export.name = export.name, body['new_name']
+            return f"Export '{name}' has the name '{export.name}' now."
         if action == 'remove':
             self.exports.remove(export)
             return f"Export '{export.name}' is removed."

@@ -194,8 +194,15 @@ class OfAnyServer:
         self.opened('new')
         self.answer_dialog('#resize-export', size='16M', discard=True)
         self.browser.shows('#export-figures', 'of 16 MiB')
+        self.browser.click('#rename-export')
+        self.browser.enter('#dialog [name=name]', 'newer')
+        self.browser.click('#dialog-yes')
+        self.browser.shows('#notices', "Export 'new' has the name 'newer' now.")
+        self.browser.shows('#export-name', 'newer')
+        self.browser.shows('#export-figures', 'of 16 MiB')
         self.opened(DISK)
-        self.assertFalse(self.browser.one('#remove-export').is_displayed())  # it is in the configuration
+        for button in ('#rename-export', '#remove-export'):
+            self.assertFalse(self.browser.one(button).is_displayed())  # it is in the configuration
         self.answer_dialog('#snapshot-export', name='before')
         self.browser.shows('#notices', "Export 'before' is created.")
         self.answer_dialog('#clone-export', name='copy')
@@ -216,5 +223,5 @@ class OfAnyServer:
         self.assertEqual(self.browser.text('#dialog-text'), 'Removes export copy and its contents.')
         self.browser.click('#dialog-yes')
         self.browser.shows('#export-about', 'No export has this name.')
-        self.assertEqual(set(exports()), {DISK, HOSTILE, 'new', 'before', 'another'})
+        self.assertEqual(set(exports()), {DISK, HOSTILE, 'newer', 'before', 'another'})
         self.end()

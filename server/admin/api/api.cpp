@@ -160,6 +160,7 @@ const Api::Route* Api::find_route(std::string_view path) {
         {"/api/v1/exports/create", true, false, &Api::create_export},
         {"/api/v1/exports/remove", true, false, &Api::remove_export},
         {"/api/v1/exports/resize", true, false, &Api::resize_export},
+        {"/api/v1/exports/rename", true, false, &Api::rename_export},
         {"/api/v1/exports/snapshot", true, false, &Api::snapshot_export},
         {"/api/v1/exports/clone", true, false, &Api::clone_export},
         {"/api/v1/exports/save", true, false, &Api::save_export},
@@ -403,6 +404,16 @@ Response Api::resize_export(const Request& request) const {
         wanted.size = size->bytes;
     }
     if (const auto error = body.error()) return error_response(400, *error);
+    return change_exports(std::move(wanted));
+}
+
+Response Api::rename_export(const Request& request) const {
+    Body body(request.body);
+    RenameExport wanted{.name = body.text("name")};
+    const auto name = take_value(body, "new_name", config::rules::export_name);
+    if (!name || name->empty()) body.set_error("new_name", "is empty; give the export a name");
+    if (const auto error = body.error()) return error_response(400, *error);
+    wanted.new_name = *name;
     return change_exports(std::move(wanted));
 }
 

@@ -101,8 +101,12 @@ struct ResizeExport {
     bool discard = false;    // data beyond the new end
     bool reconnect = false;  // disconnects clients, so that they see the new size
 };
+struct RenameExport {
+    std::string name = {};
+    std::string new_name = {};
+};
 using ExportChange =
-    std::variant<CreateExport, RemoveExport, ResizeExport, SaveExport, RestoreExport>;
+    std::variant<CreateExport, RemoveExport, ResizeExport, RenameExport, SaveExport, RestoreExport>;
 
 // Receives the outcome of an operation, once: a second call does nothing. It may be copied, and
 // called on any thread. If the last copy is destroyed without a call, the outcome is that the

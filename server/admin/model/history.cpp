@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
+#include <utility>
 
 namespace gpunbd::server::admin {
 
@@ -47,12 +47,24 @@ void History::sample(const Status& status) {
     last_ = status.time;
     ++samples_;
     std::set<std::string_view> there;
+    for (const ExportStatus& each : status.exports) there.insert(each.name);
     for (const ExportStatus& each : status.exports) {
-        there.insert(each.name);
+        follow_name(each, there);
         sample(each, seconds);
     }
     std::erase_if(exports_, [&](const auto& entry) { return !there.contains(entry.first); });
     limit_exports();
+}
+
+void History::follow_name(const ExportStatus& status, const std::set<std::string_view>& there) {
+    if (status.instance.empty() || exports_.contains(status.name)) return;
+    const auto earlier = std::ranges::find_if(exports_, [&](const auto& each) {
+        return each.second.instance == status.instance && !there.contains(each.first);
+    });
+    if (earlier == exports_.end()) return;
+    auto node = exports_.extract(earlier);
+    node.key() = status.name;
+    exports_.insert(std::move(node));
 }
 
 void History::sample(const ExportStatus& status, std::size_t seconds) {
@@ -64,6 +76,7 @@ void History::sample(const ExportStatus& status, std::size_t seconds) {
         entry.last.written.requests > now.written.requests;  // a new export of the same name
     if (is_new || another) {
         entry = {};
+        entry.instance = status.instance;
         entry.last_coarse = now;
         entry.last = std::move(now);
         return;

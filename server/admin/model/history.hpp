@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,7 @@ class History {
         Counted written;
     };
     struct Entry {
+        std::string instance;          // of the contents
         Counts last;                   // a second ago
         Counts last_coarse;            // at the end of the last coarse interval
         std::size_t age = 0;           // seconds since the first sample
@@ -75,6 +77,8 @@ class History {
     static Interval difference(const Counts& before, const Counts& now);
     static void append(std::deque<Interval>& to, const Interval& all, std::size_t count,
                        std::size_t most);
+    // Moves the entry of an export that was renamed, if it was: no other has its contents.
+    void follow_name(const ExportStatus& status, const std::set<std::string_view>& there);
     void sample(const ExportStatus& status, std::size_t seconds);
     void limit_exports();
 

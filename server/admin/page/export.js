@@ -62,7 +62,7 @@ const opened = {
     this.drawConnections(exported);
     if (this.map.name === this.name) this.map.draw();
     if (this.history) this.drawCharts();
-    show(byId('remove-export'), exported.run_time);
+    for (const id of ['rename-export', 'remove-export']) show(byId(id), exported.run_time);
     for (const id of ['snapshot-export', 'clone-export']) show(byId(id), this.name !== '');
     show(byId('set-read-only'), !exported.snapshot);
     put(byId('set-read-only'), exported.read_only ? 'Make writable…' : 'Make read-only…');
@@ -175,6 +175,19 @@ const opened = {
                {label: 'Drop data beyond a smaller size', name: 'discard', type: 'checkbox'},
                {label: 'Disconnect clients now', name: 'reconnect', type: 'checkbox'}],
       act: ({size: bytes, discard, reconnect}) => change('exports/resize', {name, size: bytes, discard, reconnect}),
+    });
+  },
+
+  rename() {
+    const {name} = this;
+    confirmChange({
+      title: 'Rename the export', text: `Clients of export ${shown(name)} stay connected. Later ones open it by its new name.`, yes: 'Rename',
+      fields: [{label: 'Name', name: 'name', value: name, required: true}],
+      act: async ({name: other}) => {
+        const done = await change('exports/rename', {name, new_name: other});
+        location.hash = linkTo(other);
+        return done;
+      },
     });
   },
 

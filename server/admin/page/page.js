@@ -57,6 +57,7 @@ byId('minutes').addEventListener('change', () => opened.setMinutes(Number(byId('
 byId('set-rates').addEventListener('click', () => opened.editRates());
 byId('set-read-only').addEventListener('click', () => opened.changeReadOnly());
 byId('resize-export').addEventListener('click', () => opened.resize());
+byId('rename-export').addEventListener('click', () => opened.rename());
 byId('snapshot-export').addEventListener('click', () => opened.copy('snapshot'));
 byId('clone-export').addEventListener('click', () => opened.copy('clone'));
 byId('remove-export').addEventListener('click', () => opened.remove());

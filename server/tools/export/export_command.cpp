@@ -99,6 +99,9 @@ HttpRequest request_for(const ExportRequest& request, const std::string& name) {
                                {"discard", request.discard},
                                {"reconnect", request.reconnect}});
     }
+    if (request.action == "rename") {
+        return post("rename", {{"name", name}, {"new_name", request.names[1]}});
+    }
     if (request.action == "snapshot" || request.action == "clone") {
         return post(request.action, {{"source", name}, {"name", request.names[1]}});
     }

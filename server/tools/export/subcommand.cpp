@@ -29,6 +29,7 @@ const Form* form_of(std::string_view action) {
         {.action = "create", .takes = {"NAME"}, .example = "create fast --size 8G"},
         {.action = "remove", .takes = {"NAME"}, .example = "remove fast", .several = true},
         {.action = "resize", .takes = {"NAME", "SIZE"}, .example = "resize fast 16G"},
+        {.action = "rename", .takes = {"NAME", "NEW"}, .example = "rename fast faster"},
         {.action = "snapshot", .takes = {"SOURCE", "NAME"}, .example = "snapshot fast before"},
         {.action = "clone", .takes = {"SOURCE", "NAME"}, .example = "clone fast copy"},
         {.action = "save", .takes = {"NAME", "FILE"}, .example = "save fast fast.img"},
@@ -79,6 +80,12 @@ their contents. Those of the configuration cannot be removed.
                "EXPORT SIZE", "resize NAME SIZE [--discard] [--reconnect] [--json]",
                "Clients see the new size when they connect again.\n",
                "  gpunbd export resize fast 16G\n"),
+        action("rename", "mv move name", "Change the name of an export", "EXPORT NAME",
+               "rename NAME NEW [--json]",
+               R"(Clients stay connected; later ones open the export by its new name. Those of the
+configuration cannot be renamed.
+)",
+               "  gpunbd export rename fast faster\n"),
         action("snapshot", "snap freeze", "Create a read-only export with the same contents",
                "EXPORT NAME", "snapshot SOURCE NAME [--json]",
                R"(The snapshot has the contents that SOURCE has at that instant. The two share
@@ -154,8 +161,8 @@ Store into_zstd(bool& zstd) {
 
 ExportCommand::ExportCommand()
     : Command({.name = "export",
-               .called = "create add new remove delete resize grow snapshot clone volume volumes "
-                         "exports save load restore backup",
+               .called = "create add new remove delete resize grow rename snapshot clone volume "
+                         "volumes exports save load restore backup",
                .takes = "ACTION NAME",
                .example = "create fast --size 8G",
                .words = action_names(),
@@ -165,6 +172,7 @@ ExportCommand::ExportCommand()
        gpunbd export create NAME --size SIZE [--persist] [--json] [FLAG...]
        gpunbd export remove NAME... [--force] [--keep-contents] [--json]
        gpunbd export resize NAME SIZE [--discard] [--reconnect] [--json]
+       gpunbd export rename NAME NEW [--json]
        gpunbd export snapshot SOURCE NAME [--json]
        gpunbd export clone SOURCE NAME [--json]
        gpunbd export save NAME FILE [--compress zstd] [--threads N] [--json]
@@ -175,9 +183,9 @@ ExportCommand::ExportCommand()
                    R"(Changes the exports of a running server. A new export lasts until the server
 ends, and remains after a reload of the configuration; with --persist it is also
 written to the server's state folder, which is read at the next start. Exports
-of the configuration cannot be removed. save writes the contents to a file of
-the server's machine, and restore reads them into an export that is empty or
-new.
+of the configuration cannot be removed or renamed. save writes the contents to a
+file of the server's machine, and restore reads them into an export that is
+empty or new.
 )",
                .actions = all_actions(),
                .groups = {{"Flags",
@@ -237,8 +245,9 @@ new.
   gpunbd export create fast --size 8G --device cuda:0
   gpunbd export create images --size 20G --read-only --persist
   gpunbd export resize fast 16G
+  gpunbd export rename images disks
   gpunbd export snapshot fast before-upgrade
-  gpunbd export remove fast images --force
+  gpunbd export remove fast disks --force
   gpunbd export save fast /backup/fast.img.zst --threads 4
   gpunbd export restore /backup/fast.img.zst fast
 )",
@@ -269,6 +278,8 @@ remain for
 makes it larger or smaller; clients see this when they connect again, and
 .Nm Cm attach
 passes it to the kernel then.
+.Cm rename
+gives an export that was created at run time another name; clients stay connected, and later ones open it by that name.
 .Cm snapshot
 and
 .Cm clone
@@ -337,7 +348,9 @@ void ExportCommand::store_arguments(const std::vector<std::string>& arguments) {
         if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
             throw UsageError(wrong->what);
         }
-        if (each.empty()) throw UsageError("the NAME is empty; give the export a name");
+        if (each.empty()) {
+            throw UsageError(fmt::format("the {} is empty; give the export a name", argument));
+        }
         if (form->several &&
             std::find(settings.names.begin(),
                       settings.names.begin() + static_cast<std::ptrdiff_t>(i),

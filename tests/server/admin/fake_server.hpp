@@ -92,6 +92,10 @@ class FakeServer final : public AdminBackend {
                  (resize->discard ? " discard" : "") + (resize->reconnect ? " reconnect" : ""));
             return completion(Done{"resized"});
         }
+        if (const auto* const rename = std::get_if<RenameExport>(&change)) {
+            note("rename " + rename->name + " " + rename->new_name);
+            return completion(Done{"renamed"});
+        }
         if (const auto* const save = std::get_if<SaveExport>(&change)) {
             note("save " + save->name + " " + save->file + (save->zstd ? " zstd " : " raw ") +
                  std::to_string(save->threads));

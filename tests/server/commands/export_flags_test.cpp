@@ -62,7 +62,8 @@ TEST_CASE("export create: rules of access") {
 
 TEST_CASE("export: only requests that take long wait long for a server that does not respond") {
     CHECK(status::time_limit("list") <= std::chrono::seconds(10));
-    for (const char* action : {"create", "clone", "save", "restore", "resize", "remove"}) {
+    for (const char* action :
+         {"create", "clone", "save", "restore", "resize", "rename", "remove"}) {
         CHECK(status::time_limit(action) >= std::chrono::hours(1));
     }
 }

@@ -66,6 +66,49 @@ TEST_CASE("state folder: exports are read as they were written, until they are r
     CHECK(folder.write(options).find("its name is too long") == 0);
 }
 
+TEST_CASE("state folder: a renamed export has one file, whenever the server is killed") {
+    const State state;
+    config::ExportOptions one;
+    one.name = "one";
+    one.size = config::Size{.bytes = 1 << 20};
+    one.origin.created = 7;
+    REQUIRE(state.folder.write(one) == "");
+    config::ExportOptions two = one;
+    two.name = "two";
+    two.origin.renamed_contents = "abc";
+    const auto check_two = [&] {
+        const auto read = state.folder.read();
+        CHECK(read.problems.empty());
+        REQUIRE(read.exports.size() == 1);
+        CHECK(read.exports[0] == two);
+        CHECK(read.exports[0].origin.created == 7);
+        CHECK(read.exports[0].origin.renamed_contents == "abc");
+    };
+    CHECK(state.folder.rename(one, two) == "");
+    check_two();
+    // Killed between its two steps.
+    std::filesystem::rename(state.path + "/two.yaml", state.path + "/one.yaml");
+    check_two();
+    CHECK(std::filesystem::exists(state.path + "/two.yaml"));
+    CHECK(state.folder.remove("two") == "");
+    CHECK(state.folder.read().exports.empty());
+    // Not the result of a kill: a file that somebody has copied.
+    REQUIRE(state.folder.write(one) == "");
+    REQUIRE(state.folder.rename(one, two) == "");
+    std::filesystem::copy(state.path + "/two.yaml", state.path + "/one.yaml");
+    CHECK(state.first_problem().find("/one.yaml: name: 'two' belongs in the file two.yaml") == 0);
+    std::filesystem::remove(state.path + "/one.yaml");
+    // What fails changes nothing.
+    config::ExportOptions three = two;
+    three.name = std::string(300, 'x');
+    CHECK(state.folder.rename(two, three).find("its name is too long") == 0);
+    three.name = "three";
+    std::filesystem::create_directory(state.path + "/three.yaml");
+    CHECK(state.folder.rename(two, three).find("the state folder ") == 0);
+    std::filesystem::remove(state.path + "/three.yaml");
+    check_two();
+}
+
 TEST_CASE("state folder: problems have the file, the line and the key") {
     const State state;
     state.put(".draft.yaml.new", "{");

@@ -98,7 +98,8 @@ class Life {
                                         {.disposal = &disposal_,
                                          .contents = &contents,
                                          .restores_later = restores_later,
-                                         .not_restored = not_restored});
+                                         .not_restored = not_restored,
+                                         .renaming = renaming});
         if (made.problems.empty()) before_ = std::exchange(exports, made.exports);
         refused = made.refused;
         return made;
@@ -161,6 +162,7 @@ class Life {
     std::vector<MadeExports::Refused> refused;
     bool restores_later = false;
     std::map<std::string, std::string> not_restored;
+    std::optional<Renaming> renaming;
 };
 
 }  // namespace gpunbd::server::test

@@ -111,6 +111,71 @@ TEST_CASE("access: a reload disconnects only clients without access, and logs th
     rig.check_over();
 }
 
+// As RunTimeExports does.
+void rename(Rig& rig, const std::string& from, const std::string& to) {
+    const auto old = rig.exports.find(from);
+    auto next = std::make_shared<Export>(*old);
+    next->options.name = to;
+    next->info.name = to;
+    rig.worker.rename_counters(from, to);
+    rig.exports.replace({next});
+    rig.worker.check_access([] {});
+    rig.on_worker([] {});
+}
+
+TEST_CASE("access: clients of a renamed export stay, under its new name") {
+    Rig rig;
+    rename(rig, "", "first");
+    Client client = rig.enter({.name = "first"});
+    REQUIRE(client.ask({CommandType::write, 0, 10}).error == Error::none);
+    rename(rig, "first", "second");
+    REQUIRE(client.ask({CommandType::write, 0, 10}).error == Error::none);
+    rig.settle();
+    const auto connections = rig.worker.counters().connections();
+    REQUIRE(connections.size() == 1);
+    CHECK(connections[0].facts->export_name == "second");
+    const auto counted = rig.worker.counters().exports();
+    REQUIRE(counted.size() == 1);
+    CHECK(*counted[0].name == "second");
+    CHECK(counted[0].counters->by_type[1].requests.value() == 2);
+    Client late = rig.connect({.name = "first"});
+    CHECK(late.shake_hands() == err_unknown);
+    late.close();
+    // Rules that a reload changes later are those of its export.
+    reload(rig, [] {
+        config::ExportOptions options = with_access({another_user()});
+        options.name = "second";
+        return options;
+    }());
+    client.check_end();
+    rig.check_clean();
+}
+
+TEST_CASE("access: a renamed export takes its counters along, and another one begins at zero") {
+    WorkerCounters counters;
+    const auto requests_of = [&](const std::string& name) {
+        std::uint64_t sum = 0;
+        for (const auto& each : counters.exports()) {
+            if (*each.name == name) sum += each.counters->by_type[0].requests.value();
+        }
+        return sum;
+    };
+    const auto first = counters.of_export("first");
+    first->by_type[0].count_answer(1);
+    const auto removed = counters.of_export("second");
+    removed->by_type[0].count_answer(1);
+    counters.rename("first", "second");
+    counters.rename("none", "second");
+    CHECK(counters.of_export("second") == first);
+    CHECK(requests_of("second") == 2);
+    CHECK(requests_of("first") == 0);
+    CHECK(counters.of_export("first") != first);
+    counters.rename("second", "third");
+    CHECK(requests_of("second") == 1);
+    CHECK(counters.of_export("third") == first);
+    CHECK(counters.of_export("second") == removed);
+}
+
 TEST_CASE("access: a reload disconnects clients with requests in flight without a leak") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);

@@ -207,6 +207,9 @@ TEST_CASE("api: exports are created with the keys of the configuration, and remo
               .status == 200);
     CHECK(rig.server.calls().back() == "remove old keep");
     CHECK(rig.post("/exports/remove", R"({"name":"none","force":false})").status == 404);
+    CHECK(rig.post("/exports/rename", R"({"name":"old","new_name":"a/b"})").body ==
+          R"({"done":"renamed"})");
+    CHECK(rig.server.calls().back() == "rename old a/b");
 }
 
 TEST_CASE("api: memory is reclaimed, and the result says what moved where") {
@@ -326,6 +329,8 @@ TEST_CASE("api: invalid bodies change nothing") {
          "g' holds a control character"},
         {"/exports/remove", R"({"name":"a","force":1})", "force: is not true or false"},
         {"/exports/snapshot", R"({"source":"","name":"b"})", "source: is empty"},
+        {"/exports/rename", R"({"name":"a","new_name":""})", "new_name: is empty"},
+        {"/exports/rename", R"({"name":"a","new_name":"b\u0000"})", "holds a control character"},
         {"/reclaim", R"({"device":"cuda:0","bytes":1})", "seconds: is missing"},
         {"/reclaim", R"({"device":"cuda:0","bytes":0,"seconds":null})",
          "bytes: '0' is out of range"},

@@ -41,6 +41,23 @@ History::Series of(const History& history, std::size_t seconds = History::max_fi
     return *found;
 }
 
+TEST_CASE("history: that of a renamed export goes on") {
+    const auto named = [](Status status, const std::string& name, const std::string& instance) {
+        status.exports[0].name = name;
+        status.exports[0].instance = instance;
+        return status;
+    };
+    History history;
+    history.sample(named(reads(100, 10, 1000), "old", "abc"));
+    history.sample(named(reads(101, 11, 1100), "old", "abc"));
+    history.sample(named(reads(102, 14, 1400), "a", "abc"));
+    CHECK(of(history).intervals.size() == 2);
+    CHECK(of(history).intervals[1].read.bytes == 300);
+    CHECK_FALSE(history.of("old", 600));
+    history.sample(named(reads(103, 20, 2000), "b", "def"));
+    CHECK(history.of("b", 600)->intervals.empty());
+}
+
 TEST_CASE("history: records the difference of each second") {
     History history;
     CHECK(!history.of("a", 600));

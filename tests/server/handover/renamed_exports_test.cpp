@@ -1,0 +1,169 @@
+// Exports that get another name: what stays, and that a server that is killed meanwhile leaves each
+// with one of the two names.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "server/exports/reload_report.hpp"
+#include "server/handover/retained_exports.hpp"
+#include "tests/server/handover/retained_rig.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using Clock = RetainedContents::Clock;
+
+config::ExportOptions renamed(config::ExportOptions options, const std::string& name,
+                              const std::string& instance) {
+    options.name = name;
+    options.origin.renamed_contents = instance;
+    return options;
+}
+
+TEST_CASE("renamed exports: the contents, the clients and the counters stay") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    std::string instance;
+    {
+        Life life(supervisor, way);
+        REQUIRE(life.make({kept_export("zero"), kept_export("one")}).problems.empty());
+        life.settle(Clock::now());
+        const ExportRegistry::Exports before = life.exports;
+        const std::shared_ptr<const Export>& one = before[1];
+        instance = one->info.instance;
+        storage::PageRef held;
+        REQUIRE(one->volume->map(3, held) == storage::Status::ok);
+        held = {};
+        CHECK(life.contents.prepare_rename(*one->volume, "two") == "");
+        life.renaming = Renaming{.from = "one", .to = "two"};
+        const config::ExportOptions two = renamed(kept_export("one"), "two", instance);
+        REQUIRE(life.make({kept_export("zero"), two}).problems.empty());
+        life.contents.rename(*one->volume, "two");
+        const Export& now = *life.exports[1];
+        CHECK(now.info.name == "two");
+        CHECK(now.volume == one->volume);
+        CHECK(now.use == one->use);
+        CHECK(now.activity == one->activity);
+        CHECK(life.exports[0] == before[0]);
+        const auto lines = report_exports(before, life.exports, Unchanged::omit);
+        REQUIRE(lines.size() == 1);
+        CHECK(lines[0].text == "export 'one' has the name 'two' now; its clients stay connected");
+        CHECK_FALSE(lines[0].warning);
+        life.settle(Clock::now());
+        CHECK(life.state_of("two") == "in use");
+        CHECK(life.state_of("one") == "there is none");
+        // The earlier name is free, for new contents.
+        life.renaming.reset();
+        REQUIRE(life.make({kept_export("zero"), two, kept_export("one")}).problems.empty());
+        CHECK(life.instance(2) != instance);
+        CHECK(life.exports[2]->use != one->use);
+    }
+    Life next(supervisor, way);
+    REQUIRE(next.make({kept_export("two")}).refused.empty());
+    CHECK(next.instance() == instance);
+    CHECK(next.volume().mapped_bytes() == kept_page);
+}
+
+TEST_CASE("renamed exports: contents get the name that a killed server has stored") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    std::string instance;
+    {
+        Life life(supervisor, way);
+        REQUIRE(life.make({kept_export("one")}).problems.empty());
+        life.fill(5);
+        instance = life.instance();
+        REQUIRE(life.contents.prepare_rename(life.volume(), "two") == "");
+    }
+    // The configuration has an export of the earlier name now.
+    const std::vector<config::ExportOptions> options{kept_export("one"),
+                                                     renamed(kept_export("one"), "two", instance)};
+    for (int i = 0; i != 2; ++i) {
+        Life next(supervisor, way);
+        if (i == 0) CHECK(next.state_of("one") == "no export has them");
+        next.contents.finish_renames(options);
+        REQUIRE(next.make(options).refused.empty());
+        CHECK(next.instance(0) != instance);
+        CHECK(next.instance(1) == instance);
+        CHECK(next.exports[1]->volume->mapped_bytes() == 5 * kept_page);
+        next.settle(Clock::now());
+        CHECK(next.contents.unused().empty());
+    }
+}
+
+TEST_CASE("renamed exports: contents of a removed export keep their name") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    const std::string refusal =
+        "contents of a removed export are kept under the name 'old'; free them by gpunbd kept "
+        "--drop 'old', or choose another name";
+    {
+        Life life(supervisor, way);
+        REQUIRE(life.make({kept_export("one"), kept_export("old")}).problems.empty());
+        life.make({kept_export("one")});
+        life.settle(Clock::now());
+        CHECK(life.contents.prepare_rename(life.volume(), "old") == refusal);
+    }
+    Life next(supervisor, way);
+    config::ExportOptions other = kept_export("one");
+    other.keep = false;
+    other.name = "other";
+    REQUIRE(next.make({kept_export("one"), other}).problems.empty());
+    CHECK(next.contents.prepare_rename(*next.exports[1]->volume, "old") == refusal);
+    CHECK(next.contents.drop("old") == 1);
+    CHECK(next.contents.prepare_rename(*next.exports[1]->volume, "old") == "");
+    CHECK(next.contents.prepare_rename(next.volume(), "old") == "");
+}
+
+// The exports that the next server offers, and the number of descriptors that it leaves stored.
+struct Offered {
+    std::vector<config::ExportOptions> exports;
+    std::size_t stored;
+};
+Offered next_server(LivingSupervisor& supervisor, const NotifySocket& way) {
+    InheritedDescriptors handed_over = supervisor.hand_over(way);
+    DescriptorStore store(way, std::nullopt, handed_over.names());
+    RetainedExports exports(store, handed_over);
+    Offered offered{exports.take_inherited(), 0};
+    offered.stored = supervisor.names(way).size();
+    return offered;
+}
+
+TEST_CASE("renamed exports: the next server offers one of the two names") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    InheritedDescriptors none;
+    DescriptorStore store(way, std::nullopt, {});
+    RetainedExports exports(store, none);
+    config::ExportOptions one;  // as load_export_text() accepts it
+    one.name = "one";
+    one.size = config::Size{.bytes = 1 << 20};
+    one.keep = true;
+    const config::ExportOptions two = renamed(one, "two", "abc");
+    REQUIRE(exports.keep(one) == "");
+    const auto earlier = exports.copies();
+    REQUIRE(earlier.size() == 1);
+    REQUIRE(exports.rename("one", two) == "");
+    const auto check_two = [&] {
+        const Offered offered = next_server(supervisor, way);
+        REQUIRE(offered.exports.size() == 1);
+        CHECK(offered.exports[0] == two);
+        CHECK(offered.exports[0].origin.renamed_contents == "abc");
+        CHECK(offered.stored == 1);
+    };
+    check_two();
+    // Killed before the removal of the earlier one.
+    REQUIRE_FALSE(store.store(earlier[0].name, earlier[0].descriptor.get()));
+    REQUIRE(supervisor.names(way).size() == 2);
+    check_two();
+    // A new export may have the earlier name.
+    REQUIRE(exports.keep(one) == "");
+    CHECK(next_server(supervisor, way).exports.size() == 2);
+    exports.forget("two");
+    CHECK(next_server(supervisor, way).exports.at(0) == one);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test
