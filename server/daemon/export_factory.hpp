@@ -33,8 +33,8 @@ struct VolumeLife {
     bool restores_later = false;            // see MadeExports::unfilled
     // Exports that could not be restored later, with the reasons. They are refused.
     std::map<std::string, std::string> not_restored = {};
-    // The export that gets new contents, whatever is kept for its name. Empty: none.
-    std::string renewed = {};
+    // The export that gets new contents, whatever is kept for its name.
+    std::optional<std::string> renewed = {};
     std::optional<Renaming> renaming = {};  // of one of the exports in use
     // Opens the channels of all workers to devices that exports get as spill memory, so that no
     // request waits for that. Throws if that fails. Empty: requests open them.

@@ -58,11 +58,13 @@ void keep_run_time_exports(const config::Options& running, config::Options& load
 }
 
 // The name of the export that an edit has added, if it is a clone or restored: its contents are not
-// those that are kept for the name. Empty: there is none.
-std::string renewed_by(const config::Options& current, const config::Options& edited) {
-    if (edited.exports.size() <= current.exports.size()) return {};
+// those that are kept for the name.
+std::optional<std::string> renewed_by(const config::Options& current,
+                                      const config::Options& edited) {
+    if (edited.exports.size() <= current.exports.size()) return std::nullopt;
     const config::ExportOptions& added = edited.exports.back();
-    return added.clone_of.empty() && added.restore.empty() ? std::string() : added.name;
+    if (added.clone_of.empty() && added.restore.empty()) return std::nullopt;
+    return added.name;
 }
 
 }  // namespace
@@ -75,8 +77,8 @@ struct ExportService::Reload {
     std::shared_ptr<const ExportRegistry::Exports> before = {};
     std::string not_stored = {};  // the problem of Edit::store, if the edit is in effect
     std::map<std::string, std::string> not_restored = {};
-    std::string renewed = {};  // see VolumeLife
-    bool restores = false;     // the export that the edit adds
+    std::optional<std::string> renewed = {};  // see VolumeLife
+    bool restores = false;                    // the export that the edit adds
 };
 
 struct ExportService::Restoring {
@@ -256,7 +258,7 @@ void ExportService::store_edit(Reload& reload, MadeExports& made) const {
         }
     }
     if (!made.problems.empty() || !reload.edit.store || reload.restores) return;
-    if (!reload.renewed.empty()) context_.retained.drop_earlier(reload.renewed);
+    if (reload.renewed) context_.retained.drop_earlier(*reload.renewed);
     std::string why = reload.edit.store();
     if (why.empty()) return;
     if (reload.edit.begin_is_final) {
