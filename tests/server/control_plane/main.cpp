@@ -1,0 +1,16 @@
+// The model test of the control plane. Its options are variables of the environment: see
+// tests/README.md.
+#define DOCTEST_CONFIG_NO_MULTI_LANE_ATOMICS
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include "storage/devices/drivers/device_drivers.hpp"
+
+int main(int argc, char** argv) {
+    ::signal(SIGPIPE, SIG_IGN);
+    spdlog::set_level(std::getenv("MODEL_LOG") != nullptr ? spdlog::level::debug
+                                                          : spdlog::level::off);
+    gpunbd::storage::register_device_drivers();
+    return doctest::Context(argc, argv).run();
+}
