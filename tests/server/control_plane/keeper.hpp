@@ -124,8 +124,11 @@ class Keeper {
                 std::abort();
             }
         }
-        const int seals = ::fcntl(file, F_GET_SEALS);
-        if (seals > 0) ::fcntl(copy.get(), F_ADD_SEALS, seals);
+        // The others, as F_SEAL_EXEC, could forbid writing to the copy.
+        constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
+        if ((::fcntl(file, F_GET_SEALS) & size_seals) == size_seals) {
+            ::fcntl(copy.get(), F_ADD_SEALS, size_seals);
+        }
         return copy;
     }
 

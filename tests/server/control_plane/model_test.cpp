@@ -22,13 +22,12 @@
 
 #include "tests/server/control_plane/life.hpp"
 #include "tests/server/control_plane/model.hpp"
+#include "tests/server/control_plane/page_contents.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
 using std::to_string;
-
-constexpr std::uint64_t word_distance = 4096;  // bytes between the words that a page has
 
 class Violation : public std::runtime_error {
  public:
@@ -165,11 +164,6 @@ class Sequence {
 
     // --- data
 
-    static void fill(std::span<std::byte> page, std::uint64_t contents) {
-        for (std::size_t at = 0; at < page.size(); at += word_distance) {
-            std::memcpy(page.data() + at, &contents, sizeof contents);
-        }
-    }
     void write_image(const std::string& name) {
         const std::string path = folder_ + "/image-" + name;
         ModelPages pages(chance(0.3) ? 32 : 16);
@@ -181,7 +175,7 @@ class Sequence {
         std::vector<std::byte> bytes(model_page);
         for (std::size_t i = 0; i != pages.size(); ++i) {
             if (pages[i].contents == 0) continue;
-            fill(bytes, pages[i].contents);
+            fill_page(bytes, pages[i].contents);
             file.seekp(static_cast<std::streamoff>(i * model_page));
             file.write(reinterpret_cast<const char*>(bytes.data()),
                        static_cast<std::streamsize>(bytes.size()));
@@ -192,21 +186,11 @@ class Sequence {
     }
     ModelPage& any_page(ModelPages& pages) { return pages[up_to(pages.size() - 1)]; }
 
-    static bool has(storage::Volume& volume, std::uint64_t number, std::uint64_t contents) {
-        const storage::PageRef page = volume.find(number);
-        if (page.hole()) return contents == 0;
-        for (std::size_t at = 0; at < model_page; at += word_distance) {
-            std::uint64_t word = 0;
-            std::memcpy(&word, reinterpret_cast<const std::byte*>(page.address()) + at,
-                        sizeof word);
-            if (word != contents) return false;
-        }
-        return true;
-    }
     // The first page that differs; unset: there is none.
     static std::optional<std::uint64_t> difference(const Export& served, const ModelExport& model) {
+        const std::vector<std::uint64_t> pages = read_pages(*served.volume);
         for (std::uint64_t i = 0; i != model.pages.size(); ++i) {
-            if (!has(*served.volume, i, model.pages[i].contents)) return i;
+            if (i >= pages.size() || pages[i] != model.pages[i].contents) return i;
         }
         return std::nullopt;
     }
@@ -379,26 +363,47 @@ class Sequence {
         const auto* const refusal = std::get_if<NotDone>(&outcome);
         return refusal == nullptr ? "done" : refusal->why;
     }
+    // The outcome of a change, from any thread. A server that is dead answers nothing.
+    class Answer {
+     public:
+        explicit Answer(const Keeper& keeper) : keeper_(keeper) {}
+        void set(Outcome outcome) {
+            const std::lock_guard lock(mutex_);
+            if (!keeper_.is_dead()) outcome_ = std::move(outcome);
+        }
+        bool has_value() const {
+            const std::lock_guard lock(mutex_);
+            return outcome_.has_value();
+        }
+        Outcome value() const {
+            const std::lock_guard lock(mutex_);
+            return outcome_.value();
+        }
+
+     private:
+        const Keeper& keeper_;
+        mutable std::mutex mutex_;
+        std::optional<Outcome> outcome_;
+    };
     struct Asked {
         Step step;
-        std::shared_ptr<std::optional<Outcome>> outcome =
-            std::make_shared<std::optional<Outcome>>();
+        std::shared_ptr<Answer> outcome;
     };
     Asked ask(Step step) {
         say(step.text);
-        Asked asked{.step = std::move(step)};
-        asked.step.ask(Completion([outcome = asked.outcome, &io = life_->context.io](Outcome its) {
-            boost::asio::post(io, [outcome, its = std::move(its)] { *outcome = its; });
-        }));
+        Asked asked{.step = std::move(step), .outcome = std::make_shared<Answer>(keeper_)};
+        asked.step.ask(
+            Completion([outcome = asked.outcome](Outcome its) { outcome->set(std::move(its)); }));
         return asked;
     }
     bool answered(const Asked& asked) {
-        const bool done = !std::holds_alternative<NotDone>(**asked.outcome);
-        if (!done) say("... " + outcome_text(**asked.outcome));
+        const Outcome outcome = asked.outcome->value();
+        const bool done = !std::holds_alternative<NotDone>(outcome);
+        if (!done) say("... " + outcome_text(outcome));
         const auto& must = asked.step.must;
         if (must && *must != done && !disk::has_failed()) {
             violated(std::string(done ? "done, but must be refused: " : "refused: ") +
-                     outcome_text(**asked.outcome));
+                     outcome_text(outcome));
         }
         if (done) asked.step.effect(model_);
         return done;
@@ -420,9 +425,11 @@ class Sequence {
         if (!keeper_.is_dead()) life_->settle();
         keeper_.kill_no_more();
         if (!keeper_.is_dead()) return void(answered(asked));
-        if (asked.outcome->has_value()) answered(asked);
+        // A change that was answered before is in effect.
+        const bool was_answered = asked.outcome->has_value();
+        if (was_answered) answered(asked);
         Model after = model_;
-        asked.step.effect(after);
+        if (!was_answered) asked.step.effect(after);
         life_.reset();
         Model before = at_restart(model_);
         after = at_restart(after);
@@ -663,7 +670,7 @@ class Sequence {
     std::optional<Step> resize() {
         const std::string name = any_export();
         const ModelExport& its = model_.exports[name];
-        std::uint64_t count = std::max<std::uint64_t>(2, its.pages.size() + up_to(16) - 8);
+        std::uint64_t count = std::max<std::uint64_t>(10, its.pages.size() + up_to(16)) - 8;
         if (chance(0.2)) count = its.configured_pages;
         const bool discard = chance(0.5);
         const bool is_snapshot = its.is_clone && its.read_only;
@@ -910,17 +917,15 @@ class Sequence {
         const std::uint64_t count = any_of(std::vector<std::uint64_t>{4, 16, 128});
         const bool timed = chance(0.3);
         say("reclaim " + to_string(count) + " pages" + (timed ? " for no time" : ""));
-        std::shared_ptr<std::optional<Outcome>> outcome =
-            std::make_shared<std::optional<Outcome>>();
+        const auto answer = std::make_shared<Answer>(keeper_);
         ReclaimRequest request{.bytes = count * model_page};
         if (timed) request.duration = std::chrono::seconds(0);
         life_->reclaim->reclaim(
-            request, Completion([outcome, &io = life_->context.io](Outcome its) {
-                boost::asio::post(io, [outcome, its = std::move(its)] { *outcome = its; });
-            }));
-        life_->run_until([&] { return outcome->has_value(); });
-        const auto* const reclaimed = std::get_if<Reclaimed>(&**outcome);
-        if (reclaimed == nullptr) violated("reclaim is refused: " + outcome_text(**outcome));
+            request, Completion([answer](Outcome its) { answer->set(std::move(its)); }));
+        life_->run_until([&] { return answer->has_value(); });
+        const Outcome outcome = answer->value();
+        const auto* const reclaimed = std::get_if<Reclaimed>(&outcome);
+        if (reclaimed == nullptr) violated("reclaim is refused: " + outcome_text(outcome));
         const auto claim = reclaimed->devices.at(0).claim;
         if (!timed && claim) model_.claims.insert(*claim);
         if (!timed || !claim) return;
@@ -965,11 +970,9 @@ class Sequence {
                 its.pages[number] = {};
                 continue;
             }
-            storage::PageRef page;
-            if (volume.map(number, page) != storage::Status::ok) continue;  // beyond the limit
-            its.pages[number] = new_page();
-            fill({reinterpret_cast<std::byte*>(page.address()), model_page},
-                 its.pages[number].contents);
+            const ModelPage written = new_page();
+            if (!write_page(volume, number, written.contents)) continue;  // beyond the limit
+            its.pages[number] = written;
         }
         say("write " + name);
     }
@@ -1146,7 +1149,7 @@ TEST_CASE("control plane: random sequences of changes, and a model") {
         try {
             sequence.run(variable("MODEL_STEPS", 15));
         } catch (const std::exception& error) {
-            FAIL_CHECK("seed " << seed << ": " << error.what()
+            FAIL_CHECK("seed " << seed << ": " << std::string(error.what())
                                << "; repeat it by MODEL_SEED=" << seed << sequence.text());
         }
     }
