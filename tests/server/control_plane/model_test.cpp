@@ -135,7 +135,7 @@ class Sequence {
         const std::string keys =
             std::string(", size: 1M, page_size: 64K, devices: [host], keep: ") +
             (keeps_ ? "true" : "false") + "}\n";
-        file << "threads: 1\nkeeping: {grace: 3600}\n";
+        file << "threads: 1\npipeline: {chunk_size: 64K, pinned: 1M}\nkeeping: {grace: 3600}\n";
         if (!keeps_) {
             file << "devices: [{id: host, spill: [{file: '" << folder_
                  << "/spill', size: 16M}]}]\n";
@@ -475,6 +475,14 @@ class Sequence {
 
     // --- ends of the server
 
+    // New contents of the export, as a server makes them that has none.
+    ModelExport remade(const ModelExport& its) {
+        ModelExport again = its;
+        const auto file = files_.find(its.restored_from);
+        again.pages = file == files_.end() ? ModelPages() : copies(file->second);
+        again.pages.resize(its.configured_pages);
+        return again;
+    }
     Model at_restart(const Model& before) {
         Model next = before;
         next.claims.clear();
@@ -485,10 +493,7 @@ class Sequence {
                 next.exports.erase(name);
                 continue;
             }
-            ModelExport& again = next.exports[name];
-            const auto file = files_.find(each.restored_from);
-            again.pages = file == files_.end() ? ModelPages() : copies(file->second);
-            again.pages.resize(each.configured_pages);
+            next.exports[name] = remade(each);
         }
         return next;
     }
@@ -865,10 +870,14 @@ class Sequence {
         }
         life_.reset();
         model_ = at_restart(model_);
-        const std::optional<ModelExport> empty =
-            before ? std::optional(model_.exports[name]) : std::nullopt;
         model_.exports.erase(name);
-        model_.doubt[name] = {empty, complete.exports[name]};
+        Candidates& candidates = model_.doubt[name];
+        if (before) {
+            candidates.emplace_back(remade(*before));
+            if (!killed) candidates.emplace_back(complete.exports[name]);
+        } else {
+            candidates.emplace_back(std::nullopt);
+        }
         start();
     }
     void reload() {
@@ -879,7 +888,13 @@ class Sequence {
         write_config();
         life_->exports->reload_file();
         life_->settle();
-        if (has_extra_) {
+        if (has_extra_ && !served("extra") && model_.grace.contains("extra")) {
+            say("... its kept contents were made for other options");
+            has_extra_ = false;
+            write_config();
+            life_->exports->reload_file();
+            life_->settle();
+        } else if (has_extra_) {
             model_.exports["extra"] = configured();
             may_return(model_, "extra");
         } else {

@@ -11,6 +11,8 @@ namespace gpunbd::server::test {
 namespace {
 
 constexpr std::size_t distance = 4096;  // bytes between the repetitions of a page's number
+// Staging memory takes longer to allocate than all that is copied here.
+constexpr storage::ChannelOptions channels{.chunk_size = 64 << 10, .pinned = 1 << 20};
 
 std::uint64_t number_at(const std::byte* at) {
     std::uint64_t number = 0;
@@ -69,7 +71,7 @@ void fill_page(std::span<std::byte> page, std::uint64_t contents) {
 bool write_page(storage::Volume& volume, std::uint64_t page, std::uint64_t contents) {
     const std::uint64_t size = volume.page_size();
     if (volume.has_spills()) {
-        storage::VolumeWriter writer(volume, {});
+        storage::VolumeWriter writer(volume, channels);
         return writer
             .write(page * size, size,
                    [contents](std::span<std::byte> memory) {
@@ -88,7 +90,7 @@ std::vector<std::uint64_t> read_pages(storage::Volume& volume) {
     if (volume.has_spills()) {
         Numbers numbers(volume);
         const std::string why =
-            storage::VolumeReader(volume, {}).read(volume.size(), {}, numbers, [](std::uint64_t) {});
+            storage::VolumeReader(volume, channels).read(volume.size(), {}, numbers, [](std::uint64_t) {});
         if (!why.empty()) throw std::runtime_error("an export cannot be read: " + why);
         return numbers.pages();
     }
