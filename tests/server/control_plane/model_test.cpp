@@ -911,7 +911,8 @@ class Sequence {
                             life_->queries->answer({.drop = name, .completion = completion});
                         },
                     .effect = [=](Model& model) { model.grace.erase(name); },
-                    .must = model_.grace.contains(name)};
+                    .must = model_.grace.contains(name),
+                    .touched = {name}};
     }
     // Beyond the grace period.
     void pass_time() {

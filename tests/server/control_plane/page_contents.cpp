@@ -58,6 +58,15 @@ class Numbers final : public storage::VolumeSink {
     std::vector<std::uint64_t> pages_;
 };
 
+// The way of clients, which takes longer.
+std::vector<std::uint64_t> read_by_channel(storage::Volume& volume) {
+    Numbers numbers(volume);
+    storage::VolumeReader reader(volume, channels);
+    const std::string why = reader.read(volume.size(), {}, numbers, [](std::uint64_t) {});
+    if (!why.empty()) throw std::runtime_error("an export cannot be read: " + why);
+    return numbers.pages();
+}
+
 }  // namespace
 
 void fill_page(std::span<std::byte> page, std::uint64_t contents) {
@@ -66,40 +75,30 @@ void fill_page(std::span<std::byte> page, std::uint64_t contents) {
     }
 }
 
-// Only pages of volumes without spill memory are sure to be in memory that the CPU can address. The
-// way of clients takes much longer.
 bool write_page(storage::Volume& volume, std::uint64_t page, std::uint64_t contents) {
     const std::uint64_t size = volume.page_size();
-    if (volume.has_spills()) {
-        storage::VolumeWriter writer(volume, channels);
-        return writer
-            .write(page * size, size,
-                   [contents](std::span<std::byte> memory) {
-                       fill_page(memory, contents);
-                       return std::string();
-                   })
-            .empty();
+    {
+        storage::PageRef memory;
+        if (volume.map(page, memory) != storage::Status::ok) return false;
+        if (memory.cpu() != nullptr) {
+            fill_page({memory.cpu(), size}, contents);
+            return true;
+        }
     }
-    storage::PageRef memory;
-    if (volume.map(page, memory) != storage::Status::ok) return false;
-    fill_page({reinterpret_cast<std::byte*>(memory.address()), size}, contents);
-    return true;
+    const auto fill = [contents](std::span<std::byte> memory) {
+        fill_page(memory, contents);
+        return std::string();
+    };
+    return storage::VolumeWriter(volume, channels).write(page * size, size, fill).empty();
 }
 
 std::vector<std::uint64_t> read_pages(storage::Volume& volume) {
-    if (volume.has_spills()) {
-        Numbers numbers(volume);
-        const std::string why =
-            storage::VolumeReader(volume, channels).read(volume.size(), {}, numbers, [](std::uint64_t) {});
-        if (!why.empty()) throw std::runtime_error("an export cannot be read: " + why);
-        return numbers.pages();
-    }
     std::vector<std::uint64_t> pages(volume.pages());
     for (std::uint64_t i = 0; i != pages.size(); ++i) {
         const storage::PageRef page = volume.find(i);
         if (page.hole()) continue;
-        pages[i] = contents_of(
-            {reinterpret_cast<const std::byte*>(page.address()), volume.page_size()});
+        if (page.cpu() == nullptr) return read_by_channel(volume);
+        pages[i] = contents_of({page.cpu(), volume.page_size()});
     }
     return pages;
 }
