@@ -1,4 +1,4 @@
-#include "tests/server/control_plane/disk.hpp"
+#include "tests/server/daemon/control_plane/disk.hpp"
 
 #include <sys/uio.h>
 #include <unistd.h>
@@ -124,7 +124,7 @@ namespace disk = gpunbd::server::test::disk;
 ssize_t __wrap_pread(int fd, void* to, size_t length, off_t offset) {
     return disk::fails(disk::Call::read, fd) ? -1 : __real_pread(fd, to, length, offset);
 }
-// Of the page cache only: each is repeated by pread() if the data are not there.
+// Reads of the page cache only: the caller repeats them by pread().
 ssize_t __wrap_preadv2(int /*fd*/, const iovec* /*to*/, int /*count*/, off_t /*offset*/,
                        int /*flags*/) {
     errno = EAGAIN;
@@ -133,6 +133,6 @@ ssize_t __wrap_preadv2(int /*fd*/, const iovec* /*to*/, int /*count*/, off_t /*o
 ssize_t __wrap_pwrite(int fd, const void* from, size_t length, off_t offset) {
     return disk::fails(disk::Call::write, fd) ? -1 : __real_pwrite(fd, from, length, offset);
 }
-// No power fails here.
+// The test does not simulate power failures.
 int __wrap_fsync(int /*fd*/) { return 0; }
 }

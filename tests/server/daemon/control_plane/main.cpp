@@ -1,9 +1,9 @@
-// The model test of the control plane. Its options are variables of the environment: see
-// tests/README.md.
+// Tests of the control plane in one process. tests/README.md has the variables of the environment.
 #define DOCTEST_CONFIG_NO_MULTI_LANE_ATOMICS
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <stdlib.h>
 
 #include "storage/devices/drivers/device_drivers.hpp"
 

@@ -1,5 +1,5 @@
-// The control plane of one server: its services without listeners, sockets and signals, on an event
-// loop that the test turns.
+// The control plane of a server: its services without listeners, sockets and signals. The test runs
+// their event loop, step by step.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -23,20 +23,21 @@
 #include "server/daemon/run_time_exports.hpp"
 #include "server/daemon/saves.hpp"
 #include "server/daemon/worker_pool.hpp"
-#include "tests/server/control_plane/disk.hpp"
-#include "tests/server/control_plane/keeper.hpp"
+#include "tests/server/daemon/control_plane/disk.hpp"
+#include "tests/server/daemon/control_plane/in_process_supervisor.hpp"
 
 namespace gpunbd::server::test {
 
-// What does not happen within this time does not happen.
+// An event that takes longer never happens.
 constexpr auto patience = std::chrono::seconds(60);
 
-class Life {
+class InProcessServer {
  public:
     // `predecessor`: this server is its upgrade.
-    Life(Keeper& keeper, const std::string& config_file, Life* predecessor = nullptr)
+    InProcessServer(InProcessSupervisor& supervisor, const std::string& config_file,
+                    InProcessServer* predecessor = nullptr)
         : context(command_of(config_file), config::load_file(config_file).options,
-                  passed_by(keeper)) {
+                  passed_by(supervisor)) {
         workers = &services_.add<WorkerPool>(context);
         exports = &services_.add<ExportService>(
             context, *workers,
@@ -66,14 +67,14 @@ class Life {
         if (context.lifecycle.failure) std::rethrow_exception(context.lifecycle.failure);
         settle();
     }
-    ~Life() {
+    ~InProcessServer() {
         context.lifecycle.phase = Phase::draining;
         services_.stop();
     }
-    Life(const Life&) = delete;
-    Life& operator=(const Life&) = delete;
+    InProcessServer(const InProcessServer&) = delete;
+    InProcessServer& operator=(const InProcessServer&) = delete;
 
-    // As SIGTERM does. A call of the disk that is held goes on meanwhile.
+    // As SIGTERM does. A call that the disk holds ends meanwhile.
     void terminate() {
         context.lifecycle.phase = Phase::draining;
         services_.drain();
@@ -83,14 +84,14 @@ class Life {
         });
         services_.stop();
     }
-    // Returns the problem of the successor; empty: it serves, in `successor`.
-    std::string upgrade(Keeper& keeper, const std::string& config_file,
-                        std::unique_ptr<Life>& successor) {
+    // Returns the problem of the successor; empty: it serves, and is in `successor`.
+    std::string upgrade(InProcessSupervisor& supervisor, const std::string& config_file,
+                        std::unique_ptr<InProcessServer>& successor) {
         context.lifecycle.phase = Phase::handing_over;
         reclaim->pause();
         context.retained.contents->quiesce();
         try {
-            successor = std::make_unique<Life>(keeper, config_file, this);
+            successor = std::make_unique<InProcessServer>(supervisor, config_file, this);
         } catch (const std::exception& error) {
             return error.what();
         }
@@ -105,11 +106,12 @@ class Life {
         while (!condition()) {
             if (context.io.stopped()) context.io.restart();
             if (context.io.poll_one() != 0) continue;
-            if (std::chrono::steady_clock::now() > end) throw std::runtime_error("nothing happens");
+            if (std::chrono::steady_clock::now() > end)
+                throw std::runtime_error("the server does not continue");
             context.io.run_one_for(std::chrono::microseconds(50));
         }
     }
-    // Until all that has begun is done, or waits for the disk.
+    // Until all changes are made, or wait for the disk.
     void settle() {
         bool waits = false;
         for (int quiet = 0; quiet != 2;) {
@@ -138,11 +140,11 @@ class Life {
         command.config_file = config_file;
         return command;
     }
-    static Supervision::Passed passed_by(Keeper& keeper) {
+    static Supervision::Passed passed_by(InProcessSupervisor& supervisor) {
         ::setenv("FDSTORE", "100000", 1);
         Supervision::Passed passed;
-        passed.inherited = keeper.hand_over();
-        passed.socket = keeper.next_socket();
+        passed.inherited = supervisor.hand_over();
+        passed.socket = supervisor.next_socket();
         return passed;
     }
 

@@ -1,4 +1,4 @@
-#include "tests/server/control_plane/page_contents.hpp"
+#include "tests/server/daemon/control_plane/page_contents.hpp"
 
 #include <cstring>
 #include <stdexcept>

@@ -1,5 +1,5 @@
-// What a client would write to the pages of an export, and read from them. Each page has one number,
-// repeated; 0: a hole.
+// What a client would write to the pages of an export, and read from them. Each page has one
+// number, repeated; 0: a hole.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A supervisor in this process that handles each message on the thread that sends it. It outlives
-// servers, and can have each of them killed at a given message.
+// A supervisor in this process, which handles each message on the thread that sends it. It outlives
+// the servers, and can kill each of them at a given message.
 #pragma once
 
 #include <fcntl.h>
@@ -23,31 +23,33 @@
 
 namespace gpunbd::server::test {
 
-class Keeper {
+class InProcessSupervisor {
  public:
-    // The way of one server to its keeper.
+    // Of one server.
     class Socket final : public NotifySocket {
      public:
-        explicit Socket(Keeper& keeper) : NotifySocket("@model"), keeper_(keeper) {}
+        explicit Socket(InProcessSupervisor& supervisor)
+            : NotifySocket("@model"), supervisor_(supervisor) {}
         std::optional<std::string> send(std::string_view message,
                                         std::span<const int> descriptors) const override {
-            return keeper_.take(*this, message, descriptors);
+            return supervisor_.take(*this, message, descriptors);
         }
 
      private:
-        Keeper& keeper_;
+        InProcessSupervisor& supervisor_;
     };
 
-    // For the next server. The earlier one is not heard any more.
+    // For the next server. Messages of the earlier one are ignored from now on.
     std::shared_ptr<const Socket> next_socket() {
         auto socket = std::make_shared<const Socket>(*this);
         const std::lock_guard lock(mutex_);
-        heard_ = socket.get();
+        current_ = socket.get();
         dead_ = false;
         until_kill_.reset();
         return socket;
     }
-    InheritedDescriptors hand_over() {
+    // Copies of all descriptors.
+    InheritedDescriptors hand_over() const {
         const std::lock_guard lock(mutex_);
         InheritedDescriptors::Descriptors copies;
         for (const auto& each : kept_) {
@@ -55,7 +57,7 @@ class Keeper {
         }
         return InheritedDescriptors(std::move(copies));
     }
-    // What the server does from now on has no effect on what is kept, as if it were dead.
+    // What the server does from now on changes nothing that is kept: it counts as dead.
     void kill() {
         const std::lock_guard lock(mutex_);
         freeze();
@@ -65,7 +67,7 @@ class Keeper {
         const std::lock_guard lock(mutex_);
         until_kill_ = message;
     }
-    void kill_no_more() {
+    void cancel_kill() {
         const std::lock_guard lock(mutex_);
         until_kill_.reset();
     }
@@ -89,7 +91,7 @@ class Keeper {
         const std::size_t begin = at + mark.size();
         const std::string name(text.substr(begin, text.find('\n', begin) - begin));
         const std::lock_guard lock(mutex_);
-        if (&from != heard_ || dead_) return std::nullopt;
+        if (&from != current_ || dead_) return std::nullopt;
         if (until_kill_ && (*until_kill_)-- == 0) {
             freeze();
             return std::nullopt;
@@ -103,7 +105,7 @@ class Keeper {
         }
         return std::nullopt;
     }
-    // The memory of the server goes on changing, so the next one gets a copy.
+    // The threads of the dead server still change its memory, so the next one gets a copy.
     void freeze() {
         dead_ = true;
         for (auto& each : kept_) each.second = copy_of(each.second.get());
@@ -124,7 +126,7 @@ class Keeper {
                 std::abort();
             }
         }
-        // The others, as F_SEAL_EXEC, could forbid writing to the copy.
+        // Not the others: F_SEAL_EXEC would forbid writing to the copy.
         constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
         if ((::fcntl(file, F_GET_SEALS) & size_seals) == size_seals) {
             ::fcntl(copy.get(), F_ADD_SEALS, size_seals);
@@ -134,7 +136,7 @@ class Keeper {
 
     mutable std::mutex mutex_;
     std::multimap<std::string, OwnedFd> kept_;
-    const Socket* heard_ = nullptr;
+    const Socket* current_ = nullptr;
     std::optional<std::uint64_t> until_kill_;
     bool dead_ = false;
 };
