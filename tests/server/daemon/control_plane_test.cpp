@@ -32,12 +32,16 @@ struct Rig {
         std::ofstream(folder + "/image") << std::string(model_page, 'x');
         disk::release();
         disk::set_folder(folder);
-        server = std::make_unique<InProcessServer>(supervisor, folder + "/config.yaml");
+        start();
     }
     ~Rig() {
         disk::release();
         server.reset();
         std::filesystem::remove_all(folder);
+    }
+    void start() {
+        server.reset();
+        server = std::make_unique<InProcessServer>(supervisor, folder + "/config.yaml");
     }
     std::shared_ptr<std::optional<Outcome>> change(const ExportChange& change) {
         const auto outcome = std::make_shared<std::optional<Outcome>>();
@@ -106,6 +110,19 @@ TEST_CASE("control plane: a restore that fails leaves the kept contents of its n
     CHECK(rig.server->context.retained.contents->summaries().size() == 2);  // base and the new
 }
 
+TEST_CASE("control plane: a restore that ends with the server leaves nothing of the new export") {
+    Rig rig;
+    disk::hold(0);
+    const auto restore = rig.change(rig.restore_to("new"));
+    rig.server->run_until([] { return disk::is_holding(); });
+    rig.server->context.lifecycle.phase = Phase::draining;
+    disk::release();
+    rig.server->run_until([&] { return !rig.server->saves->busy(); });
+    rig.start();
+    CHECK_FALSE(rig.server->context.exports.find("new"));
+    CHECK(rig.server->context.retained.contents->summaries().size() == 1);  // base
+}
+
 // Of the environment.
 std::optional<std::uint64_t> variable(const char* name) {
     const char* const text = std::getenv(name);
@@ -129,14 +146,15 @@ void run_sequences(std::uint64_t first, std::uint64_t count) {
 
 TEST_CASE("control plane: random changes") {
     if (const auto seed = variable("MODEL_SEED")) return run_sequence(*seed, true);
-    run_sequences(variable("MODEL_FIRST").value_or(0), variable("MODEL_SEQUENCES").value_or(60));
+    run_sequences(variable("MODEL_FIRST").value_or(0),
+                  variable("MODEL_SEQUENCES").value_or(GPUNBD_MODEL_SEQUENCES));
 }
 
 TEST_CASE("control plane: other random changes in each run") {
     if (variable("MODEL_SEED") || variable("MODEL_FIRST")) return;
     const std::uint64_t first = std::random_device()();
     MESSAGE("the sequences from " << first << " on");
-    run_sequences(first, variable("MODEL_SEQUENCES").value_or(60));
+    run_sequences(first, variable("MODEL_SEQUENCES").value_or(GPUNBD_MODEL_SEQUENCES));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tests/server/daemon/control_plane/page_contents.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 

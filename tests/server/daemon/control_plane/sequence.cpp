@@ -187,6 +187,7 @@ void Sequence::random_step() {
     const Kind kinds[] = {{5, [&] { make_or_kill(create()); }},
                           {12, [&] { write(); }},
                           {6, [&] { make_or_kill(clone()); }},
+                          {2, [&] { clone_during_writes(); }},
                           {2, [&] { make_or_kill(add_template()); }},
                           {3, [&] { make_or_kill(client_clone()); }},
                           {4, [&] { make_or_kill(resize()); }},

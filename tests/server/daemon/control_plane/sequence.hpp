@@ -130,6 +130,7 @@ class Sequence {
     Step removal(const std::string& name, bool keep_contents);
     std::optional<Step> clone();
     std::optional<Step> clone_of(const std::string& source, const std::string& name);
+    void clone_during_writes();
     std::optional<Step> add_template();
     std::optional<Step> client_clone();
     std::optional<Step> client_clone_of(const std::string& its_template, const std::string& source);

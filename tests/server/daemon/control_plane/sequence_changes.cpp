@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "tests/server/daemon/control_plane/disk.hpp"
 #include "tests/server/daemon/control_plane/page_contents.hpp"
@@ -95,6 +97,46 @@ std::optional<Step> Sequence::clone_of(const std::string& source, const std::str
                     },
                 .expected_done = true,
                 .name = name};
+}
+
+// A client writes one page after the other meanwhile. The clone has all writes up to one of them.
+void Sequence::clone_during_writes() {
+    const std::string source =
+        any_export([](const std::string&, const ModelExport& each) { return !each.read_only; });
+    std::optional<Step> step = clone_of(source, free_name());
+    if (!step) return;
+    struct Write {
+        std::uint64_t page = 0;
+        ModelPage written = {};
+        bool done = false;
+    };
+    std::vector<Write> writes(50);
+    ModelPages& pages = model_.exports[source].pages;
+    for (Write& each : writes) each = {.page = up_to(pages.size() - 1), .written = new_page()};
+    const bool read_only = step->text.starts_with("snapshot");
+    const std::string clone = step->name;
+    step->text += " while a client writes";
+    Candidates candidates{cloned(model_.exports[source], read_only)};
+    step->effect = [&](Model& model) {
+        model.undecided[clone] = candidates;
+        model.kept.erase(clone);
+    };
+    std::jthread client([&writes, volume = served(source)->volume] {
+        for (Write& each : writes) {
+            each.done = write_page(*volume, each.page, each.written.contents);
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+    });
+    const Submitted submitted = submit(*std::move(step));
+    wait_for(submitted);
+    client.join();
+    server_->settle();
+    for (const Write& each : writes) {
+        if (!each.done) continue;
+        pages[each.page] = each.written;
+        candidates.emplace_back(cloned(model_.exports[source], read_only));
+    }
+    apply_answer(submitted);
 }
 
 std::optional<Step> Sequence::add_template() {
