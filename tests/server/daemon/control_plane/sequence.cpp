@@ -225,6 +225,7 @@ void Sequence::remove_all() {
     for (const auto& [name, each] : all.exports) {
         if (each.run_time) make(removal(name, false));
     }
+    if (model_.kept.empty()) extra_pages_ = 0;
 }
 
 }  // namespace gpunbd::server::test

@@ -179,6 +179,7 @@ class Sequence {
     Model model_;
     std::map<std::string, ModelPages> files_;  // images by path
     std::uint64_t pages_ = 0;                  // that had contents
+    std::uint64_t extra_pages_ = 0;            // that clones may have, see clone_during_writes()
     std::vector<std::string> steps_;
     InProcessSupervisor supervisor_;
     std::unique_ptr<InProcessServer> server_;

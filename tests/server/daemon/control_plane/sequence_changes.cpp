@@ -100,6 +100,7 @@ std::optional<Step> Sequence::clone_of(const std::string& source, const std::str
 }
 
 // A client writes one page after the other meanwhile. The clone has all writes up to one of them.
+// For the write in progress it may have a page of its own, with the contents before.
 void Sequence::clone_during_writes() {
     const std::string source =
         any_export([](const std::string&, const ModelExport& each) { return !each.read_only; });
@@ -137,6 +138,7 @@ void Sequence::clone_during_writes() {
         candidates.emplace_back(cloned(model_.exports[source], read_only));
     }
     apply_answer(submitted);
+    ++extra_pages_;
 }
 
 std::optional<Step> Sequence::add_template() {
