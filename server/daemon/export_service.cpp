@@ -370,7 +370,14 @@ void ExportService::restore(std::vector<MadeExports::Unfilled> unfilled, const E
 
 // Makes what waits for the export: its clones in the configuration, and its block device.
 void ExportService::offer(const std::shared_ptr<Restoring>& restored) {
+    // If the server ends before the options of a new export are stored, the next one frees
+    // incomplete contents, but would keep complete ones for keeping.grace.
+    if (!restored->created) restored->unfilled.exported->volume->set_complete();
     enqueue_first({.change = [](config::Options&) { return std::string(); },
+                   .begin = [restored](const std::stop_token& /*stop*/) -> std::string {
+                       restored->unfilled.exported->volume->set_complete();
+                       return {};
+                   },
                    .store = [this, restored]() -> std::string {
                        if (restored->created) {
                            const auto& name = restored->unfilled.exported->info.name;

@@ -69,7 +69,7 @@ class ExportService final : public Service {
     // Whether a new export is being restored.
     bool restoring() const { return restoring_.use_count() > 1; }
     // Sets the function that restores new exports. It calls `done` once, on any thread, with the
-    // problem, if any, and has completed the contents before.
+    // problem, if any. The contents become complete when the export is offered.
     using RestoreDone = std::function<void(std::string why_not)>;
     using Restore = std::function<void(const std::shared_ptr<const Export>&, RestoreDone done)>;
     void set_restore(Restore restore) { restore_ = std::move(restore); }

@@ -179,7 +179,6 @@ void Saves::restore_new(const std::shared_ptr<const Export>& made,
                 const std::string why =
                     refill(*made, path, channels_, stop, larger_image_for(made->options));
                 if (!why.empty()) return NotDone{fmt::format("restore: {}", why)};
-                made->volume->set_complete();
                 storage::LogLine(spdlog::level::info)
                     .with("export", made->info.name)
                     .with("file", path)

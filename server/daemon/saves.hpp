@@ -37,8 +37,8 @@ class Saves final : public Service {
     // Refuses exports that have contents or clients.
     void restore(const std::shared_ptr<const Export>& served, const std::string& path,
                  const Completion& completion);
-    // Restores a new export, which is closed and incomplete, and completes its contents. `done` is
-    // called on any thread, with the problem, if any.
+    // Restores a new export, which is closed and incomplete and stays so. `done` is called on any
+    // thread, with the problem, if any.
     void restore_new(const std::shared_ptr<const Export>& made,
                      std::function<void(std::string why_not)> done);
     // Whether a save or a restore is in progress or waits.

@@ -219,6 +219,7 @@ void RetainedContents::inherit(const std::string& id, InheritedDescriptors& hand
     for (auto& [unused, inherited] : tables) {
         if (!inherited.table || inherited.table->complete()) continue;
         log_incomplete(*inherited.table);
+        incomplete_.insert(inherited.table->shape().name);
         free_contents(inherited);
     }
     if (tables.empty()) {
@@ -320,6 +321,7 @@ std::shared_ptr<storage::Volume> RetainedContents::take_over(const config::Expor
 
 std::shared_ptr<storage::Volume> RetainedContents::find_contents(
     const config::ExportOptions& options, DeviceRegistry& devices, VolumeDisposal& disposal) {
+    if (incomplete_.contains(options.name)) return nullptr;
     if (auto held = held_for(options)) return held;
     const auto found = find_inherited(options);
     const bool suitable = found != inherited_.end() && suits(*found->second.table, options);
@@ -575,6 +577,7 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
         }
     }
     const std::lock_guard lock(mutex_);
+    incomplete_.clear();
     std::optional<Clock::time_point> next;
     const auto call_again_at = [&next](const std::optional<Clock::time_point>& at) {
         if (at && (!next || *at < *next)) next = at;

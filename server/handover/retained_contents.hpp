@@ -193,7 +193,10 @@ class RetainedContents {
     const std::chrono::milliseconds patience_;
     bool quiesced_ = false;
     mutable std::mutex mutex_;
-    Inherited inherited_;                     // by id
+    Inherited inherited_;  // by id
+    // Exports whose contents were incomplete: until settle(), they get new ones, not those that an
+    // earlier export of the name has left.
+    std::unordered_set<std::string> incomplete_;
     std::map<std::string, OwnContents> own_;  // by id
     Imported imported_;                       // until resume(), which releases the rest
     mutable std::mutex unused_mutex_;         // taken last, and held for short; guards the next

@@ -433,6 +433,30 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("kept contents: after a restore that did not end, earlier contents of the name stay") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    const config::ExportOptions wanted = kept_export("one", 16);
+    std::string earlier;
+    {
+        Life first(supervisor, way);
+        REQUIRE(first.make({kept_export("one")}).problems.empty());
+        first.fill(3);
+        earlier = first.instance();
+        REQUIRE(first.make({}).problems.empty());
+        first.settle(Clock::now());
+        REQUIRE(first.make({wanted}).refused.empty());
+        CHECK(first.volume().set_incomplete() == "");
+    }
+    Life next(supervisor, way);
+    REQUIRE(next.make({wanted}).refused.empty());
+    CHECK(next.volume().mapped_bytes() == 0);
+    CHECK(next.settle(Clock::now()));
+    REQUIRE(next.make({}).problems.empty());
+    REQUIRE(next.make({kept_export("one")}).refused.empty());
+    CHECK(next.instance() == earlier);
+}
+
 TEST_CASE("kept contents: forgotten ones end with the server, even if keep is set again") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();

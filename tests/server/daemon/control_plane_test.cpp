@@ -1,0 +1,161 @@
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "tests/server/daemon/control_plane/disk.hpp"
+#include "tests/server/daemon/control_plane/in_process_server.hpp"
+#include "tests/server/daemon/control_plane/in_process_supervisor.hpp"
+#include "tests/server/daemon/control_plane/sequence.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+std::string refusal_of(const std::optional<Outcome>& outcome) {
+    REQUIRE(outcome);
+    const auto* const refusal = std::get_if<NotDone>(&*outcome);
+    return refusal == nullptr ? "" : refusal->why;
+}
+
+// A server of the configuration, with a file to restore.
+struct Rig {
+    Rig() {
+        std::filesystem::create_directory(folder);
+        std::ofstream(folder + "/config.yaml")
+            << "threads: 1\nexports: [{name: base, size: 1M, page_size: 64K, devices: [host], "
+               "keep: true}]\n";
+        std::ofstream(folder + "/image") << std::string(model_page, 'x');
+        disk::release();
+        disk::set_folder(folder);
+        start();
+    }
+    ~Rig() {
+        disk::release();
+        server.reset();
+        std::filesystem::remove_all(folder);
+    }
+    void start() {
+        server.reset();
+        server = std::make_unique<InProcessServer>(supervisor, folder + "/config.yaml");
+    }
+    std::shared_ptr<std::optional<Outcome>> change(const ExportChange& change) {
+        const auto outcome = std::make_shared<std::optional<Outcome>>();
+        server->run_time_exports->change(
+            change, Completion([outcome](Outcome its) { *outcome = std::move(its); }));
+        return outcome;
+    }
+    static config::ExportOptions keys(const std::string& name) {
+        config::ExportOptions options;
+        options.name = name;
+        options.size = config::Size{.bytes = 16 * model_page};
+        options.page_size = model_page;
+        options.devices = {"host"};
+        options.keep = true;
+        return options;
+    }
+    RestoreExport restore_to(const std::string& name) const {
+        return {.file = folder + "/image", .create = {.options = keys(name)}, .only_name = false};
+    }
+
+    const std::string folder = "/tmp/gpunbd-control-plane-" + std::to_string(::getpid());
+    InProcessSupervisor supervisor;
+    std::unique_ptr<InProcessServer> server;
+};
+
+TEST_CASE("control plane: a failed restore is withdrawn later if it cannot be at once") {
+    Rig rig;
+    disk::hold(0);
+    const auto restore = rig.change(rig.restore_to("new"));
+    rig.server->run_until([] { return disk::is_holding(); });
+    rig.server->context.lifecycle.phase = Phase::handing_over;
+    disk::release(EIO);
+    rig.server->run_until([&] { return restore->has_value(); });
+    CHECK(refusal_of(*restore).find(std::strerror(EIO)) != std::string::npos);
+    const auto served = [&] { return rig.server->context.exports.find("new"); };
+    REQUIRE(served());
+    CHECK(served()->use->enter("someone").lease == nullptr);
+    rig.server->context.lifecycle.phase = Phase::serving;
+    SUBCASE("by the next change") { rig.change(CreateExport{.options = Rig::keys("other")}); }
+    SUBCASE("when the hand-over has failed") { rig.server->exports->resume(); }
+    rig.server->settle();
+    CHECK_FALSE(served());
+    const auto again = rig.change(rig.restore_to("new"));
+    rig.server->run_until([&] { return again->has_value(); });
+    CHECK(refusal_of(*again) == "");
+}
+
+TEST_CASE("control plane: a restore that fails leaves the kept contents of its name") {
+    Rig rig;
+    const auto make = [&](const ExportChange& change) {
+        const auto outcome = rig.change(change);
+        rig.server->run_until([&] { return outcome->has_value(); });
+        rig.server->settle();
+        return refusal_of(*outcome);
+    };
+    CHECK(make(CreateExport{.options = Rig::keys("old")}) == "");
+    const std::string instance = rig.server->context.exports.find("old")->info.instance;
+    CHECK(make(RemoveExport{.name = "old", .keep_contents = true}) == "");
+    disk::fail(disk::Call::read, 0);
+    CHECK(make(rig.restore_to("old")) != "");
+    disk::release();
+    CHECK(make(CreateExport{.options = Rig::keys("old")}) == "");
+    CHECK(rig.server->context.exports.find("old")->info.instance == instance);
+    CHECK(make(RemoveExport{.name = "old", .keep_contents = true}) == "");
+    CHECK(make(rig.restore_to("old")) == "");
+    CHECK(rig.server->context.retained.contents->summaries().size() == 2);  // base and the new
+}
+
+TEST_CASE("control plane: a restore that ends with the server leaves nothing of the new export") {
+    Rig rig;
+    disk::hold(0);
+    const auto restore = rig.change(rig.restore_to("new"));
+    rig.server->run_until([] { return disk::is_holding(); });
+    rig.server->context.lifecycle.phase = Phase::draining;
+    disk::release();
+    rig.server->run_until([&] { return !rig.server->saves->busy(); });
+    rig.start();
+    CHECK_FALSE(rig.server->context.exports.find("new"));
+    CHECK(rig.server->context.retained.contents->summaries().size() == 1);  // base
+}
+
+// Of the environment.
+std::optional<std::uint64_t> variable(const char* name) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? std::nullopt : std::optional(std::strtoull(text, nullptr, 10));
+}
+
+void run_sequence(std::uint64_t seed, bool prints = false) {
+    Sequence sequence(seed, prints);
+    try {
+        sequence.run(variable("MODEL_STEPS").value_or(15));
+    } catch (const std::exception& error) {
+        FAIL_CHECK("sequence " << seed << ": " << std::string(error.what())
+                               << "\nRepeat it with MODEL_SEED=" << seed << " control_plane_tests"
+                               << "\nIts steps:" << sequence.steps_text());
+    }
+}
+
+void run_sequences(std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t seed = first; seed != first + count; ++seed) run_sequence(seed);
+}
+
+TEST_CASE("control plane: random changes") {
+    if (const auto seed = variable("MODEL_SEED")) return run_sequence(*seed, true);
+    run_sequences(variable("MODEL_FIRST").value_or(0),
+                  variable("MODEL_SEQUENCES").value_or(GPUNBD_MODEL_SEQUENCES));
+}
+
+TEST_CASE("control plane: other random changes in each run") {
+    if (variable("MODEL_SEED") || variable("MODEL_FIRST")) return;
+    const std::uint64_t first = std::random_device()();
+    MESSAGE("the sequences from " << first << " on");
+    run_sequences(first, variable("MODEL_SEQUENCES").value_or(GPUNBD_MODEL_SEQUENCES));
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test
