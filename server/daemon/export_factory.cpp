@@ -216,10 +216,7 @@ void restore_contents(const config::ExportOptions& options, storage::Volume& vol
         [&](std::uint64_t done) { work.set_done(done); }, larger_image_for(options));
     if (!why.empty()) throw std::runtime_error(fmt::format("restore: {}", why));
     volume.set_complete();
-    storage::LogLine(spdlog::level::info)
-        .with("export", options.name)
-        .with("file", options.restore)
-        .say("export {}: restored from {}", name, options.restore);
+    log_restored(options, volume);
 }
 
 // Appends the instance, so that users can identify the contents.
@@ -272,6 +269,19 @@ bool lacks_source(const config::ExportOptions& clone, const MadeExports& made) {
 }
 
 }  // namespace
+
+void log_restored(const config::ExportOptions& options, const storage::Volume& volume) {
+    const auto image = storage::image_size(options.restore);
+    const auto* const size = std::get_if<std::uint64_t>(&image);
+    storage::LogLine(spdlog::level::info)
+        .with("export", options.name)
+        .with("file", options.restore)
+        .say("export {}: restored from {}{}", config::in_quotes(options.name), options.restore,
+             size != nullptr && *size > volume.size()
+                 ? fmt::format(": the first {} bytes of {}, since the export is smaller",
+                               volume.size(), *size)
+                 : std::string());
+}
 
 storage::LargerImage larger_image_for(const config::ExportOptions& options) {
     const bool has_own_size = options.size && options.size->percent == 0;

@@ -67,4 +67,7 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
 // file, so one that is was made smaller later: its next server restores what it still had.
 storage::LargerImage larger_image_for(const config::ExportOptions& options);
 
+// Says what was restored from the file of the key `restore`.
+void log_restored(const config::ExportOptions& options, const storage::Volume& volume);
+
 }  // namespace gpunbd::server

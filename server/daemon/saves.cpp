@@ -179,10 +179,7 @@ void Saves::restore_new(const std::shared_ptr<const Export>& made,
                 const std::string why =
                     refill(*made, path, channels_, stop, larger_image_for(made->options));
                 if (!why.empty()) return NotDone{fmt::format("restore: {}", why)};
-                storage::LogLine(spdlog::level::info)
-                    .with("export", made->info.name)
-                    .with("file", path)
-                    .say("{}: restored from {}", work_text(*made), path);
+                log_restored(made->options, *made->volume);
                 return Done{};
             },
             Completion([done = std::move(done)](const Outcome& outcome) {

@@ -219,7 +219,7 @@ void RetainedContents::inherit(const std::string& id, InheritedDescriptors& hand
     for (auto& [unused, inherited] : tables) {
         if (!inherited.table || inherited.table->complete()) continue;
         log_incomplete(*inherited.table);
-        incomplete_.insert(inherited.table->shape().name);
+        incomplete_.insert(inherited.table->name());
         free_contents(inherited);
     }
     if (tables.empty()) {
