@@ -71,6 +71,11 @@ std::string Sequence::free_name() {
             names.push_back(name);
         }
     }
+    std::vector<std::string> used_before;
+    for (const std::string& each : names) {
+        if (model_.kept.contains(each)) used_before.push_back(each);
+    }
+    if (!used_before.empty() && chance(0.5)) return any_of(used_before);
     return names.empty() ? std::string() : any_of(names);
 }
 

@@ -98,6 +98,7 @@ class Sequence {
     // The name of an export that is open; empty: there is none.
     using Wanted = std::function<bool(const std::string&, const ModelExport&)>;
     std::string any_export(const Wanted& wanted = {});
+    // Often that of kept contents.
     std::string free_name();
 
     // --- the server and its files
