@@ -63,19 +63,15 @@ std::string Sequence::any_export(const Wanted& wanted) {
     return names.empty() ? std::string() : any_of(names);
 }
 
-std::string Sequence::free_name() {
+std::string Sequence::free_name(bool of_kept) {
     std::vector<std::string> names;
     for (const std::string name : {"a", "b", "c", "d", "extra"}) {
         const bool is_configured = has_extra_ && name == "extra";
-        if (!model_.exports.contains(name) && !model_.closed.contains(name) && !is_configured) {
+        if (!model_.exports.contains(name) && !model_.closed.contains(name) && !is_configured &&
+            (!of_kept || model_.kept.contains(name))) {
             names.push_back(name);
         }
     }
-    std::vector<std::string> used_before;
-    for (const std::string& each : names) {
-        if (model_.kept.contains(each)) used_before.push_back(each);
-    }
-    if (!used_before.empty() && chance(0.5)) return any_of(used_before);
     return names.empty() ? std::string() : any_of(names);
 }
 
