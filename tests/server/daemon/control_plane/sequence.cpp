@@ -63,11 +63,12 @@ std::string Sequence::any_export(const Wanted& wanted) {
     return names.empty() ? std::string() : any_of(names);
 }
 
-std::string Sequence::free_name() {
+std::string Sequence::free_name(bool of_kept) {
     std::vector<std::string> names;
     for (const std::string name : {"a", "b", "c", "d", "extra"}) {
         const bool is_configured = has_extra_ && name == "extra";
-        if (!model_.exports.contains(name) && !model_.closed.contains(name) && !is_configured) {
+        if (!model_.exports.contains(name) && !model_.closed.contains(name) && !is_configured &&
+            (!of_kept || model_.kept.contains(name))) {
             names.push_back(name);
         }
     }

@@ -98,7 +98,8 @@ class Sequence {
     // The name of an export that is open; empty: there is none.
     using Wanted = std::function<bool(const std::string&, const ModelExport&)>;
     std::string any_export(const Wanted& wanted = {});
-    std::string free_name();
+    // `of_kept`: there are kept contents of that name.
+    std::string free_name(bool of_kept = false);
 
     // --- the server and its files
     ModelExport configured() const;

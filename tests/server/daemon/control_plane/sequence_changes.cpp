@@ -51,7 +51,7 @@ std::optional<Step> Sequence::remove() {
     const std::string name =
         any_export([](const std::string& its, const ModelExport&) { return its != "base"; });
     if (name.empty()) return std::nullopt;
-    return removal(name, chance(0.3));
+    return removal(name, chance(0.4));
 }
 
 Step Sequence::removal(const std::string& name, bool keep_contents) {
@@ -233,8 +233,9 @@ std::optional<Step> Sequence::restore() {
     const std::string empty = any_export([&](const std::string&, const ModelExport& each) {
         return each.is_empty() && each.pages.size() >= count && !each.is_clone;
     });
-    const std::string fresh = free_name();
-    const bool exists = !empty.empty() && (fresh.empty() || chance(0.5));
+    const std::string kept = free_name(true);
+    const std::string fresh = kept.empty() || chance(0.3) ? free_name() : kept;
+    const bool exists = !empty.empty() && (fresh.empty() || chance(kept.empty() ? 0.5 : 0.2));
     if (!exists && fresh.empty()) return std::nullopt;
     return restore_of(path, exists ? empty : fresh, exists, keeps_ && chance(0.7));
 }
