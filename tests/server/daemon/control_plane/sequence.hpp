@@ -2,9 +2,8 @@
 // After each step, the server is compared with a model:
 //
 //   contents   each export has the bytes that were written to it, also after an end of the server;
-//   a
-//              restored one has those of the file, whatever had its name before; a clone has those
-//              of one instant
+//              a restored one has those of the file, whatever had its name before; a clone has
+//              those of one instant
 //   partial    an export whose restore did not end is never served
 //   open       clients can open all exports but those that are being restored
 //   answer     what cannot fail is not refused, and what must be refused is
