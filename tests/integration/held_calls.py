@@ -30,7 +30,7 @@ class HeldCalls:
         self.lock = threading.Condition()
         self.path, self.left, self.error = None, 0, None
         self.works = None  # whether the kernel lets this process decide; known when the new one has started
-        self.held = None  # the id of the call that is held
+        self.held = self.held_thread = None  # the id of the call that is held, and its thread
         self.calls = 0    # of the file since arm()
 
     def install(self):
@@ -112,12 +112,15 @@ class HeldCalls:
         except OSError:
             matches = False
         with self.lock:
+            if matches and self.path == path and self.held is not None and thread == self.held_thread:
+                self.held = call  # work of io_uring for the thread has interrupted the call, which begins again
+                return
             if matches and self.path == path and self.held is None:
                 self.calls += 1
                 self.left -= 1
                 if self.left == -1:
                     if not self.error:
-                        self.held = call
+                        self.held, self.held_thread = call, thread
                         self.lock.notify()
                         return
                     return self.answer(call, self.error)

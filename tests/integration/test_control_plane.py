@@ -225,7 +225,8 @@ class Sequence:
     def check(self):
         if self.one.process.poll() is not None:
             raise Violation('server', 'the keeper has ended')
-        listed = {each['name']: each for each in self.get('exports')}
+        # The server tries exports again that it could not restore, and lists them until that fails.
+        listed = {each['name']: each for each in self.get('exports') if each['name'] not in self.refused}
         for name, candidates in self.doubt.items():
             self.decide(name, candidates, listed.get(name))
         self.doubt.clear()
@@ -249,7 +250,7 @@ class Sequence:
         """Clients are not shown the names of other clients' clones."""
         with wire.Wire(self.one.path) as client:
             client.greet()
-            names = set(client.listed()) - self.closed
+            names = set(client.listed()) - self.closed - self.refused
         expected = {name for name, each in self.exports.items() if not each.made_by} - self.closed
         if names != expected:
             raise Violation('exports', f'clients see {sorted(names)}, not {sorted(expected)}')
@@ -328,6 +329,9 @@ class Sequence:
                 owners[page] = owners.get(page, 0) + 1
         self.wrong = ''
         for each in status['exports']:
+            if each['name'] in self.refused:
+                self.wrong = f'{each["name"]} is listed, which cannot be restored'
+                return False
             export = self.exports[each['name']]
             own = sum(page is not None and owners[id(page)] == 1 for page in export.pages)
             expected = {'used': export.used() * PAGE, 'own': own * PAGE, 'shared': (export.used() - own) * PAGE}
@@ -531,6 +535,8 @@ class Sequence:
 
     def restorable(self):
         """(name, whether it exists, keep, file)"""
+        if not self.files:
+            self.write_image('one', self.dice.choice(SIZES))
         file = self.dice.choice(sorted(self.files))
         pages = self.files[file]
         empty = self.pick(lambda name, export: export.used() == 0 and len(export.pages) >= len(pages) and not export.is_clone)
