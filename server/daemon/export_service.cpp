@@ -330,7 +330,6 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
     }
     std::vector<MadeExports::Unfilled> unfilled = std::exchange(made.unfilled, {});
     apply(*reload, std::move(made));
-    remove_failed();
     restore(std::move(unfilled), reload->edit);
     when_remade_();
     finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
@@ -345,6 +344,7 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
         }
         if (reload->edit.done && !reload->restores) reload->edit.done(reload->not_stored);
     });
+    remove_failed();  // last: it starts a job, which uses the options of the devices
 }
 
 void ExportService::restore(std::vector<MadeExports::Unfilled> unfilled, const Edit& edit) {

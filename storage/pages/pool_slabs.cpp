@@ -45,7 +45,7 @@ void PoolSlabs::grow(std::uint32_t count) {
     slabs_.grow(count);
     if (!is_retained()) entries_.grow(count);
     adopted_.resize(count);
-    count_.store(count, std::memory_order_relaxed);
+    count_.store(count, std::memory_order_release);
 }
 
 void PoolSlabs::store(std::uint32_t number, SlabEntry entry) {

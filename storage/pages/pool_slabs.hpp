@@ -36,7 +36,7 @@ class PoolSlabs {
     PoolSlabs(Device& device, const PoolConfig& config);
 
     // Of numbers, allocated or not. It grows before a page of a new slab is used.
-    std::uint32_t count() const { return count_.load(std::memory_order_relaxed); }
+    std::uint32_t count() const { return count_.load(std::memory_order_acquire); }
     std::uint32_t slab_pages() const { return slab_mask_ + 1; }
     std::size_t page_numbers() const { return std::size_t{count()} << slab_shift_; }
     std::uint32_t number_of(PageIndex page) const { return page >> slab_shift_; }
