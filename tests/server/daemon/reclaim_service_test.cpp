@@ -181,8 +181,8 @@ TEST_CASE("ReclaimService: the end of a claim gives back what the limit was befo
     std::erase_if(volumes, [](const auto& each) { return each->memory().front().mapped == 0; });
     REQUIRE(volumes.size() == 3);
     volumes.resize(1);
-    rig.context.disposal.wait();
-    REQUIRE(rig.home.budget().used() == all_pages);
+    // The threads of the device may still have them.
+    while (rig.home.budget().used() != all_pages) std::this_thread::yield();
     const ReclaimStatus second = only_device(rig.reclaim({.bytes = all_pages}));
     REQUIRE(second.claim);
     CHECK(second.limit == 0);
