@@ -614,14 +614,18 @@ class Sequence:
             self.closed.discard(name)
             if name in self.exports:
                 self.resize(complete, len(self.exports[name].pages))
-            before = [self.exports[name].copy(rule='interrupted')] if exists and name in self.exports else [None]
+            before = [None]
+            if exists and name in self.exports:
+                old = self.exports[name].copy(rule='interrupted')
+                # Incomplete contents are freed, with the size that they got at run time.
+                before = [old, old.copy(size=old.configured_size, pages=None)]
             candidates = before + [complete.copy(rule='interrupted')]
             if name in self.removed_meanwhile:
                 candidates.append(None)
             self.after_end(kept_contents=True)
             self.doubt[name] = [each and self.at_restart(each) for each in candidates]
             if keep:
-                self.unsure[name] = self.grace.get(name, []) + [candidates[1]]
+                self.unsure[name] = self.grace.get(name, []) + [candidates[len(before)]]
             if not exists and self.dice.random() < 0.5:
                 self.again = name, exists, keep, file
             for _, _, doubt in late:
