@@ -100,7 +100,8 @@ std::optional<Step> Sequence::clone_of(const std::string& source, const std::str
 }
 
 // A client writes one page after the other meanwhile. The clone has all writes up to one of them.
-// For the write in progress it may have a page of its own, with the contents before.
+// For the write in progress it may have a page of its own, with the contents before or a part of
+// what is written.
 void Sequence::clone_during_writes() {
     const std::string source =
         any_export([](const std::string&, const ModelExport& each) { return !each.read_only; });
@@ -134,6 +135,9 @@ void Sequence::clone_during_writes() {
     server_->settle();
     for (const Write& each : writes) {
         if (!each.done) continue;
+        ModelExport during = candidates.back().value();
+        during.pages[each.page] = {.contents = torn_page, .id = new_page().id};
+        candidates.emplace_back(std::move(during));
         pages[each.page] = each.written;
         candidates.emplace_back(cloned(model_.exports[source], read_only));
     }
