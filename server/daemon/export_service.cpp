@@ -57,8 +57,8 @@ void keep_run_time_exports(const config::Options& running, config::Options& load
     }
 }
 
-// The name of the export that an edit has added, if it is a clone or restored: its contents are not
-// those that are kept for the name.
+// The name of the export that an edit has added, if it is a clone or restored. Such an export does
+// not take over kept contents of its name.
 std::optional<std::string> renewed_by(const config::Options& current,
                                       const config::Options& edited) {
     if (edited.exports.size() <= current.exports.size()) return std::nullopt;

@@ -88,8 +88,8 @@ class ExportService final : public Service {
     void restore(std::vector<MadeExports::Unfilled> unfilled, const Edit& edit);
     void offer(const std::shared_ptr<Restoring>& restored);
     void withdraw(const std::shared_ptr<Restoring>& restored, const std::string& why);
-    // Removes exports whose restore has failed. If that fails itself, they stay closed, and each
-    // later change of exports tries it again.
+    // Removes an export after its restore has failed. If the removal fails, the export stays
+    // closed, and the next change of exports repeats the removal.
     void remove_failed(const std::shared_ptr<Restoring>& failed);
     void remove_failed();
     void enqueue(Edit edit);

@@ -68,12 +68,12 @@ std::string template_of(const config::Options& options, const std::string& name)
     return {};
 }
 
-// Whether the name still is that of this export, which may have been renamed or removed while the
+// The options of the export with this name and use. end(): it was renamed or removed while the
 // change waited.
-bool is_served(const ExportRegistry& exports, const std::string& name,
-               const std::shared_ptr<ExportUse>& use) {
+auto find_served(config::Options& options, const ExportRegistry& exports, const std::string& name,
+                 const std::shared_ptr<ExportUse>& use) {
     const auto served = exports.find(name);
-    return served && served->use == use;
+    return served && served->use == use ? find_export(options, name) : options.exports.end();
 }
 
 constexpr const char* is_gone = "the export does not exist any more";
@@ -215,8 +215,8 @@ void RunTimeExports::apply(const CreateExport& create, const Completion& complet
         }
         if (!wanted.size) wanted.size = config::Size{.bytes = bytes};
         if (wanted.size->percent == 0 && wanted.size->bytes < bytes) {
-            return completion(NotDone{fmt::format("{}: it has {} bytes, and the export only {}",
-                                                  wanted.restore, bytes, wanted.size->bytes)});
+            return completion(
+                NotDone{storage::larger_image_error(wanted.restore, bytes, wanted.size->bytes)});
         }
     }
     wanted.origin = {.run_time = true, .persistent = create.persist, .created = std::time(nullptr)};
@@ -276,10 +276,8 @@ void RunTimeExports::apply(const RemoveExport& remove, const Completion& complet
     exports_.edit(
         {.change = [&registry = context_.exports, its_name = remove.name, use = served->use, closed,
                     force = remove.force](config::Options& options) -> std::string {
-             const auto found = find_export(options, its_name);
-             if (found == options.exports.end() || !is_served(registry, its_name, use)) {
-                 return is_gone;
-             }
+             const auto found = find_served(options, registry, its_name, use);
+             if (found == options.exports.end()) return is_gone;
              if (std::string user = template_of(options, its_name); !user.empty()) {
                  return fmt::format("export {} makes clones of it; remove that one first", user);
              }
@@ -334,10 +332,8 @@ void RunTimeExports::apply(const ResizeExport& resize, const Completion& complet
     exports_.edit(
         {.change = [&registry = context_.exports, served, resize, resized,
                     configured](config::Options& options) -> std::string {
-             const auto found = find_export(options, resize.name);
-             if (found == options.exports.end() || !is_served(registry, resize.name, served->use)) {
-                 return is_gone;
-             }
+             const auto found = find_served(options, registry, resize.name, served->use);
+             if (found == options.exports.end()) return is_gone;
              if (found->is_snapshot()) {
                  return "it is a snapshot, and has a fixed size; resize a clone of it";
              }
@@ -400,11 +396,8 @@ void RunTimeExports::apply(const RenameExport& rename, const Completion& complet
     RetainedContents* const contents = context_.retained.contents.get();
     exports_.edit({.change = [&registry = context_.exports, served, stored,
                               rename](config::Options& options) -> std::string {
-                       const auto found = find_export(options, rename.name);
-                       if (found == options.exports.end() ||
-                           !is_served(registry, rename.name, served->use)) {
-                           return is_gone;
-                       }
+                       const auto found = find_served(options, registry, rename.name, served->use);
+                       if (found == options.exports.end()) return is_gone;
                        std::string why = why_name_is_fixed(options, *found);
                        if (why.empty()) why = served->why_incomplete();
                        if (why.empty()) why = served->use->why_closed();

@@ -28,8 +28,9 @@ struct RetainedState {
     // Lets the next server create this export, if anything is retained. Returns the reason for a
     // failure.
     std::string keep(const config::ExportOptions& options) const;
-    // Before the options of an export with contents of its own, of a clone or from a file, are
-    // stored: a removed one of this name had other contents, which the next server must not take.
+    // Frees the kept contents of a removed export with this name. Call it before the options of a
+    // clone or of a restored export are stored: the next server must not take over the old
+    // contents.
     void drop_earlier(const std::string& name) const;
 
     std::optional<RetainedCalibration> calibration;

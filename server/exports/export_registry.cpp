@@ -15,10 +15,7 @@ void ExportRegistry::replace(Exports exports, ExportTemplates templates) {
         if (!each->needs_longer_name()) names->push_back(each->options.name);
     }
     for (std::size_t i = 0; i != next->size(); ++i) places.emplace((*names)[i], i);
-    for (const auto& each : *next) {
-        each->use->apply(each->options);
-        each->use->set_name(each->info.name);
-    }
+    for (const auto& each : *next) each->use->apply(each->options);
     std::shared_ptr<const Names> next_names = std::move(names);
     auto next_templates = std::make_shared<const ExportTemplates>(std::move(templates));
     const std::lock_guard lock(mutex_);

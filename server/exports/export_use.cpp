@@ -20,6 +20,7 @@ std::shared_ptr<TokenBucket> bucket_for(const config::Rates& rates) {
 
 void ExportUse::apply(const config::ExportOptions& options) {
     const std::lock_guard lock(mutex_);
+    name_ = options.name;
     max_connections_ = options.max_connections.value_or(0);
     max_per_peer_ = options.max_connections_per_peer.value_or(0);
     if (rates_ != options.rates) {
@@ -30,11 +31,6 @@ void ExportUse::apply(const config::ExportOptions& options) {
         for (auto& [peer, use] : peers_) use.bucket = bucket_for(options.rates_per_peer);
         rates_per_peer_ = options.rates_per_peer;
     }
-}
-
-void ExportUse::set_name(const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    name_ = name;
 }
 
 ExportUse::Answer ExportUse::enter(const std::string& peer) {

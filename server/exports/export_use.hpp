@@ -54,8 +54,6 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     // Applies a configuration. Existing connections stay, even if they exceed it. Changed rates
     // start with a full burst.
     void apply(const config::ExportOptions& options);
-    // The name under which the export is offered now.
-    void set_name(const std::string& name);
 
     struct Answer {
         std::unique_ptr<Lease> lease;  // null: refused

@@ -325,8 +325,8 @@ std::shared_ptr<storage::Volume> RetainedContents::find_contents(
     if (auto held = held_for(options)) return held;
     const auto found = find_inherited(options);
     const bool suitable = found != inherited_.end() && suits(*found->second.table, options);
-    // Contents of a removed export do not prevent a new one of its name that has its own, or that
-    // keeps none.
+    // Contents of a removed export do not prevent a new export of its name that has contents
+    // already or has no keep.
     if (!suitable && !options.keep) return nullptr;
     for (auto& [unused, own] : own_) {
         if (suitable || !own.unclaimed || own.name != options.name) continue;

@@ -194,8 +194,8 @@ class RetainedContents {
     bool quiesced_ = false;
     mutable std::mutex mutex_;
     Inherited inherited_;  // by id
-    // Exports whose contents were incomplete: until settle(), they get new ones, not those that an
-    // earlier export of the name has left.
+    // Names of exports with incomplete contents. Until settle(), these exports get new contents,
+    // even if contents of an earlier export of the name are kept.
     std::unordered_set<std::string> incomplete_;
     std::map<std::string, OwnContents> own_;  // by id
     Imported imported_;                       // until resume(), which releases the rest

@@ -172,6 +172,10 @@ std::variant<std::uint64_t, std::string> image_size(const std::string& path) {
     return file.size();
 }
 
+std::string larger_image_error(const std::string& path, std::uint64_t image, std::uint64_t volume) {
+    return fmt::format("{}: it has {} bytes, and the export only {}", path, image, volume);
+}
+
 std::string restore_image(const std::string& path, Volume& volume, const ChannelOptions& channels,
                           const std::stop_token& stop, const Progress& progress,
                           LargerImage larger) {
@@ -179,8 +183,7 @@ std::string restore_image(const std::string& path, Volume& volume, const Channel
         ImageFile file(path);
         if (std::string why = file.open(); !why.empty()) return why;
         if (file.size() > volume.size() && larger == LargerImage::refused) {
-            return file.problem(
-                fmt::format("it has {} bytes, and the export only {}", file.size(), volume.size()));
+            return larger_image_error(path, file.size(), volume.size());
         }
         const std::uint64_t size = std::min(file.size(), volume.size());
         VolumeWriter writer(volume, channels);

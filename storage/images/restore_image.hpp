@@ -19,6 +19,9 @@ std::variant<std::uint64_t, std::string> image_size(const std::string& path);
 // the beginning.
 enum class LargerImage : std::uint8_t { refused, cut };
 
+// Why a volume of so many bytes cannot have all of the file.
+std::string larger_image_error(const std::string& path, std::uint64_t image, std::uint64_t volume);
+
 // Writes the data of the file to a volume without contents. `progress` is called with the bytes of
 // the contents that are done. Returns the problem; empty: none. Blocks.
 std::string restore_image(const std::string& path, Volume& volume, const ChannelOptions& channels,

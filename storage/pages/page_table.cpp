@@ -404,7 +404,7 @@ bool PageTable::write_next_name(const std::string& name) const {
         errno = ENAMETOOLONG;
         return false;
     }
-    const std::uint64_t at = offset_of_name(bytes_, name_in_use_ == 1 ? 2 : 1);
+    const std::uint64_t at = offset_of_name(bytes_, next_name());
     const std::uint64_t length = name.size();
     return write_at(descriptor_.get(), at, &length, sizeof length) &&
            write_at(descriptor_.get(), at + sizeof length, name.data(), name.size());
@@ -420,7 +420,7 @@ bool PageTable::prepare_name(const std::string& name) {
 
 bool PageTable::set_name(const std::string& name) {
     if (has_names_) {
-        const std::uint64_t next = name_in_use_ == 1 ? 2 : 1;
+        const std::uint64_t next = next_name();
         if (!write_next_name(name) || !write_name_in_use(next)) return false;
         name_in_use_ = next;
     }

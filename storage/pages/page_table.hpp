@@ -153,7 +153,8 @@ class PageTable {
     void set_slots(std::uint64_t accessible);
     // Where the entries end at the latest, in bytes.
     std::uint64_t end_of_room() const;
-    // Writes the name where the current one is not.
+    // The number of the name in the file that is not in use.
+    std::uint64_t next_name() const { return name_in_use_ == 1 ? 2 : 1; }
     bool write_next_name(const std::string& name) const;
     bool write_name_in_use(std::uint64_t number) const;
     // Returns false if it is invalid.

@@ -48,23 +48,26 @@ void History::sample(const Status& status) {
     ++samples_;
     std::set<std::string_view> there;
     for (const ExportStatus& each : status.exports) there.insert(each.name);
-    for (const ExportStatus& each : status.exports) {
-        follow_name(each, there);
-        sample(each, seconds);
-    }
+    follow_names(status, there);
+    for (const ExportStatus& each : status.exports) sample(each, seconds);
     std::erase_if(exports_, [&](const auto& entry) { return !there.contains(entry.first); });
     limit_exports();
 }
 
-void History::follow_name(const ExportStatus& status, const std::set<std::string_view>& there) {
-    if (status.instance.empty() || exports_.contains(status.name)) return;
-    const auto earlier = std::ranges::find_if(exports_, [&](const auto& each) {
-        return each.second.instance == status.instance && !there.contains(each.first);
-    });
-    if (earlier == exports_.end()) return;
-    auto node = exports_.extract(earlier);
-    node.key() = status.name;
-    exports_.insert(std::move(node));
+void History::follow_names(const Status& status, const std::set<std::string_view>& there) {
+    std::map<std::string, std::string> gone;  // names by the instances of their contents
+    for (const auto& [name, entry] : exports_) {
+        if (!there.contains(name) && !entry.instance.empty()) gone.emplace(entry.instance, name);
+    }
+    if (gone.empty()) return;
+    for (const ExportStatus& each : status.exports) {
+        const auto earlier = gone.find(each.instance);
+        if (earlier == gone.end() || exports_.contains(each.name)) continue;
+        auto node = exports_.extract(earlier->second);
+        gone.erase(earlier);
+        node.key() = each.name;
+        exports_.insert(std::move(node));
+    }
 }
 
 void History::sample(const ExportStatus& status, std::size_t seconds) {

@@ -77,8 +77,9 @@ class History {
     static Interval difference(const Counts& before, const Counts& now);
     static void append(std::deque<Interval>& to, const Interval& all, std::size_t count,
                        std::size_t most);
-    // Moves the entry of an export that was renamed, if it was: no other has its contents.
-    void follow_name(const ExportStatus& status, const std::set<std::string_view>& there);
+    // Moves the entries of renamed exports: an export with a new name has the contents of one that
+    // is gone.
+    void follow_names(const Status& status, const std::set<std::string_view>& there);
     void sample(const ExportStatus& status, std::size_t seconds);
     void limit_exports();
 
