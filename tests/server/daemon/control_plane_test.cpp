@@ -57,6 +57,13 @@ struct Rig {
         options.keep = true;
         return options;
     }
+    // Its first read waits for disk::release().
+    std::shared_ptr<std::optional<Outcome>> begin_restore_to(const std::string& name) {
+        disk::hold(0);
+        const auto restore = change(restore_to(name));
+        server->run_until([] { return disk::is_holding(); });
+        return restore;
+    }
     RestoreExport restore_to(const std::string& name) const {
         return {.file = folder + "/image", .create = {.options = keys(name)}, .only_name = false};
     }
@@ -68,9 +75,7 @@ struct Rig {
 
 TEST_CASE("control plane: a failed restore is withdrawn later if it cannot be at once") {
     Rig rig;
-    disk::hold(0);
-    const auto restore = rig.change(rig.restore_to("new"));
-    rig.server->run_until([] { return disk::is_holding(); });
+    const auto restore = rig.begin_restore_to("new");
     rig.server->context.lifecycle.phase = Phase::handing_over;
     disk::release(EIO);
     rig.server->run_until([&] { return restore->has_value(); });
@@ -111,9 +116,7 @@ TEST_CASE("control plane: a restore that fails leaves the kept contents of its n
 
 TEST_CASE("control plane: a restore that ends with the server leaves nothing of the new export") {
     Rig rig;
-    disk::hold(0);
-    const auto restore = rig.change(rig.restore_to("new"));
-    rig.server->run_until([] { return disk::is_holding(); });
+    const auto restore = rig.begin_restore_to("new");
     rig.server->context.lifecycle.phase = Phase::draining;
     disk::release();
     rig.server->run_until([&] { return !rig.server->saves->busy(); });

@@ -92,7 +92,7 @@ TEST_CASE("state folder: a renamed export has one file, whenever the server is k
     CHECK(std::filesystem::exists(state.path + "/two.yaml"));
     CHECK(state.folder.remove("two") == "");
     CHECK(state.folder.read().exports.empty());
-    // Not the result of a kill: a file that somebody has copied.
+    // A copy of the file is a mistake, and not the result of a kill.
     REQUIRE(state.folder.write(one) == "");
     REQUIRE(state.folder.rename(one, two) == "");
     std::filesystem::copy(state.path + "/two.yaml", state.path + "/one.yaml");

@@ -59,18 +59,34 @@ std::string restore(const std::string& path, Volume& volume) {
     return restore_image(path, volume, {}, {}, [](std::uint64_t) {});
 }
 
+void write_some_pages(Volume& volume) {
+    for (const std::uint64_t page : {0, 1, 5, 6, 7, 30, 39}) {
+        PageRef ref;
+        REQUIRE(volume.map(page, ref) == Status::ok);
+        std::memset(reinterpret_cast<void*>(ref.address()), static_cast<int>(page + 1),
+                    image_page - 512);
+    }
+}
+
+// The first `pages` pages have the same contents and holes.
+void check_same_pages(const Volume& a, const Volume& b, std::uint64_t pages) {
+    for (std::uint64_t page = 0; page != pages; ++page) {
+        CAPTURE(page);
+        const PageRef one = a.find(page), other = b.find(page);
+        CHECK(one.hole() == other.hole());
+        if (one.hole() || other.hole()) continue;
+        CHECK(std::memcmp(reinterpret_cast<void*>(one.address()),
+                          reinterpret_cast<void*>(other.address()), image_page - 512) == 0);
+    }
+}
+
 TEST_CASE("image: a restored volume has the contents and the holes of the saved one") {
     const Folder folder;
     for (const bool zstd : {false, true}) {
         CAPTURE(zstd);
         MemoryDevice device(0, {});
         const auto volume = image_volume(device);
-        for (const std::uint64_t page : {0, 1, 5, 6, 7, 30, 39}) {
-            PageRef ref;
-            REQUIRE(volume->map(page, ref) == Status::ok);
-            std::memset(reinterpret_cast<void*>(ref.address()), static_cast<int>(page + 1),
-                        image_page - 512);
-        }
+        write_some_pages(*volume);
         // The name alone makes a compressed file as well.
         const std::string path = folder.path + (zstd ? "/image.zst" : "/raw");
         CHECK(save(*volume, path, false) == "");
@@ -82,14 +98,7 @@ TEST_CASE("image: a restored volume has the contents and the holes of the saved 
         CHECK(std::get<std::uint64_t>(size) == volume->size());
         const auto restored = image_volume(device);
         CHECK(restore(path, *restored) == "");
-        for (std::uint64_t page = 0; page != image_pages; ++page) {
-            CAPTURE(page);
-            const PageRef one = volume->find(page), other = restored->find(page);
-            CHECK(one.hole() == other.hole());
-            if (one.hole() || other.hole()) continue;
-            CHECK(std::memcmp(reinterpret_cast<void*>(one.address()),
-                              reinterpret_cast<void*>(other.address()), image_page - 512) == 0);
-        }
+        check_same_pages(*volume, *restored, image_pages);
         CHECK(save(*volume, folder.path + "/none/file", zstd) ==
               folder.path + "/none/file: No such file or directory");
     }
@@ -104,12 +113,7 @@ TEST_CASE("image: a smaller volume gets the beginning of a file, if that is aske
             CAPTURE(pages);
             MemoryDevice device(0, {});
             const auto volume = image_volume(device);
-            for (const std::uint64_t page : {0, 1, 5, 6, 7, 30, 39}) {
-                PageRef ref;
-                REQUIRE(volume->map(page, ref) == Status::ok);
-                std::memset(reinterpret_cast<void*>(ref.address()), static_cast<int>(page + 1),
-                            image_page - 512);
-            }
+            write_some_pages(*volume);
             const std::string path = folder.path + "/image";
             REQUIRE(save(*volume, path, zstd) == "");
             const auto small = image_volume(device);
@@ -120,14 +124,7 @@ TEST_CASE("image: a smaller volume gets the beginning of a file, if that is aske
             CHECK(small->mapped_bytes() == 0);
             CHECK(restore_image(
                       path, *small, {}, {}, [](std::uint64_t) {}, LargerImage::cut) == "");
-            for (std::uint64_t page = 0; page != pages; ++page) {
-                CAPTURE(page);
-                const PageRef one = volume->find(page), other = small->find(page);
-                CHECK(one.hole() == other.hole());
-                if (one.hole() || other.hole()) continue;
-                CHECK(std::memcmp(reinterpret_cast<void*>(one.address()),
-                                  reinterpret_cast<void*>(other.address()), image_page - 512) == 0);
-            }
+            check_same_pages(*volume, *small, pages);
         }
     }
 }

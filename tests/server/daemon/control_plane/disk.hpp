@@ -1,5 +1,5 @@
-// A disk whose reads or writes of image files stop or fail at a given call. The program is linked
-// with --wrap for these calls. Those of the main thread neither count nor fail.
+// A disk on which reads or writes of image files wait or fail, from a given call on. The program is
+// linked with --wrap for these calls. Calls of the main thread neither count nor fail.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace gpunbd::server::test::disk {
 
 enum class Call : std::uint8_t { read, write };
 
-// Files whose paths begin with this are images.
+// Files with this prefix are images.
 void set_folder(const std::string& folder);
 // All calls of this kind fail from the given one on, until release().
 void fail(Call call, std::uint64_t from);

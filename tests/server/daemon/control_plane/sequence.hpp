@@ -4,10 +4,10 @@
 //   contents   each export has the bytes that were written to it, also after an end of the server;
 //              a restored one has those of the file, whatever had its name before; a clone has
 //              those of one instant
-//   partial    an export whose restore did not end is never served
-//   open       clients can open all exports but those that are being restored
+//   partial    an export is never served before its restore is complete
+//   open       clients can open every export, except during its restore
 //   answer     what cannot fail is not refused, and what must be refused is
-//   left over  kept contents without an export are those that the model knows
+//   left over  the model has all kept contents without an export
 //   memory     each page is counted once on its device, and slabs belong to volumes
 //   claims     there is a limit while there are claims
 #pragma once

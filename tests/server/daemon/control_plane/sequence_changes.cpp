@@ -223,7 +223,7 @@ std::optional<Step> Sequence::save() {
                 .effect =
                     [=, this, pages = model_.exports[name].pages](Model&) {
                         if (fails && disk::has_failed()) {
-                            throw Violation("a save is done whose writes have failed");
+                            throw Violation("a save is done although its writes have failed");
                         }
                         files_[path] = pages;
                     },

@@ -116,7 +116,8 @@ void Sequence::check_kept() {
     check_supervisor(used.size(), unused.size());
 }
 
-// Of kept contents: those that exports use, and names of those that none uses.
+// The supervisor has a table for each of the kept contents. `used`: their number with an export;
+// `unused`: without one.
 void Sequence::check_supervisor(std::size_t used, std::size_t unused) const {
     std::uint64_t tables = 0;
     std::uint64_t options = 0;
