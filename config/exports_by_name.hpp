@@ -2,7 +2,6 @@
 // first one would take quadratic time.
 #pragma once
 
-#include <span>
 #include <string_view>
 #include <unordered_map>
 
@@ -14,7 +13,7 @@ namespace gpunbd::config {
 class ExportsByName {
  public:
     ExportsByName() = default;
-    explicit ExportsByName(std::span<const ExportOptions> exports) {
+    explicit ExportsByName(const ExportList& exports) {
         reserve(exports.size());
         for (const ExportOptions& each : exports) add(each);
     }

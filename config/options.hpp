@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/network.hpp"
+#include "config/shared_list.hpp"
 
 namespace gpunbd::config {
 
@@ -255,6 +256,8 @@ struct ExportOptions {
     bool operator==(const ExportOptions&) const = default;
 };
 
+using ExportList = SharedList<ExportOptions>;
+
 // The pinned pipeline of a device that the CPU cannot address.
 struct PipelineOptions {
     std::optional<std::uint64_t>
@@ -329,7 +332,7 @@ struct Options {
     TlsOptions tls;
     bool insecure = false;  // permit reachable addresses without access control
     std::vector<DeviceOptions> devices;
-    std::vector<ExportOptions> exports;
+    ExportList exports;
     PipelineOptions pipeline;
     std::uint32_t threads = 0;  // workers; 0: one per usable CPU
     Limits limits;

@@ -73,8 +73,8 @@ class Reader : public Visitor {
         object.enabled = true;
         read(*report_, *given, object);
     }
-    template <class Item>
-    void list(std::string_view name, std::vector<Item>& out, Count count, KeyInfo info) {
+    template <class Items>
+    void list(std::string_view name, Items& out, Count count, KeyInfo info) {
         each(name, count, info,
              [&](const YamlValue& item) { return read(*report_, item, out.emplace_back()); });
     }

@@ -96,11 +96,11 @@ class Writer : public Visitor {
         if (object.enabled && object != Object{.enabled = true}) return section(name, object);
         line(name, object.enabled ? "true" : "false");
     }
-    template <class Item>
-    void list(std::string_view name, const std::vector<Item>& items, Count count, KeyInfo info) {
+    template <class Items>
+    void list(std::string_view name, const Items& items, Count count, KeyInfo info) {
         if (items.empty() && count.min > 0) return comment(name, info.words);
         head(name, items.empty(), info);
-        for (const Item& item : items) indent(lines_of(item), "  - ", "    ");
+        for (const auto& item : items) indent(lines_of(item), "  - ", "    ");
     }
     void list(std::string_view name, const std::vector<std::string>& items, Count, KeyInfo info,
               const Kind<std::string>& kind) {
@@ -163,8 +163,8 @@ struct Setter : Visitor {
         visit(*this, object);
         path = all;
     }
-    template <class Item>
-    void list(std::string_view name, std::vector<Item>& items, Count, KeyInfo) {
+    template <class Items>
+    void list(std::string_view name, Items& items, Count, KeyInfo) {
         if (!items.empty()) enter(name, items.back(), "[].");
     }
     void list(std::string_view name, std::vector<std::string>& items, Count, KeyInfo info,
@@ -209,10 +209,10 @@ struct KeyLister : Visitor {
                         std::string(info.about)});
         below(fmt::format("{}{}.", prefix, name), object);
     }
-    template <class Item>
-    void list(std::string_view name, const std::vector<Item>&, Count count, KeyInfo info) {
+    template <class Items>
+    void list(std::string_view name, const Items&, Count count, KeyInfo info) {
         list(name, {}, count, info, {});
-        below(fmt::format("{}{}[].", prefix, name), Item{});
+        below(fmt::format("{}{}[].", prefix, name), typename Items::value_type{});
     }
     void list(std::string_view name, const std::vector<std::string>&, Count count, KeyInfo info,
               const Kind<std::string>&) {

@@ -289,7 +289,7 @@ storage::LargerImage larger_image_for(const config::ExportOptions& options) {
                                                    : storage::LargerImage::refused;
 }
 
-MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
+MadeExports make_exports(const config::ExportList& options, DeviceRegistry& devices,
                          const ExportRegistry::Exports& current, const VolumeLife& life) {
     MadeExports made;
     std::vector<SpillPlan> planned;
@@ -311,7 +311,9 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         const bool is_current = kept != nullptr && (*kept)->info.size == (*kept)->volume->size();
         if (is_current && (*kept)->options == wanted) {
             try {
-                planned.push_back(plan_spills(wanted.name, (*kept)->volume, devices));
+                if (!life.same_devices) {
+                    planned.push_back(plan_spills(wanted.name, (*kept)->volume, devices));
+                }
                 made.exports.push_back(*kept);
             } catch (const std::exception& error) {
                 made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));

@@ -36,6 +36,7 @@ struct VolumeLife {
     // The export that gets new contents, whatever is kept for its name.
     std::optional<std::string> renewed = {};
     std::optional<Renaming> renaming = {};  // of one of the exports in use
+    bool same_devices = false;  // exports in use have the spill memory of the configuration already
     // Opens the channels of all workers to devices that exports get as spill memory, so that no
     // request waits for that. Throws if that fails. Empty: requests open them.
     std::function<void(const std::vector<storage::Device*>&)> open_channels = {};
@@ -60,7 +61,7 @@ struct MadeExports {
     };
     std::vector<Unfilled> unfilled = {};
 };
-MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
+MadeExports make_exports(const config::ExportList& options, DeviceRegistry& devices,
                          const ExportRegistry::Exports& current, const VolumeLife& life = {});
 
 // For the file of the key `restore`. RunTimeExports creates no export that is too small for its

@@ -34,17 +34,19 @@ constexpr std::size_t max_waiting_edits = 1024;
 // Adds the exports that were created at run time to those of the file.
 void keep_run_time_exports(const config::Options& running, config::Options& loaded,
                            std::vector<std::string>& problems) {
-    loaded.exports.reserve(loaded.exports.size() + running.exports.size());
+    const config::ExportsByName earlier(running.exports);
+    for (auto each = loaded.exports.begin(); each != loaded.exports.end(); ++each) {
+        const config::ExportOptions* const twin = earlier.find(each->name);
+        // An export keeps the size that it got at run time, unless the file has a new size.
+        if (twin != nullptr && twin->origin.resized && each->size == twin->origin.configured_size) {
+            config::ExportOptions& resized = loaded.exports.edit(each);
+            resized.size = twin->size;
+            resized.origin = twin->origin;
+        }
+    }
     const config::ExportsByName of_file(loaded.exports);
     for (const config::ExportOptions& each : running.exports) {
         const config::ExportOptions* const twin = of_file.find(each.name);
-        // An export keeps the size that it got at run time, unless the file has a new size.
-        if (each.origin.resized && twin != nullptr && twin->size == each.origin.configured_size) {
-            config::ExportOptions& resized =
-                loaded.exports[static_cast<std::size_t>(twin - loaded.exports.data())];
-            resized.size = each.size;
-            resized.origin = each.origin;
-        }
         if (!each.origin.run_time) continue;
         if (twin == nullptr) {
             loaded.exports.push_back(config::updated_clone(each, of_file));
@@ -79,6 +81,7 @@ struct ExportService::Reload {
     std::map<std::string, std::string> not_restored = {};
     std::optional<std::string> renewed = {};  // see VolumeLife
     bool restores = false;                    // the export that the edit adds
+    bool same_devices = false;                // see VolumeLife
 };
 
 struct ExportService::Restoring {
@@ -187,7 +190,7 @@ void ExportService::change(const std::string& name, const ServerAdminBackend::Ch
               const auto found =
                   std::ranges::find(options.exports, name, &config::ExportOptions::name);
               if (found == options.exports.end()) return "the export does not exist any more";
-              change(*found);
+              change(options.exports.edit(found));
               return {};
           },
           .done = done});
@@ -226,6 +229,7 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
     if (reload->edit.change) reload->renewed = renewed_by(context_.options, reload->options);
     reload->before = context_.exports.snapshot();
     reload->not_restored = not_restored_;
+    reload->same_devices = reload->options.devices == context_.options.devices;
     return [this, reload](const std::stop_token& stop) {
         context_.devices.set_options(reload->options.devices);
         if (reload->edit.begin) {
@@ -238,6 +242,7 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
         life.not_restored = reload->not_restored;
         life.renewed = reload->renewed;
         life.renaming = reload->edit.renames;
+        life.same_devices = reload->same_devices;
         MadeExports made =
             make_exports(reload->options.exports, context_.devices, *reload->before, life);
         reload->restores = std::ranges::any_of(made.unfilled, [&](const auto& each) {
@@ -417,7 +422,7 @@ void ExportService::remove_failed(const std::shared_ptr<Restoring>& failed) {
                        const auto served = context_.exports.find(failed->name);
                        if (!served || served->volume != failed->volume.lock()) return {};
                        if (failed->created) {
-                           std::erase_if(all.exports, [&](const config::ExportOptions& each) {
+                           all.exports.erase_if([&](const config::ExportOptions& each) {
                                return each.name == failed->name && each.origin.run_time;
                            });
                        } else {

@@ -8,11 +8,11 @@
 
 namespace gpunbd::server {
 
-inline bool any_keeps(const std::vector<config::ExportOptions>& exports) {
+inline bool any_keeps(const config::ExportList& exports) {
     return std::any_of(exports.begin(), exports.end(), [](const auto& each) { return each.keep; });
 }
 
-inline bool all_keep(const std::vector<config::ExportOptions>& exports) {
+inline bool all_keep(const config::ExportList& exports) {
     return std::all_of(exports.begin(), exports.end(), [](const auto& each) { return each.keep; });
 }
 

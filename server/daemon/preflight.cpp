@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -226,11 +227,12 @@ class Preflight {
         note(key + ".restore", *why + "; this is correct if the contents are kept");
     }
 
-    void try_swap(const std::vector<config::ExportOptions>& exports) {
+    void try_swap(const config::ExportList& exports) {
         const auto first = std::find_if(exports.begin(), exports.end(),
                                         [](const auto& each) { return each.swap; });
         if (first == exports.end()) return;
-        const std::string key = fmt::format("exports[{}].swap", first - exports.begin());
+        const std::string key =
+            fmt::format("exports[{}].swap", std::distance(exports.begin(), first));
         for (std::string& each : missing_protections()) fail(key, std::move(each));
     }
 

@@ -10,7 +10,7 @@ namespace gpunbd::server {
 
 namespace {
 
-bool uses_gpus(const std::vector<config::ExportOptions>& exports) {
+bool uses_gpus(const config::ExportList& exports) {
     return std::any_of(exports.begin(), exports.end(), [](const config::ExportOptions& each) {
         return (each.devices.empty() && each.clone_of.empty() && !each.is_template()) ||
                std::any_of(each.devices.begin(), each.devices.end(), config::is_gpu);

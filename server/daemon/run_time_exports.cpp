@@ -18,7 +18,7 @@ namespace gpunbd::server {
 
 namespace {
 
-auto find_export(config::Options& options, const std::string& name) {
+auto find_export(const config::Options& options, const std::string& name) {
     return std::ranges::find(options.exports, name, &config::ExportOptions::name);
 }
 
@@ -70,8 +70,8 @@ std::string template_of(const config::Options& options, const std::string& name)
 
 // The options of the export with this name and use. end(): it was renamed or removed while the
 // change waited.
-auto find_served(config::Options& options, const ExportRegistry& exports, const std::string& name,
-                 const std::shared_ptr<ExportUse>& use) {
+auto find_served(const config::Options& options, const ExportRegistry& exports,
+                 const std::string& name, const std::shared_ptr<ExportUse>& use) {
     const auto served = exports.find(name);
     return served && served->use == use ? find_export(options, name) : options.exports.end();
 }
@@ -339,13 +339,14 @@ void RunTimeExports::apply(const ResizeExport& resize, const Completion& complet
              }
              const auto& size = found->origin.resized ? found->origin.configured_size : found->size;
              if (size && size->percent == 0) *configured = size->bytes;
-             if (!found->origin.run_time && !found->origin.resized) {
-                 found->origin.resized = true;
-                 found->origin.configured_size = found->size;
+             config::ExportOptions& edited = options.exports.edit(found);
+             if (!edited.origin.run_time && !edited.origin.resized) {
+                 edited.origin.resized = true;
+                 edited.origin.configured_size = edited.size;
              }
-             found->size = config::Size{.bytes = resize.size};
-             *resized = stored_options(*found);
-             return config::rules::size_misfit(*found, "block_size.minimum").value_or("");
+             edited.size = config::Size{.bytes = resize.size};
+             *resized = stored_options(edited);
+             return config::rules::size_misfit(edited, "block_size.minimum").value_or("");
          },
          .begin = [served, resize, name, configured](const std::stop_token& stop) -> std::string {
              storage::Volume& volume = *served->volume;
@@ -406,9 +407,10 @@ void RunTimeExports::apply(const RenameExport& rename, const Completion& complet
                            return name_is_taken(rename.new_name);
                        }
                        stored->from = stored_options(*found);
-                       found->name = rename.new_name;
-                       found->origin.renamed_contents = served->info.instance;
-                       stored->to = stored_options(*found);
+                       config::ExportOptions& renamed = options.exports.edit(found);
+                       renamed.name = rename.new_name;
+                       renamed.origin.renamed_contents = served->info.instance;
+                       stored->to = stored_options(renamed);
                        return {};
                    },
                    .adds = true,

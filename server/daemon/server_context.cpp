@@ -18,7 +18,6 @@ namespace {
 // same name takes precedence.
 void add_run_time_exports(RetainedExports& retained, config::Options& options) {
     std::vector<config::ExportOptions> inherited = retained.take_inherited();
-    options.exports.reserve(options.exports.size() + inherited.size());
     const config::ExportsByName configured(options.exports);
     for (config::ExportOptions& each : inherited) {
         if (configured.find(each.name) == nullptr) {
@@ -34,19 +33,21 @@ void add_run_time_exports(RetainedExports& retained, config::Options& options) {
 }
 
 // The template may have changed while no server ran.
-void update_clones(std::vector<config::ExportOptions>& exports) {
+void update_clones(config::ExportList& exports) {
     config::ExportsByName templates;
     for (const config::ExportOptions& each : exports) {
         if (each.is_template()) templates.add(each);
     }
-    for (config::ExportOptions& each : exports) {
-        if (!each.origin.made_by.empty()) each = config::updated_clone(each, templates);
+    for (auto each = exports.begin(); each != exports.end(); ++each) {
+        if (!each->origin.made_by.empty()) {
+            exports.edit(each) = config::updated_clone(*each, templates);
+        }
     }
 }
 
 // Clones are made from exports above them, also those for clients. Exports that were created at run
 // time are in any order.
-void put_sources_first(std::vector<config::ExportOptions>& exports) {
+void put_sources_first(config::ExportList& exports) {
     const config::ExportsByName by_name(exports);
     const auto source_of = [&](const config::ExportOptions& each) {
         const std::string& source = each.is_template() ? each.clone_per_client.of : each.clone_of;
@@ -64,7 +65,7 @@ void put_sources_first(std::vector<config::ExportOptions>& exports) {
         }
         std::reverse(order.begin() + static_cast<std::ptrdiff_t>(first), order.end());
     }
-    std::vector<config::ExportOptions> sorted;
+    config::ExportList sorted;
     sorted.reserve(exports.size());
     for (const auto* each : order) sorted.push_back(*each);
     exports = std::move(sorted);

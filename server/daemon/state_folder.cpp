@@ -241,7 +241,6 @@ std::string StateFolder::remove(const std::string& name) const {
 std::vector<config::Problem> add_persistent_exports(config::Options& options) {
     if (options.state.empty()) return {};
     StateFolder::Exports read = StateFolder(options.state).read();
-    options.exports.reserve(options.exports.size() + read.exports.size());
     const config::ExportsByName configured(options.exports);
     for (config::ExportOptions& each : read.exports) {
         if (configured.find(each.name) == nullptr) {

@@ -37,7 +37,7 @@ std::optional<Client> ExportTemplate::client_of(const PeerIdentity& applicant,
                                                                       : by_tls_name(applicant.peer);
 }
 
-ExportTemplates templates_in(const std::vector<config::ExportOptions>& exports) {
+ExportTemplates templates_in(const config::ExportList& exports) {
     ExportTemplates out;
     for (const config::ExportOptions& each : exports) {
         if (each.is_template()) out.push_back(std::make_shared<const ExportTemplate>(each));

@@ -35,6 +35,6 @@ struct ExportTemplate {
 };
 
 using ExportTemplates = std::vector<std::shared_ptr<const ExportTemplate>>;
-ExportTemplates templates_in(const std::vector<config::ExportOptions>& exports);
+ExportTemplates templates_in(const config::ExportList& exports);
 
 }  // namespace gpunbd::server

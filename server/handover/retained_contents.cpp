@@ -237,7 +237,7 @@ void RetainedContents::inherit(const std::string& id, InheritedDescriptors& hand
     inherited_.merge(tables);
 }
 
-void RetainedContents::finish_renames(const std::vector<config::ExportOptions>& exports) {
+void RetainedContents::finish_renames(const config::ExportList& exports) {
     const std::lock_guard lock(mutex_);
     for (const config::ExportOptions& each : exports) {
         const std::string& instance = each.origin.renamed_contents;
@@ -290,8 +290,7 @@ std::shared_ptr<storage::Volume> RetainedContents::held_for(const config::Export
     return nullptr;
 }
 
-void RetainedContents::open_devices(const std::vector<config::ExportOptions>& exports,
-                                    DeviceRegistry& devices) {
+void RetainedContents::open_devices(const config::ExportList& exports, DeviceRegistry& devices) {
     const std::lock_guard lock(mutex_);
     for (const config::ExportOptions& each : exports) {
         const auto found = find_inherited(each);

@@ -47,7 +47,7 @@ class RetainedContents {
 
     // Gives inherited contents the names of the exports that have them, before any are taken over:
     // a server may have been killed while it renamed an export, after it had stored the options.
-    void finish_renames(const std::vector<config::ExportOptions>& exports);
+    void finish_renames(const config::ExportList& exports);
     // Takes over the inherited contents of this export, together with those that share pages with
     // it. Null: there are none. If it throws, std::runtime_error has the reason, and the contents
     // are unchanged for a later attempt.
@@ -57,7 +57,7 @@ class RetainedContents {
     // be moved. The state of those for which this fails has the reason.
     void take_over_unused(DeviceRegistry& devices, VolumeDisposal& disposal);
     // Opens the devices that take_over() will need for these exports. Ignores failures.
-    void open_devices(const std::vector<config::ExportOptions>& exports, DeviceRegistry& devices);
+    void open_devices(const config::ExportList& exports, DeviceRegistry& devices);
     // Calls `create` for new contents of this export. If it throws, nothing is kept. `source`: kept
     // contents with which they share pages; null: none.
     using Create = std::function<std::shared_ptr<storage::Volume>(const storage::Retention&)>;

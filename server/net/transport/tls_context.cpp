@@ -60,21 +60,21 @@ unsigned int find_key(SSL* ssl, const char* user, unsigned char* key, unsigned i
 // Exports may require only what TLS is configured for. A rule that no client can match would deny
 // access to all clients.
 void check_demands(const config::ExportOptions& wanted, const config::TlsOptions& tls) {
-    const std::string name = "export " + config::in_quotes(wanted.name);
+    const auto name = [&] { return "export " + config::in_quotes(wanted.name); };
     const bool off = tls.mode == config::TlsMode::off;
     if (wanted.tls_required && off) {
-        fail(name, "it requires TLS, but TLS is off; set tls.mode to optional or required");
+        fail(name(), "it requires TLS, but TLS is off; set tls.mode to optional or required");
     }
     for (std::size_t i = 0; i != wanted.access.size(); ++i) {
         const config::AccessRule& rule = wanted.access[i];
-        const std::string which = fmt::format("{}: access[{}]", name, i);
+        const auto which = [&] { return fmt::format("{}: access[{}]", name(), i); };
         if (rule.tls_name && (off || tls.certificates.empty() || !tls.verify_clients)) {
-            fail(which,
+            fail(which(),
                  "tls_name requires client certificates, and the server does not request any; set "
                  "tls.certificates with verify_clients, or remove the rule");
         }
         if (rule.psk_user && (off || tls.psk.empty())) {
-            fail(which,
+            fail(which(),
                  "psk_user requires shared keys, and there are none; set tls.psk, or remove the "
                  "rule");
         }

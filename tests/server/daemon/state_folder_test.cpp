@@ -158,9 +158,8 @@ TEST_CASE("state folder: there are no more exports than a server can have") {
     const State state;
     config::Options options;
     options.state = state.path;
-    options.exports.resize(config::rules::max_exports);
-    for (std::size_t i = 0; i != options.exports.size(); ++i) {
-        options.exports[i].name = fmt::format("e{}", i);
+    for (std::size_t i = 0; i != config::rules::max_exports; ++i) {
+        options.exports.emplace_back().name = fmt::format("e{}", i);
     }
     CHECK(add_persistent_exports(options).empty());
     state.put("one.yaml", "name: one\nsize: 1M\n");

@@ -78,8 +78,8 @@ TEST_CASE("renamed exports: contents get the name that a killed server has store
         REQUIRE(life.contents.prepare_rename(life.volume(), "two") == "");
     }
     // The configuration has an export of the earlier name now.
-    const std::vector<config::ExportOptions> options{kept_export("one"),
-                                                     renamed(kept_export("one"), "two", instance)};
+    const config::ExportList options{kept_export("one"),
+                                     renamed(kept_export("one"), "two", instance)};
     for (int i = 0; i != 2; ++i) {
         Life next(supervisor, way);
         if (i == 0) CHECK(next.state_of("one") == "no export has them");

@@ -37,8 +37,7 @@ std::uint64_t read(Life& life, std::size_t number, std::uint64_t page) {
     return word;
 }
 
-const std::vector<config::ExportOptions> both = {kept_export("source"),
-                                                 kept_clone("clone", "source")};
+const config::ExportList both = {kept_export("source"), kept_clone("clone", "source")};
 
 // A server with both. They have page 0 in common, and different pages 1.
 void leave_both(LivingSupervisor& supervisor, const NotifySocket& way) {
@@ -252,8 +251,8 @@ TEST_CASE("kept clones: keep does not change while pages are shared") {
     Life life(supervisor, way);
     REQUIRE(life.make(both).problems.empty());
     life.settle(Clock::now());
-    std::vector<config::ExportOptions> without = both;
-    for (auto& each : without) each.keep = false;
+    config::ExportList without = both;
+    without[0].keep = without[1].keep = false;
     const MadeExports made = life.make(without);
     REQUIRE_FALSE(made.problems.empty());
     CHECK(made.problems[0].find("export 'source': keep cannot change while it shares memory") == 0);
@@ -262,7 +261,7 @@ TEST_CASE("kept clones: keep does not change while pages are shared") {
 TEST_CASE("kept clones: a snapshot does not become writable, by a change or by the next server") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
-    std::vector<config::ExportOptions> exports = both;
+    config::ExportList exports = both;
     exports[1].read_only = true;
     {
         Life life(supervisor, way);
@@ -287,7 +286,7 @@ TEST_CASE("kept clones: a clone that an administrator makes read-only can be wri
     const NotifySocket way = supervisor.way();
     Life life(supervisor, way);
     REQUIRE(life.make(both).problems.empty());
-    std::vector<config::ExportOptions> exports = both;
+    config::ExportList exports = both;
     exports[1].read_only = exports[1].origin.made_read_only = true;
     CHECK(life.make(exports).problems.empty());
     CHECK(life.make(both).problems.empty());

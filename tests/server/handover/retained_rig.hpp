@@ -93,7 +93,7 @@ class Life {
           contents(store, handed_over_, options.patience) {}
 
     // As at a start or a reload. Earlier exports are held until settle().
-    MadeExports make(const std::vector<config::ExportOptions>& options) {
+    MadeExports make(const config::ExportList& options) {
         MadeExports made = make_exports(options, devices_, exports,
                                         {.disposal = &disposal_,
                                          .contents = &contents,

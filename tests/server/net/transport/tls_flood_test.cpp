@@ -250,6 +250,7 @@ constexpr std::size_t answer_to_go = 52;
 // Checks that the log line about the end of the connection contains the reason.
 void check_log(const CapturedLog& log, std::string_view why) {
     const auto lines = log.lines(config::LogFormat::text);
+    REQUIRE_FALSE(lines.empty());
     CAPTURE(lines.back());
     CHECK(std::count_if(lines.begin(), lines.end(), [&](const std::string& line) {
               return line.find(why) != std::string::npos;

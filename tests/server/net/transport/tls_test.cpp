@@ -792,7 +792,7 @@ TEST_CASE("tls: each invalid file is reported in one line") {
 
 TEST_CASE("tls: an export that requires TLS needs TLS to be enabled") {
     config::Options options;
-    options.exports.resize(1);
+    options.exports.emplace_back();
     options.exports[0].name = "x";
     options.exports[0].tls_required = true;
     CHECK_THROWS_WITH_AS(static_cast<void>(TlsContext::load(options)),
@@ -808,7 +808,7 @@ TEST_CASE("tls: an access rule with a TLS identity needs the TLS setting that it
     const auto said = [&](const config::AccessRule& rule, const config::TlsOptions& tls) {
         config::Options options;
         options.tls = tls;
-        options.exports.resize(1);
+        options.exports.emplace_back();
         options.exports[0].name = "x";
         options.exports[0].access = {rule};
         try {
