@@ -66,6 +66,9 @@ struct Step {
     std::function<void(Model&)> effect;      // if it is done
     std::optional<bool> expected_done = {};  // false: refused; unset: either
     std::string name = {};                   // of the export; empty: it changes none
+    // After the end of a server that was killed before it answered. Empty: `effect` may have
+    // happened.
+    std::function<void()> interrupted = {};
 };
 
 class Sequence {

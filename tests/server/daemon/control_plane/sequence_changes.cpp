@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -9,6 +11,16 @@
 namespace gpunbd::server::test {
 
 using std::to_string;
+
+namespace {
+
+// 0: there is no such file.
+ino_t inode_of(const std::string& path) {
+    struct stat file {};
+    return ::stat(path.c_str(), &file) == 0 ? file.st_ino : 0;
+}
+
+}  // namespace
 
 std::function<void(const Completion&)> Sequence::changing(ExportChange change) {
     return [this, change = std::move(change)](const Completion& completion) {
@@ -227,7 +239,15 @@ std::optional<Step> Sequence::save() {
                         }
                         files_[path] = pages;
                     },
-                .expected_done = true};
+                .expected_done = true,
+                .interrupted =
+                    [=, this, before = inode_of(path), pages = model_.exports[name].pages] {
+                        if (inode_of(path) == before) return;
+                        if (fails && disk::has_failed()) {
+                            throw Violation("a save whose writes have failed replaces its file");
+                        }
+                        files_[path] = pages;
+                    }};
 }
 
 // Into a new export, or into an empty one.

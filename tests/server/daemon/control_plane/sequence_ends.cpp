@@ -139,11 +139,14 @@ void Sequence::make_and_kill(Step step) {
     if (!supervisor_.is_dead()) server_->settle();
     supervisor_.cancel_kill();
     // What was answered is in effect.
-    if (submitted.answer->has_value()) apply_answer(submitted);
+    const bool is_answered = submitted.answer->has_value();
+    if (is_answered) apply_answer(submitted);
     if (!supervisor_.is_dead()) return;
     Model after = model_;
-    if (!submitted.answer->has_value()) submitted.step.effect(after);
+    const auto& interrupted = submitted.step.interrupted;
+    if (!is_answered && !interrupted) submitted.step.effect(after);
     server_.reset();
+    if (!is_answered && interrupted) interrupted();
     const Model before = at_restart(model_);
     after = at_restart(after);
     start();
