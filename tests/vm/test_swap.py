@@ -18,9 +18,9 @@ if server.SANITIZED:
 
 CARD = ('-object', 'memory-backend-ram,id=bar,share=on,size=512M', '-device', 'ivshmem-plain,memdev=bar,addr=04.0')
 # The ways to attach the export of a card.
-WAYS = ('unix-1', 'tcp-4-discard', 'unix-4-discard', 'tcp-1', 'unix-4', 'tcp-1-discard', 'unix-1-discard', 'tcp-4')
+WAYS = ('tcp-4-discard', 'unix-1', 'unix-4-discard', 'tcp-1', 'unix-4', 'tcp-1-discard', 'unix-1-discard', 'tcp-4')
 SPILL = 320  # megabytes of the file to which the pages of the card move
-RUNS = int(os.environ.get('GPUNBD_SWAP_RUNS', '2'))
+RUNS = int(os.environ.get('GPUNBD_SWAP_RUNS', '1'))
 
 
 INTEGRATION = os.path.dirname(server.__file__)

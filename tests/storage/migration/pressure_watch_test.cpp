@@ -137,7 +137,7 @@ TEST_CASE("pressure watch: pages that have no place do not reduce the limit furt
 }
 
 TEST_CASE("pressure watch: it ends while the migrator works for it") {
-    for (int round = 0; round != 5; ++round) {
+    for (int round = 0; round != 2; ++round) {
         PressedRig rig(std::chrono::milliseconds(1));
         rig.trigger.begin();
         rig.await([&] { return rig.used() != 4 * PressureWatch::least_step; });
