@@ -4,8 +4,9 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <mutex>
 #include <utility>
+
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server::admin {
 
@@ -16,18 +17,18 @@ class Mailbox {
     // Any thread. Never waits for the endpoint's thread.
     template <typename Call>
     void post(Call call) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (io_ != nullptr) boost::asio::post(*io_, std::move(call));
     }
     // Before the io_context is destroyed.
     void close() {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         io_ = nullptr;
     }
 
  private:
-    std::mutex mutex_;
-    boost::asio::io_context* io_;
+    Mutex mutex_;
+    boost::asio::io_context* io_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::server::admin

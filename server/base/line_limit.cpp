@@ -8,7 +8,7 @@ namespace gpunbd::server {
 bool LineLimit::take(Clock::time_point now) {
     std::function<void()> call;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         constexpr auto interval = std::chrono::nanoseconds(std::chrono::seconds(1)) / per_second;
         const auto more = std::min<std::int64_t>((now - filled_) / interval, burst);
         if (more > 0) {
@@ -26,12 +26,12 @@ bool LineLimit::take(Clock::time_point now) {
 }
 
 std::uint64_t LineLimit::take_omitted() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return std::exchange(omitted_, 0);
 }
 
 void LineLimit::when_omitted(std::function<void()> call) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     call_ = std::move(call);
 }
 

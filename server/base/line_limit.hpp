@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 
 #include "storage/base/log_line.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -25,11 +25,11 @@ class LineLimit {
     void when_omitted(std::function<void()> call);
 
  private:
-    std::mutex mutex_;
-    std::uint32_t left_ = burst;
-    Clock::time_point filled_;
-    std::uint64_t omitted_ = 0;
-    std::function<void()> call_;
+    Mutex mutex_;
+    std::uint32_t left_ GUARDED_BY(mutex_) = burst;
+    Clock::time_point filled_ GUARDED_BY(mutex_);
+    std::uint64_t omitted_ GUARDED_BY(mutex_) = 0;
+    std::function<void()> call_ GUARDED_BY(mutex_);
 };
 
 // The limit of this process.

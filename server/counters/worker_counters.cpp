@@ -12,24 +12,21 @@ std::uint64_t next_id() {
     return ++last;
 }
 
-// Applies `copy` to each element. Room is allocated before the lock is taken.
+constexpr std::size_t least_room = 16;
+
+// Applies `copy` to each element, and adds the results. False: `out` has too little room.
 template <typename Out, typename Map, typename Copy>
-std::vector<Out> copied(std::mutex& mutex, const Map& map, Copy copy) {
-    std::vector<Out> out;
-    for (std::size_t wanted = 16;; wanted *= 2) {
-        out.reserve(wanted);
-        const std::lock_guard lock(mutex);
-        if (map.size() > wanted) continue;
-        for (const auto& each : map) out.push_back(copy(each.second));
-        return out;
-    }
+bool copy_if_room(const Map& map, std::vector<Out>& out, Copy copy) {
+    if (map.size() > out.capacity()) return false;
+    for (const auto& each : map) out.push_back(copy(each.second));
+    return true;
 }
 
 }  // namespace
 
 std::shared_ptr<ExportCounters> WorkerCounters::of_export(const std::string& name) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const auto known = exports_.lower_bound(name);
         if (known != exports_.end() && known->first == name) return known->second.counters;
     }
@@ -37,7 +34,7 @@ std::shared_ptr<ExportCounters> WorkerCounters::of_export(const std::string& nam
     one.emplace(
         name, Named{std::make_shared<const std::string>(name), std::make_shared<ExportCounters>()});
     auto counters = one.begin()->second.counters;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     exports_.merge(one);
     return counters;
 }
@@ -45,7 +42,7 @@ std::shared_ptr<ExportCounters> WorkerCounters::of_export(const std::string& nam
 void WorkerCounters::rename(const std::string& from, const std::string& to) {
     const auto name = std::make_shared<const std::string>(to);
     std::string key = to;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto known = exports_.lower_bound(from);
     if (known == exports_.end() || known->first != from) return;
     auto node = exports_.extract(known);
@@ -59,33 +56,41 @@ std::shared_ptr<ConnectionCounters> WorkerCounters::begin(ConnectionFacts facts)
     std::map<std::uint64_t, std::shared_ptr<ConnectionCounters>> one;
     one.emplace(id, std::make_shared<ConnectionCounters>(id, std::move(facts)));
     auto counters = one.begin()->second;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     connections_.merge(one);
     return counters;
 }
 
 void WorkerCounters::learn(ConnectionCounters& connection, ConnectionFacts facts) {
     auto next = std::make_shared<const ConnectionFacts>(std::move(facts));
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     connection.facts.swap(next);
 }
 
 void WorkerCounters::end(const ConnectionCounters& connection) noexcept {
     decltype(connections_)::node_type gone;  // destroyed without the lock
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     gone = connections_.extract(connection.id);
 }
 
 std::vector<WorkerCounters::OfExport> WorkerCounters::exports() const {
-    return copied<OfExport>(mutex_, exports_, [](const Named& each) {
-        return OfExport{each.name, each.counters};
-    });
+    const auto copy = [](const Named& each) { return OfExport{each.name, each.counters}; };
+    std::vector<OfExport> out;
+    for (std::size_t room = least_room;; room *= 2) {
+        out.reserve(room);  // without the lock
+        const Lock lock(mutex_);
+        if (copy_if_room(exports_, out, copy)) return out;
+    }
 }
 
 std::vector<WorkerCounters::Seen> WorkerCounters::connections() const {
-    return copied<Seen>(mutex_, connections_, [](const std::shared_ptr<ConnectionCounters>& each) {
-        return Seen{each, each->facts};
-    });
+    const auto copy = [](const auto& each) { return Seen{each, each->facts}; };
+    std::vector<Seen> out;
+    for (std::size_t room = least_room;; room *= 2) {
+        out.reserve(room);  // without the lock
+        const Lock lock(mutex_);
+        if (copy_if_room(connections_, out, copy)) return out;
+    }
 }
 
 }  // namespace gpunbd::server

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "server/counters/connection_counters.hpp"
 #include "server/counters/counts.hpp"
 #include "server/counters/request_counters.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -45,14 +45,14 @@ class WorkerCounters : public WorkerCounts<Counter> {
     std::vector<Seen> connections() const;
 
  private:
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     // Of one name, the first one counts now. The others are of removed exports.
     struct Named {
         std::shared_ptr<const std::string> name;
         std::shared_ptr<ExportCounters> counters;
     };
-    std::multimap<std::string, Named, std::less<>> exports_;
-    std::map<std::uint64_t, std::shared_ptr<ConnectionCounters>> connections_;
+    std::multimap<std::string, Named, std::less<>> exports_ GUARDED_BY(mutex_);
+    std::map<std::uint64_t, std::shared_ptr<ConnectionCounters>> connections_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::server

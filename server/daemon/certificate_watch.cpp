@@ -16,7 +16,7 @@ Service::Commit CertificateWatch::reload(const config::Options& next, Problems& 
 }
 
 std::vector<Validity> CertificateWatch::validities() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return validities_;
 }
 
@@ -28,7 +28,7 @@ void CertificateWatch::check(std::vector<Validity> loaded) {
         spdlog::log(warning->invalid ? spdlog::level::err : spdlog::level::warn, "tls: {}",
                     warning->text);
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     validities_ = std::move(loaded);
 }
 

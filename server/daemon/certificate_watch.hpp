@@ -2,12 +2,12 @@
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
-#include <mutex>
 #include <vector>
 
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
 #include "server/net/credentials/validity.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -30,8 +30,8 @@ class CertificateWatch final : public Service {
 
     ServerContext& context_;
     boost::asio::steady_timer timer_;
-    mutable std::mutex mutex_;
-    std::vector<Validity> validities_;
+    mutable Mutex mutex_;
+    std::vector<Validity> validities_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::server

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -41,16 +42,16 @@ class Results {
         : completion_(std::move(completion)), left_(devices) {}
 
     void add(const ReclaimStatus& status) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         reclaimed_.devices.push_back(status);
         if (--left_ == 0) completion_(std::move(reclaimed_));
     }
 
  private:
     const Completion completion_;
-    std::mutex mutex_;
-    std::size_t left_;
-    Reclaimed reclaimed_;
+    Mutex mutex_;
+    std::size_t left_ GUARDED_BY(mutex_);
+    Reclaimed reclaimed_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

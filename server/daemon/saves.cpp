@@ -133,7 +133,11 @@ void Saves::stop() {
     if (!thread_.joinable()) return;
     thread_.request_stop();
     thread_.join();
-    jobs_.clear();  // uncalled, which reports them
+    {
+        std::deque<Job> dropped;  // destroyed uncalled, which reports them
+        const Lock lock(mutex_);
+        dropped.swap(jobs_);
+    }
     if (handed_over_) return;
     const auto exports = context_.exports.snapshot();
     for (const auto& each : *exports) {
@@ -189,14 +193,14 @@ void Saves::restore_new(const std::shared_ptr<const Export>& made,
 }
 
 bool Saves::busy() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return working_ || !jobs_.empty();
 }
 
 void Saves::submit(Job job) {
     if (context_.lifecycle.refuses_changes()) return job.completion(context_.lifecycle.refusal());
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         jobs_.push_back(std::move(job));
     }
     submitted_.notify_one();
@@ -204,9 +208,10 @@ void Saves::submit(Job job) {
 
 // Returns nothing at the stop.
 std::optional<Saves::Job> Saves::take_next(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
+    const Lock lock(mutex_);
     working_ = false;  // also after an exception
-    if (!submitted_.wait(lock, stop, [this] { return !jobs_.empty(); })) return std::nullopt;
+    const auto is_due = [this]() REQUIRES(mutex_) { return !jobs_.empty(); };
+    if (!submitted_.wait(mutex_, stop, is_due)) return std::nullopt;
     if (stop.stop_requested()) return std::nullopt;
     working_ = true;
     std::optional<Job> job(std::move(jobs_.front()));
@@ -222,7 +227,7 @@ void Saves::run(const std::stop_token& stop) {
             Outcome outcome = job->work(stop);
             {
                 // Before the completion: the next request may be an upgrade.
-                const std::lock_guard lock(mutex_);
+                const Lock lock(mutex_);
                 working_ = false;
             }
             job->completion(std::move(outcome));

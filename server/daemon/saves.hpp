@@ -3,12 +3,10 @@
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -17,6 +15,7 @@
 #include "server/admin/model/admin_backend.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/images/save_image.hpp"
 
 namespace gpunbd::server {
@@ -62,10 +61,10 @@ class Saves final : public Service {
     bool handed_over_ = false;
     // The beginning of the last save. An export has the same use after it was renamed.
     std::map<std::shared_ptr<ExportUse>, Clock::time_point> last_;
-    mutable std::mutex mutex_;  // guards the following members
-    std::condition_variable_any submitted_;
-    std::deque<Job> jobs_;
-    bool working_ = false;
+    mutable Mutex mutex_;
+    StoppableCondition submitted_;
+    std::deque<Job> jobs_ GUARDED_BY(mutex_);
+    bool working_ GUARDED_BY(mutex_) = false;
     std::jthread thread_;  // ends before the rest is destroyed
 };
 

@@ -219,13 +219,13 @@ ServerAdminBackend::ServerAdminBackend(asio::io_context& io, const ExportRegistr
       actions_(std::make_shared<const Actions>(std::move(actions))) {}
 
 void ServerAdminBackend::serves(Workers workers) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     workers_ = std::move(workers);
     state_ = State::serving;
 }
 
 ServerAdminBackend::Workers ServerAdminBackend::workers() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return workers_;
 }
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +23,7 @@
 #include "server/nbd/worker.hpp"
 #include "server/net/connection_slots.hpp"
 #include "server/net/credentials/validity.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -106,8 +106,8 @@ class ServerAdminBackend final : public AdminBackend {
     const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     const std::chrono::steady_clock::time_point up_since_ = std::chrono::steady_clock::now();
     std::atomic<State> state_{State::starting};
-    mutable std::mutex mutex_;
-    Workers workers_;
+    mutable Mutex mutex_;
+    Workers workers_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::server

@@ -6,14 +6,14 @@ namespace gpunbd::server {
 
 void CloneRequests::send(CloneRequest request) const {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (receive_) return receive_(std::move(request));
     }
     request.answer("the server makes no clones now; try again later");
 }
 
 void CloneRequests::set_receiver(std::function<void(CloneRequest)> receive) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     receive_ = std::move(receive);
 }
 

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
+
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -25,8 +26,8 @@ class CloneRequests {
     void set_receiver(std::function<void(CloneRequest)> receive);
 
  private:
-    mutable std::mutex mutex_;
-    std::function<void(CloneRequest)> receive_;
+    mutable Mutex mutex_;
+    std::function<void(CloneRequest)> receive_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::server

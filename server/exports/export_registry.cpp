@@ -29,7 +29,7 @@ void ExportRegistry::replace(Exports exports, ExportTemplates templates) {
     }
     std::shared_ptr<const Names> next_names = std::move(names);
     auto next_templates = std::make_shared<const ExportTemplates>(std::move(templates));
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     exports_.swap(next);
     names_.swap(next_names);
     templates_.swap(next_templates);
@@ -37,22 +37,22 @@ void ExportRegistry::replace(Exports exports, ExportTemplates templates) {
 }
 
 std::shared_ptr<const ExportRegistry::Exports> ExportRegistry::snapshot() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return exports_;
 }
 
 std::shared_ptr<const ExportRegistry::Names> ExportRegistry::names() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return names_;
 }
 
 std::shared_ptr<const ExportTemplates> ExportRegistry::templates() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return templates_;
 }
 
 std::shared_ptr<const Export> ExportRegistry::find(std::string_view name) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto place = places_.find(name);
     return place == places_.end() ? nullptr : (*exports_)[place->second];
 }

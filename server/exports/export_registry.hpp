@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +12,7 @@
 #include "server/exports/clone_requests.hpp"
 #include "server/exports/export.hpp"
 #include "server/exports/export_template.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -34,11 +34,13 @@ class ExportRegistry {
     const CloneRequests& clone_requests() const { return clone_requests_; }
 
  private:
-    mutable std::mutex mutex_;
-    std::shared_ptr<const Exports> exports_ = std::make_shared<const Exports>();
-    std::shared_ptr<const Names> names_ = std::make_shared<const Names>();
-    std::shared_ptr<const ExportTemplates> templates_ = std::make_shared<const ExportTemplates>();
-    std::unordered_map<std::string_view, std::size_t> places_;  // name -> index in both
+    mutable Mutex mutex_;
+    std::shared_ptr<const Exports> exports_ GUARDED_BY(mutex_) = std::make_shared<const Exports>();
+    std::shared_ptr<const Names> names_ GUARDED_BY(mutex_) = std::make_shared<const Names>();
+    std::shared_ptr<const ExportTemplates> templates_ GUARDED_BY(mutex_) =
+        std::make_shared<const ExportTemplates>();
+    // By name: the index in both.
+    std::unordered_map<std::string_view, std::size_t> places_ GUARDED_BY(mutex_);
     CloneRequests clone_requests_;
 };
 

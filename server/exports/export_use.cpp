@@ -19,7 +19,7 @@ std::shared_ptr<TokenBucket> bucket_for(const config::Rates& rates) {
 }  // namespace
 
 void ExportUse::apply(const config::ExportOptions& options) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     name_ = options.name;
     max_connections_ = options.max_connections.value_or(0);
     max_per_peer_ = options.max_connections_per_peer.value_or(0);
@@ -36,7 +36,7 @@ void ExportUse::apply(const config::ExportOptions& options) {
 ExportUse::Answer ExportUse::enter(const std::string& peer) {
     // Allocated first, so that a bad_alloc changes nothing.
     auto lease = std::make_unique<Lease>(shared_from_this(), peer);
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!closed_.empty()) return {nullptr, closed_.front().text};
     if (max_connections_ != 0 && connections_ >= max_connections_) {
         return {nullptr, fmt::format("the export has {} connection{}, which is its limit",
@@ -66,12 +66,12 @@ ExportUse::Answer ExportUse::enter(const std::string& peer) {
 
 ExportUse::Closure::~Closure() {
     if (!use_) return;
-    const std::lock_guard lock(use_->mutex_);
+    const Lock lock(use_->mutex_);
     use_->closed_.erase(reason_);
 }
 
 ExportUse::Closed ExportUse::close(std::string reason, bool forced) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!closed_.empty()) return {nullptr, closed_.front().text + "; try again later"};
     if (connections_ != 0 && !forced) {
         return {
@@ -83,7 +83,7 @@ ExportUse::Closed ExportUse::close(std::string reason, bool forced) {
 }
 
 std::shared_ptr<ExportUse::Closure> ExportUse::close_to_others(std::string reason) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return closed_for(std::move(reason), false);
 }
 
@@ -98,7 +98,7 @@ std::shared_ptr<ExportUse::Closure> ExportUse::closed_for(std::string reason, bo
 }
 
 std::string ExportUse::disconnected() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const Closure::Reason& each : closed_) {
         if (each.disconnects) return each.text;
     }
@@ -106,29 +106,29 @@ std::string ExportUse::disconnected() {
 }
 
 std::string ExportUse::name() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return name_;
 }
 
 std::string ExportUse::why_closed() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return closed_.empty() ? std::string() : closed_.front().text + "; try again later";
 }
 
 std::uint32_t ExportUse::connections() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return connections_;
 }
 
 void ExportUse::leave(const std::string& peer) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto at = peers_.find(peer);
     --connections_;
     if (--at->second.connections == 0 && !at->second.bucket) peers_.erase(at);
 }
 
 RateLimits ExportUse::rates(const std::string& peer) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return {.of_peer = peers_.find(peer)->second.bucket, .of_export = bucket_};
 }
 

@@ -7,11 +7,11 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "config/options.hpp"
 #include "server/exports/token_bucket.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -107,27 +107,28 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     };
     using Peers = std::map<std::string, PeerUse>;
 
-    std::shared_ptr<Closure> closed_for(std::string reason, bool disconnects);
+    std::shared_ptr<Closure> closed_for(std::string reason, bool disconnects) REQUIRES(mutex_);
     void leave(const std::string& peer);
     std::string disconnected();
     std::string name();
     RateLimits rates(const std::string& peer);
     // A peer without connections is remembered while its bucket is not full, or it could reconnect
     // for a full one.
-    void forget_idle_peers();
+    void forget_idle_peers() REQUIRES(mutex_);
 
-    std::mutex mutex_;
+    Mutex mutex_;
     std::atomic<bool> requires_current_size_{false};
-    std::string name_;                   // in the last apply()
-    std::list<Closure::Reason> closed_;  // not empty: closed
-    std::uint32_t max_connections_ = 0;  // 0: no limit
-    std::uint32_t max_per_peer_ = 0;
-    config::Rates rates_;
-    config::Rates rates_per_peer_;
-    std::uint32_t connections_ = 0;
-    std::shared_ptr<TokenBucket> bucket_;
-    Peers peers_;
-    std::size_t peers_before_cleanup_ = 0;  // number of peers at which idle ones are forgotten
+    std::string name_ GUARDED_BY(mutex_);                   // in the last apply()
+    std::list<Closure::Reason> closed_ GUARDED_BY(mutex_);  // not empty: closed
+    std::uint32_t max_connections_ GUARDED_BY(mutex_) = 0;  // 0: no limit
+    std::uint32_t max_per_peer_ GUARDED_BY(mutex_) = 0;
+    config::Rates rates_ GUARDED_BY(mutex_);
+    config::Rates rates_per_peer_ GUARDED_BY(mutex_);
+    std::uint32_t connections_ GUARDED_BY(mutex_) = 0;
+    std::shared_ptr<TokenBucket> bucket_ GUARDED_BY(mutex_);
+    Peers peers_ GUARDED_BY(mutex_);
+    // The number of peers at which idle ones are forgotten.
+    std::size_t peers_before_cleanup_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gpunbd::server

@@ -35,20 +35,20 @@ TokenBucket::TokenBucket(const config::Rates& rates, Time now)
 
 TokenBucket::Time TokenBucket::take(std::uint64_t bytes, Time now) {
     const std::int64_t at = since_epoch(now);
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return epoch_ +
            nanoseconds(std::max(bytes_.take(bytes, at, burst_), requests_.take(1, at, burst_)));
 }
 
 void TokenBucket::give_back(std::uint64_t bytes) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     bytes_.give_back(bytes);
     requests_.give_back(1);
 }
 
 bool TokenBucket::full(Time now) const {
     const std::int64_t unspent = since_epoch(now) - burst_;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return bytes_.paid_until <= unspent && requests_.paid_until <= unspent;
 }
 

@@ -5,9 +5,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 
 #include "config/options.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -44,9 +44,9 @@ class TokenBucket {
 
     const Time epoch_;
     const std::int64_t burst_;  // ns
-    mutable std::mutex mutex_;
-    Gauge bytes_;
-    Gauge requests_;
+    mutable Mutex mutex_;
+    Gauge bytes_ GUARDED_BY(mutex_);
+    Gauge requests_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::server

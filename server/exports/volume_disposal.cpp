@@ -9,16 +9,16 @@ namespace gpunbd::server {
 
 VolumeDisposal::Holder::~Holder() {
     if (volume) disposal.take(std::move(volume));
-    const std::lock_guard lock(disposal.mutex_);
+    const Lock lock(disposal.mutex_);
     disposal.holders_.erase(this);
-    disposal.changed_
-        .notify_all();  // under the lock, since the disposal may be destroyed after the last holder
+    // Under the lock, since the disposal may be destroyed after the last holder.
+    disposal.changed_.notify_all();
 }
 
 VolumeDisposal::~VolumeDisposal() {
     {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return holders_.empty(); });
+        const Lock lock(mutex_);
+        while (!holders_.empty()) changed_.wait(mutex_);
         ending_ = true;
         changed_.notify_all();
     }
@@ -29,7 +29,7 @@ std::shared_ptr<storage::Volume> VolumeDisposal::Reservation::share(
     std::unique_ptr<storage::Volume> volume) noexcept {
     storage::Volume* const shared = volume.get();
     {
-        const std::lock_guard lock(holder_->disposal.mutex_);
+        const Lock lock(holder_->disposal.mutex_);
         holder_->volume = std::move(volume);
     }
     return {std::move(holder_), shared};
@@ -41,7 +41,7 @@ VolumeDisposal::Reservation VolumeDisposal::reserve() {
         thread_ = std::thread([this] { run(); });
     }
     auto holder = std::make_shared<Holder>(*this);
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     holders_.emplace(holder.get(), holder);
     return Reservation(std::move(holder));
 }
@@ -50,7 +50,7 @@ std::vector<std::shared_ptr<storage::Volume>> VolumeDisposal::volumes() const {
     std::vector<std::shared_ptr<storage::Volume>> all;
     std::vector<std::shared_ptr<Holder>> unused;  // destroyed without the lock, which ~Holder takes
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         all.reserve(holders_.size());
         unused.reserve(holders_.size());
         for (const auto& [unnamed, each] : holders_) {
@@ -68,13 +68,14 @@ std::vector<std::shared_ptr<storage::Volume>> VolumeDisposal::volumes() const {
 }
 
 void VolumeDisposal::wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this, taken = taken_] { return destroyed_ >= taken; });
+    const Lock lock(mutex_);
+    const std::uint64_t taken = taken_;
+    while (destroyed_ < taken) changed_.wait(mutex_);
 }
 
 void VolumeDisposal::take(std::unique_ptr<storage::Volume> volume) noexcept {
     try {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         volumes_.push_back(std::move(volume));
         ++taken_;
         changed_.notify_all();
@@ -84,15 +85,16 @@ void VolumeDisposal::take(std::unique_ptr<storage::Volume> volume) noexcept {
 }
 
 void VolumeDisposal::run() {
-    std::unique_lock lock(mutex_);
+    const Lock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [this] { return ending_ || !volumes_.empty(); });
+        while (!ending_ && volumes_.empty()) changed_.wait(mutex_);
         if (volumes_.empty()) return;
         auto now = std::exchange(volumes_, {});
-        lock.unlock();
         const std::size_t count = now.size();
-        now.clear();
-        lock.lock();
+        {
+            const Unlock unlock(mutex_);
+            now.clear();
+        }
         destroyed_ += count;
         changed_.notify_all();
     }

@@ -3,15 +3,14 @@
 // that exist, with an export or without.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "storage/base/mutex.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::server {
@@ -58,19 +57,19 @@ class VolumeDisposal {
         Holder& operator=(const Holder&) = delete;
 
         VolumeDisposal& disposal;
-        std::unique_ptr<storage::Volume> volume;
+        std::unique_ptr<storage::Volume> volume;  // with the lock of the disposal held
     };
 
     void take(std::unique_ptr<storage::Volume> volume) noexcept;
     void run();
 
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<std::unique_ptr<storage::Volume>> volumes_;  // to destroy
-    std::uint64_t taken_ = 0;                                // volumes, since the start
-    std::uint64_t destroyed_ = 0;                            // of these
-    std::map<const Holder*, std::weak_ptr<Holder>> holders_;
-    bool ending_ = false;
+    mutable Mutex mutex_;
+    Condition changed_;
+    std::vector<std::unique_ptr<storage::Volume>> volumes_ GUARDED_BY(mutex_);  // to destroy
+    std::uint64_t taken_ GUARDED_BY(mutex_) = 0;      // volumes, since the start
+    std::uint64_t destroyed_ GUARDED_BY(mutex_) = 0;  // of these
+    std::map<const Holder*, std::weak_ptr<Holder>> holders_ GUARDED_BY(mutex_);
+    bool ending_ GUARDED_BY(mutex_) = false;
     std::thread thread_;  // started with the first volume
 };
 

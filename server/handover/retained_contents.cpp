@@ -216,6 +216,7 @@ void RetainedContents::inherit(const std::string& id, InheritedDescriptors& hand
             }
         }
     }
+    const Lock lock(mutex_);
     for (auto& [unused, inherited] : tables) {
         if (!inherited.table || inherited.table->complete()) continue;
         log_incomplete(*inherited.table);
@@ -238,7 +239,7 @@ void RetainedContents::inherit(const std::string& id, InheritedDescriptors& hand
 }
 
 void RetainedContents::finish_renames(const config::ExportList& exports) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const config::ExportOptions& each : exports) {
         const std::string& instance = each.origin.renamed_contents;
         if (instance.empty()) continue;
@@ -291,7 +292,7 @@ std::shared_ptr<storage::Volume> RetainedContents::held_for(const config::Export
 }
 
 void RetainedContents::open_devices(const config::ExportList& exports, DeviceRegistry& devices) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const config::ExportOptions& each : exports) {
         const auto found = find_inherited(each);
         if (found == inherited_.end()) continue;
@@ -308,7 +309,7 @@ std::shared_ptr<storage::Volume> RetainedContents::take_over(const config::Expor
                                                              DeviceRegistry& devices,
                                                              VolumeDisposal& disposal) {
     try {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return find_contents(options, devices, disposal);
     } catch (const std::exception& error) {
         throw std::runtime_error(
@@ -418,7 +419,7 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
 }
 
 void RetainedContents::take_over_unused(DeviceRegistry& devices, VolumeDisposal& disposal) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto is_left = [](const auto& each) {
         return each.second.table != nullptr && !each.second.unusable;
     };
@@ -437,7 +438,7 @@ void RetainedContents::take_over_unused(DeviceRegistry& devices, VolumeDisposal&
 // --- contents of this server -------------------------------------------------------------------
 
 std::shared_ptr<StoredContents> RetainedContents::stored_of(const storage::Volume& volume) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const auto& [unused, own] : own_) {
         if (own.volume.lock().get() == &volume) return own.retainer->stored();
     }
@@ -448,7 +449,7 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
                                                         const Create& create,
                                                         const storage::Volume* source) {
     if (source != nullptr || !options.restore.empty()) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         // A clone changes the page table of its source, which another process uses, and a quiesced
         // volume gets no pages for a file.
         if (quiesced_) {
@@ -467,7 +468,7 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
     auto prepared = prepare_own(id, options.name, retainer);
     OwnContents& own = prepared.begin()->second;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         own_.insert(prepared.extract(prepared.begin()));
     }
     std::shared_ptr<storage::Volume> volume;
@@ -478,12 +479,12 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
                          .retainer = retainer});
     } catch (...) {
         retainer->forget_volume();
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         own.making = false;  // without a volume: settle() removes it
         if (retainer->stored()->finish_removals()) own_.erase(id);
         throw;
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     own.volume = volume;
     own.making = false;
     if (quiesced_) volume->quiesce();
@@ -491,7 +492,7 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
 }
 
 void RetainedContents::quiesce() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     quiesced_ = true;
     for (auto& [unused, own] : own_) {
         if (const auto volume = own.volume.lock()) volume->quiesce();
@@ -500,7 +501,7 @@ void RetainedContents::quiesce() {
 
 void RetainedContents::resume() {
     Imported unused_imports;  // destroyed after the lock is released
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::swap(unused_imports, imported_);
     quiesced_ = false;
     for (auto& [unused, own] : own_) {
@@ -509,7 +510,7 @@ void RetainedContents::resume() {
 }
 
 std::vector<RetainedContents::Copy> RetainedContents::copies() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::vector<Copy> all;
     std::set<const StoredContents*> complete;  // those of which all shared parts are in `all`
     const auto add_directory = [&all](const StoredContents& stored,
@@ -575,7 +576,7 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
             users.refused.insert(each.name);
         }
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     incomplete_.clear();
     std::optional<Clock::time_point> next;
     const auto call_again_at = [&next](const std::optional<Clock::time_point>& at) {
@@ -657,7 +658,7 @@ void RetainedContents::settle(OwnContents& own, const Users& users, Clock::time_
 // --- summaries -----------------------------------------------------------------------------------
 
 std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::vector<Summary> all;
     // `contents`: a page table or a volume.
     const auto add = [&all](const auto& contents) -> Summary& {
@@ -695,7 +696,7 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
 }
 
 std::size_t RetainedContents::drop(const std::string& name) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::size_t dropped = 0;
     for (auto at = inherited_.begin(); at != inherited_.end();) {
         InheritedContents& inherited = at->second;
@@ -725,7 +726,7 @@ std::string RetainedContents::prepare_rename(storage::Volume& volume,
             "export clone, and remove this export",
             config::in_quotes(name));
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const bool is_inherited = std::ranges::any_of(inherited_, [&](const auto& each) {
         const InheritedContents& its = each.second;
         return its.table != nullptr && its.retainer->keeps() && its.table->name() == name;
@@ -745,7 +746,7 @@ std::string RetainedContents::prepare_rename(storage::Volume& volume,
 }
 
 void RetainedContents::rename(storage::Volume& volume, const std::string& name) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (auto& [unused, own] : own_) {
         if (own.volume.lock().get() == &volume) own.name = name;
     }
@@ -756,7 +757,7 @@ void RetainedContents::rename(storage::Volume& volume, const std::string& name) 
 }
 
 void RetainedContents::forget(const storage::Volume& volume) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (auto& [unused, own] : own_) {
         if (own.volume.lock().get() == &volume) own.retainer->forget_volume();
     }
@@ -783,17 +784,17 @@ void RetainedContents::list_unused() {
                        .state = state_of(own.refused),
                        .ends = own.ends});
     }
-    const std::lock_guard lock(unused_mutex_);
+    const Lock lock(unused_mutex_);
     unused_ = std::move(all);
 }
 
 std::vector<RetainedContents::Unused> RetainedContents::unused() const {
-    const std::lock_guard lock(unused_mutex_);
+    const Lock lock(unused_mutex_);
     return unused_;
 }
 
 bool RetainedContents::free_unused(const storage::Device& device) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     OwnContents* first = nullptr;
     for (auto& [unused, own] : own_) {
         // Memory that others still use would not be freed.

@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +19,7 @@
 #include "server/handover/contents_name.hpp"
 #include "server/handover/contents_retainer.hpp"
 #include "server/supervisor/inherited_descriptors.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/pages/imported_slabs.hpp"
 #include "storage/pages/shared_directory.hpp"
 #include "storage/pages/volume.hpp"
@@ -163,13 +163,14 @@ class RetainedContents {
     using Inherited = std::map<std::string, InheritedContents>;
     std::shared_ptr<storage::Volume> find_contents(const config::ExportOptions& options,
                                                    DeviceRegistry& devices,
-                                                   VolumeDisposal& disposal);
-    std::shared_ptr<storage::Volume> held_for(const config::ExportOptions& options);
-    Inherited::iterator find_inherited(const config::ExportOptions& options);
+                                                   VolumeDisposal& disposal) REQUIRES(mutex_);
+    std::shared_ptr<storage::Volume> held_for(const config::ExportOptions& options)
+        REQUIRES(mutex_);
+    Inherited::iterator find_inherited(const config::ExportOptions& options) REQUIRES(mutex_);
     std::shared_ptr<storage::Volume> adopt(const Inherited::iterator& found,
                                            const config::ExportOptions& options,
                                            DeviceRegistry& devices, VolumeDisposal& disposal,
-                                           bool for_export = true);
+                                           bool for_export = true) REQUIRES(mutex_);
     void inherit(const std::string& id, InheritedDescriptors& handed_over,
                  const std::vector<ContentsPart>& parts);
     std::shared_ptr<StoredContents> stored_of(const storage::Volume& volume) const;
@@ -186,21 +187,21 @@ class RetainedContents {
     };
     void settle(InheritedContents& inherited, const Users& users, Clock::time_point end);
     void settle(OwnContents& own, const Users& users, Clock::time_point end);
-    // With the lock held: after each change of what no export has.
-    void list_unused();
+    // After each change of what no export has.
+    void list_unused() REQUIRES(mutex_);
 
     DescriptorStore& store_;
     const std::chrono::milliseconds patience_;
-    bool quiesced_ = false;
-    mutable std::mutex mutex_;
-    Inherited inherited_;  // by id
+    mutable Mutex mutex_;
+    bool quiesced_ GUARDED_BY(mutex_) = false;
+    Inherited inherited_ GUARDED_BY(mutex_);  // by id
     // Names of exports with incomplete contents. Until settle(), these exports get new contents,
     // even if contents of an earlier export of the name are kept.
-    std::unordered_set<std::string> incomplete_;
-    std::map<std::string, OwnContents> own_;  // by id
-    Imported imported_;                       // until resume(), which releases the rest
-    mutable std::mutex unused_mutex_;         // taken last, and held for short; guards the next
-    std::vector<Unused> unused_;
+    std::unordered_set<std::string> incomplete_ GUARDED_BY(mutex_);
+    std::map<std::string, OwnContents> own_ GUARDED_BY(mutex_);  // by id
+    Imported imported_ GUARDED_BY(mutex_);  // until resume(), which releases the rest
+    mutable Mutex unused_mutex_;            // taken last, and held for short
+    std::vector<Unused> unused_ GUARDED_BY(unused_mutex_);
 };
 
 }  // namespace gpunbd::server

@@ -100,7 +100,7 @@ std::string RetainedExports::rename(const std::string& from, const config::Expor
 
 std::string RetainedExports::replace(const std::string& earlier,
                                      const config::ExportOptions& options) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = stored_.find(earlier);
     const std::string replaces =
         found == stored_.end() ? "" : fmt::format("{}{}\n", replaces_comment, found->second.name);
@@ -124,7 +124,7 @@ std::string RetainedExports::replace(const std::string& earlier,
 }
 
 void RetainedExports::forget(const std::string& name) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = stored_.find(name);
     if (found == stored_.end()) return;
     if (const auto wrong = store_.remove(found->second.name)) {
@@ -134,7 +134,7 @@ void RetainedExports::forget(const std::string& name) {
 }
 
 std::vector<RetainedExports::Copy> RetainedExports::copies() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::vector<Copy> all;
     for (const auto& [unused, each] : stored_) {
         OwnedFd copy = OwnedFd::copy_of(each.descriptor);

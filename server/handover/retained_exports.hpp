@@ -3,13 +3,13 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "config/options.hpp"
 #include "server/supervisor/descriptor_store.hpp"
 #include "server/supervisor/inherited_descriptors.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
@@ -45,8 +45,8 @@ class RetainedExports {
         std::string name;  // of the descriptor
         OwnedFd descriptor;
     };
-    mutable std::mutex mutex_;
-    std::map<std::string, Stored> stored_;  // by the name of the export
+    mutable Mutex mutex_;
+    std::map<std::string, Stored> stored_ GUARDED_BY(mutex_);  // by the name of the export
 };
 
 }  // namespace gpunbd::server

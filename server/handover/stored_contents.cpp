@@ -10,12 +10,12 @@
 namespace gpunbd::server {
 
 void StoredContents::add_volume(const std::string& clone) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     volumes_.insert(clone);
 }
 
 void StoredContents::remove_volume(const std::string& clone) noexcept {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     volumes_.erase(clone);
     for (auto& [part, state] : parts_) {
         const bool is_its_table = part.kind == ContentsPart::Kind::table && part.clone == clone;
@@ -25,13 +25,13 @@ void StoredContents::remove_volume(const std::string& clone) noexcept {
 }
 
 void StoredContents::add_stored(const ContentsPart& part) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     parts_.emplace(part, State::kept);
 }
 
 bool StoredContents::keep(const ContentsPart& part, const OwnedFd& descriptor) noexcept {
     try {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (volumes_.empty()) return true;  // a volume in use that is not kept any more
         if (const auto same = parts_.find(part); same != parts_.end()) {
             same->second = State::removing;
@@ -53,7 +53,7 @@ bool StoredContents::keep(const ContentsPart& part, const OwnedFd& descriptor) n
 }
 
 void StoredContents::forget(const ContentsPart& part) noexcept {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = parts_.find(part);
     if (found != parts_.end()) found->second = State::removing;
     remove_pending();
@@ -61,7 +61,7 @@ void StoredContents::forget(const ContentsPart& part) noexcept {
 
 bool StoredContents::finish_removals() noexcept {
     if (!removals_pending_) return true;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return remove_pending();
 }
 

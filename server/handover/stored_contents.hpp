@@ -4,13 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "server/handover/contents_name.hpp"
 #include "server/supervisor/descriptor_store.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -43,18 +43,17 @@ class StoredContents {
     // kept: the supervisor stores it, or may store it. removing: its removal is pending.
     enum class State { kept, removing };
 
-    // With the lock held.
-    bool remove_pending() noexcept;
-    void report_pending(std::string_view why) noexcept;
+    bool remove_pending() noexcept REQUIRES(mutex_);
+    void report_pending(std::string_view why) noexcept REQUIRES(mutex_);
 
     DescriptorStore& store_;
     const std::string id_;
     const std::chrono::milliseconds patience_;
     std::atomic<bool> removals_pending_{false};
-    std::mutex mutex_;  // held as long as the supervisor is busy; guards the following
-    std::set<std::string> volumes_;
-    std::map<ContentsPart, State> parts_;
-    bool pending_reported_ = false;
+    Mutex mutex_;  // held as long as the supervisor is busy
+    std::set<std::string> volumes_ GUARDED_BY(mutex_);
+    std::map<ContentsPart, State> parts_ GUARDED_BY(mutex_);
+    bool pending_reported_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gpunbd::server

@@ -52,7 +52,7 @@ void LogSink::log(const spdlog::details::log_msg& message) {
 }
 
 void LogSink::flush() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     flushed_ = true;
     changed_.notify_all();
 }
@@ -64,10 +64,11 @@ void LogSink::set_formatter(std::unique_ptr<spdlog::formatter> formatter) {
 }
 
 bool LogSink::wait_until_flushed(std::chrono::milliseconds patience) {
-    std::unique_lock lock(mutex_);
+    const Lock lock(mutex_);
     std::uint64_t before = written_;
     for (int waits = 0; waits != max_waits; ++waits) {
-        if (changed_.wait_for(lock, patience, [this] { return flushed_; })) return true;
+        if (changed_.wait_for(mutex_, patience, [this]() REQUIRES(mutex_) { return flushed_; }))
+            return true;
         if (written_ == before) return false;
         before = written_;
     }

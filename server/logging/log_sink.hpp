@@ -5,12 +5,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <mutex>
+
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -48,9 +48,9 @@ class LogSink final : public spdlog::sinks::sink {
     std::uint64_t reported_ = 0;  // of the dropped lines
     std::atomic<bool> given_up_{false};
     std::atomic<std::uint64_t> written_{0};
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool flushed_ = false;
+    Mutex mutex_;
+    Condition changed_;
+    bool flushed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gpunbd::server

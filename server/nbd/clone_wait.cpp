@@ -2,16 +2,19 @@
 
 #include <boost/asio/post.hpp>
 #include <exception>
-#include <mutex>
 #include <utility>
+
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
 struct CloneWait::State {
-    std::mutex mutex;
-    boost::asio::io_context* io = nullptr;  // null: the session has ended, or has its answer
-    std::function<void()> wake;             // on the thread of `io`
-    std::optional<std::string> answered;    // likewise
+    Mutex mutex;
+    // Null: the session has ended, or has its answer.
+    boost::asio::io_context* io GUARDED_BY(mutex) = nullptr;
+    // These two are used on the thread of `io`.
+    std::function<void()> wake;
+    std::optional<std::string> answered;
 };
 
 struct CloneWait::Answer {
@@ -26,7 +29,7 @@ struct CloneWait::Answer {
     Answer& operator=(const Answer&) = delete;
 
     void give(std::string why_not) {
-        const std::lock_guard lock(state->mutex);
+        const Lock lock(state->mutex);
         if (state->io == nullptr) return;
         boost::asio::post(*state->io, [state = state, why_not = std::move(why_not)] {
             if (!state->wake) return;
@@ -47,7 +50,7 @@ CloneWait::CloneWait(boost::asio::io_context& io, std::function<void()> wake)
 
 CloneWait::~CloneWait() {
     state_->wake = nullptr;
-    const std::lock_guard lock(state_->mutex);
+    const Lock lock(state_->mutex);
     state_->io = nullptr;
 }
 

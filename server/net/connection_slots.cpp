@@ -44,7 +44,7 @@ ConnectionSlots::Answer ConnectionSlots::enter(const Peer& peer) {
     // Allocated first, so that a bad_alloc changes nothing.
     auto slot = std::make_shared<Slot>(*this, peer_key(peer), peer.listener);
     Answer answer;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto state = peers_.try_emplace(slot->peer_).first;
     std::uint32_t& of_listener = listeners_[slot->listener_];
     answer.refusal = refusal(state->second, of_listener, answer.limit);
@@ -115,7 +115,7 @@ void ConnectionSlots::end_handshake(Slot& slot) {
 }
 
 bool ConnectionSlots::served(Slot& slot) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (slot.evicted_) return false;
     end_handshake(slot);
     PeerState& peer = peers_.find(slot.peer_)->second;
@@ -135,7 +135,7 @@ bool ConnectionSlots::served(Slot& slot) {
 }
 
 void ConnectionSlots::leave(Slot& slot) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!slot.counted_) return;
     const auto peer = peers_.find(slot.peer_);
     end_handshake(slot);

@@ -8,11 +8,11 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "config/options.hpp"
 #include "server/base/peer.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -45,6 +45,7 @@ class Slot : public std::enable_shared_from_this<Slot>,
     ConnectionSlots& slots_;
     const std::string peer_;
     const std::string listener_;
+    // With the lock of slots_ held:
     bool counted_ = false;  // admitted
     bool evicted_ = false;
 };
@@ -85,26 +86,28 @@ class ConnectionSlots {
 
     // Empty: the connection is admitted.
     std::string refusal(const PeerState& peer, std::uint32_t of_listener,
-                        ConnectionLimit& limit) const;
-    std::shared_ptr<Slot> evict();
+                        ConnectionLimit& limit) const REQUIRES(mutex_);
+    std::shared_ptr<Slot> evict() REQUIRES(mutex_);
     bool served(Slot& slot);
     void leave(Slot& slot);
-    void end_handshake(Slot& slot);
-    void forget_if_unused(Peers::iterator peer);
+    void end_handshake(Slot& slot) REQUIRES(mutex_);
+    void forget_if_unused(Peers::iterator peer) REQUIRES(mutex_);
 
     const std::uint32_t max_connections_;
     const std::uint32_t max_per_peer_;
     const std::uint32_t reserved_;
     const std::uint32_t max_handshakes_;
-    std::mutex mutex_;
-    std::uint32_t connections_ = 0;  // without those in leaving_
-    std::uint32_t leaving_ = 0;      // evicted but not closed yet; at most as many as handshakes
-    std::uint32_t handshakes_ = 0;
-    Peers peers_;
-    std::map<std::string, std::uint32_t> listeners_;
-    std::list<std::string> known_;  // most recent first
+    Mutex mutex_;
+    std::uint32_t connections_ GUARDED_BY(mutex_) = 0;  // without those in leaving_
+    // Evicted but not closed yet; at most as many as handshakes.
+    std::uint32_t leaving_ GUARDED_BY(mutex_) = 0;
+    std::uint32_t handshakes_ GUARDED_BY(mutex_) = 0;
+    Peers peers_ GUARDED_BY(mutex_);
+    std::map<std::string, std::uint32_t> listeners_ GUARDED_BY(mutex_);
+    std::list<std::string> known_ GUARDED_BY(mutex_);  // most recent first
     // Handshakes in progress, oldest first.
-    boost::intrusive::list<Slot, boost::intrusive::constant_time_size<false>> waiting_;
+    boost::intrusive::list<Slot, boost::intrusive::constant_time_size<false>> waiting_
+        GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::server

@@ -12,7 +12,7 @@ std::uint64_t Claims::left() const {
 }
 
 std::uint64_t Claims::begin(Claim claim, std::uint64_t in_use) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (claims_.empty()) base_ = in_use;
     claim.bytes = std::min(base_, claim.asked.value_or(base_));
     claim.withheld = claim.bytes;
@@ -22,7 +22,7 @@ std::uint64_t Claims::begin(Claim claim, std::uint64_t in_use) {
 }
 
 bool Claims::set_effect(std::uint64_t id, const Effect& effect) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = std::ranges::find(claims_, id, &Claim::id);
     if (found == claims_.end()) return false;
     if (effect.lowered < effect.wanted) {
@@ -37,7 +37,7 @@ bool Claims::set_effect(std::uint64_t id, const Effect& effect) {
 }
 
 std::optional<std::uint64_t> Claims::end(std::optional<std::uint64_t> id) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const std::uint64_t before = left();
     const auto ended =
         std::erase_if(claims_, [&](const Claim& each) { return !id || each.id == *id; });
@@ -47,13 +47,13 @@ std::optional<std::uint64_t> Claims::end(std::optional<std::uint64_t> id) {
 }
 
 bool Claims::contains(std::uint64_t id) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return std::ranges::find(claims_, id, &Claim::id) != claims_.end();
 }
 
 std::vector<ClaimStatus> Claims::list(Claim::Clock::time_point now) const {
     using Seconds = std::chrono::duration<double>;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::vector<ClaimStatus> out;
     for (const Claim& each : claims_) {
         const Seconds age = now - each.begun;

@@ -4,12 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "server/admin/model/status.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -50,12 +50,13 @@ class Claims {
     std::vector<ClaimStatus> list(Claim::Clock::time_point now = Claim::Clock::now()) const;
 
  private:
-    // What exports may use of base_. With the lock held.
-    std::uint64_t left() const;
+    // What exports may use of base_.
+    std::uint64_t left() const REQUIRES(mutex_);
 
-    mutable std::mutex mutex_;
-    std::uint64_t base_ = 0;  // what exports used when the first of the claims began
-    std::vector<Claim> claims_;
+    mutable Mutex mutex_;
+    // What exports used when the first of the claims began.
+    std::uint64_t base_ GUARDED_BY(mutex_) = 0;
+    std::vector<Claim> claims_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::server

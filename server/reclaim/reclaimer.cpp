@@ -115,7 +115,7 @@ void Reclaimer::add(storage::Device& device) {
     added->watch.start();
     if (device.is_system_memory()) watch_pressure(*added);
     if (device.info().revocable != 0) added->revocable.emplace(device, added->migrator).start();
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     devices_.emplace(device.info().id, std::move(added));
 }
 
@@ -140,7 +140,7 @@ void Reclaimer::DeviceReclaim::hold(bool held) {
 }
 
 std::vector<std::string> Reclaimer::devices() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::vector<std::string> ids;
     ids.reserve(devices_.size());
     for (const auto& [id, device] : devices_) ids.push_back(id);
@@ -148,13 +148,13 @@ std::vector<std::string> Reclaimer::devices() const {
 }
 
 Reclaimer::DeviceReclaim* Reclaimer::find(std::string_view device) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = devices_.find(device);
     return found == devices_.end() ? nullptr : found->second.get();
 }
 
 std::shared_ptr<Claims> Reclaimer::claims_of(std::string_view device) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     auto found = claims_.find(device);
     if (found == claims_.end()) {
         found = claims_.emplace(device, std::make_shared<Claims>()).first;
@@ -239,7 +239,7 @@ void Reclaimer::forget(std::string_view device, const Ids& ended) {
 void Reclaimer::add_to(DeviceStatus& status) const {
     std::shared_ptr<DeviceReclaim> found;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const auto place = devices_.find(status.id);
         if (place == devices_.end()) return;
         found = place->second;
@@ -266,7 +266,7 @@ void Reclaimer::add_to(DeviceStatus& status) const {
 void Reclaimer::stop() {
     std::map<std::string, std::shared_ptr<DeviceReclaim>, std::less<>> ending;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         ending.swap(devices_);
     }
     ending.clear();

@@ -7,7 +7,6 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,6 +16,7 @@
 #include "config/options.hpp"
 #include "server/admin/model/status.hpp"
 #include "server/reclaim/claims.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/migration/free_memory_watch.hpp"
 #include "storage/migration/migrator.hpp"
 #include "storage/migration/pressure_watch.hpp"
@@ -92,9 +92,11 @@ class Reclaimer {
     const storage::MigratorOptions options_;
     // By device: the claims that were begun and not forgotten. Pages do not return meanwhile.
     std::map<std::string, Ids, std::less<>> held_;
-    mutable std::mutex mutex_;  // guards the following, but not what it points to
-    std::map<std::string, std::shared_ptr<DeviceReclaim>, std::less<>> devices_;  // by id
-    std::map<std::string, std::shared_ptr<Claims>, std::less<>> claims_;          // by device
+    mutable Mutex mutex_;
+    std::map<std::string, std::shared_ptr<DeviceReclaim>, std::less<>> devices_
+        GUARDED_BY(mutex_);  // by id
+    std::map<std::string, std::shared_ptr<Claims>, std::less<>> claims_
+        GUARDED_BY(mutex_);  // by device
 };
 
 }  // namespace gpunbd::server

@@ -42,18 +42,18 @@ void DescriptorStore::count(const std::string& name) {
 }
 
 void DescriptorStore::add_stored(const std::string& name) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     count(name);
 }
 
 void DescriptorStore::defer_messages() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     deferring_ = true;
 }
 
 std::optional<std::string> DescriptorStore::release_messages(std::chrono::milliseconds timeout) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         deferring_ = false;
     }
     return barrier(timeout);
@@ -106,7 +106,7 @@ std::optional<std::string> DescriptorStore::refusal(const std::string& name) con
 }
 
 std::optional<std::string> DescriptorStore::store(const std::string& name, int fd) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (auto wrong = refusal(name)) return wrong;
     // FDPOLL=0: the supervisor keeps the descriptor even if it looks like a closed connection.
     if (auto wrong = send(fmt::format("FDSTORE=1\nFDNAME={}\nFDPOLL=0", name), fd)) return wrong;
@@ -115,7 +115,7 @@ std::optional<std::string> DescriptorStore::store(const std::string& name, int f
 }
 
 std::optional<std::string> DescriptorStore::remove(const std::string& name) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!is_descriptor_name(name)) {
         return fmt::format("{} is not the name of a stored descriptor", config::in_quotes(name));
     }
@@ -130,7 +130,7 @@ std::optional<std::string> DescriptorStore::remove(const std::string& name) {
 
 std::optional<std::string> DescriptorStore::barrier(std::chrono::milliseconds timeout) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (deferring_) return std::nullopt;
         if (auto wrong = send_waiting()) return wrong;
     }

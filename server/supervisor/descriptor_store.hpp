@@ -7,13 +7,13 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "server/supervisor/notify_socket.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
@@ -51,11 +51,11 @@ class DescriptorStore {
     std::optional<std::string> barrier(std::chrono::milliseconds timeout);
 
  private:
-    std::optional<std::string> refusal(const std::string& name) const;
-    // With the lock held.
-    std::optional<std::string> send(std::string message, std::optional<int> fd = {});
-    std::optional<std::string> send_waiting();
-    void count(const std::string& name);
+    std::optional<std::string> refusal(const std::string& name) const REQUIRES(mutex_);
+    std::optional<std::string> send(std::string message, std::optional<int> fd = {})
+        REQUIRES(mutex_);
+    std::optional<std::string> send_waiting() REQUIRES(mutex_);
+    void count(const std::string& name) REQUIRES(mutex_);
 
     const NotifySocket& notify_;
     const std::optional<std::uint64_t> capacity_;
@@ -63,12 +63,13 @@ class DescriptorStore {
         std::string message;
         OwnedFd descriptor;  // may be empty
     };
-    mutable std::mutex mutex_;
-    bool deferring_ = false;
-    std::deque<Waiting> waiting_;
-    std::map<std::string, std::uint64_t> kept_;  // the number of descriptors per name
-    std::uint64_t count_ = 0;
-    std::size_t names_length_ = 0;
+    mutable Mutex mutex_;
+    bool deferring_ GUARDED_BY(mutex_) = false;
+    std::deque<Waiting> waiting_ GUARDED_BY(mutex_);
+    // The number of descriptors per name.
+    std::map<std::string, std::uint64_t> kept_ GUARDED_BY(mutex_);
+    std::uint64_t count_ GUARDED_BY(mutex_) = 0;
+    std::size_t names_length_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gpunbd::server

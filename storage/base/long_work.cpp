@@ -1,16 +1,17 @@
 #include "storage/base/long_work.hpp"
 
 #include <list>
-#include <mutex>
 #include <utility>
+
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::storage {
 
 namespace {
 
 struct Board {
-    std::mutex mutex;
-    std::list<const LongWork*> works;
+    Mutex mutex;
+    std::list<const LongWork*> works GUARDED_BY(mutex);
 };
 
 Board& board() {
@@ -22,18 +23,18 @@ Board& board() {
 
 LongWork::LongWork(const char* what, std::string of, std::uint64_t total, const char* unit)
     : what_(what), of_(std::move(of)), total_(total), unit_(unit) {
-    const std::lock_guard lock(board().mutex);
+    const Lock lock(board().mutex);
     board().works.push_back(this);
 }
 
 LongWork::~LongWork() {
-    const std::lock_guard lock(board().mutex);
+    const Lock lock(board().mutex);
     board().works.remove(this);
 }
 
 std::vector<LongWork::Progress> LongWork::in_progress() {
     std::vector<Progress> out;
-    const std::lock_guard lock(board().mutex);
+    const Lock lock(board().mutex);
     for (const LongWork* const work : board().works) {
         out.push_back({.what = work->what_,
                        .of = work->of_,

@@ -12,9 +12,11 @@ void Channels::open(Device& device) {
     if (channel) return;
     open_.reserve(open_.size() + 1);  // push_back() below must not throw
     auto opened = device.open_channel(options_);
-    Snapshot next = snapshot_;
+    Snapshot next;
+    next.reserve(open_.size() + 1);  // nothing is allocated under the lock
+    const Lock lock(mutex_);
+    next.assign(snapshot_.begin(), snapshot_.end());
     next.emplace_back(&device, opened.get());
-    const std::lock_guard lock(mutex_);
     snapshot_.swap(next);
     channel = std::move(opened);
     open_.push_back(channel.get());
@@ -40,7 +42,7 @@ Channels::Snapshot Channels::snapshot() const {
     Snapshot out;
     for (std::size_t room = 8;; room *= 2) {
         out.reserve(room);
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (snapshot_.size() > room) continue;
         out.assign(snapshot_.begin(), snapshot_.end());
         return out;

@@ -5,10 +5,10 @@
 #include <boost/intrusive/list.hpp>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_completions.hpp"
 
@@ -117,8 +117,8 @@ class Channels {
     std::vector<std::unique_ptr<Channel>> by_number_;
     std::vector<Channel*> open_;
     bool has_failed_ = false;  // open_late(): logged once
-    mutable std::mutex mutex_;
-    Snapshot snapshot_;  // what snapshot() copies
+    mutable Mutex mutex_;
+    Snapshot snapshot_ GUARDED_BY(mutex_);  // what snapshot() copies
     boost::intrusive::list<
         DeferredQueue,
         boost::intrusive::member_hook<DeferredQueue, DeferredQueue::Hook, &DeferredQueue::hook_>,

@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds first_probes(5);
 
 bool Competition::kernel_was_slow(Clock::time_point now) {
     if (use_ != GpuUse::automatic) return false;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!kernels_allowed()) return false;
     if (allowed_since_ != Clock::time_point{} && now - allowed_since_ < trust_) return false;
     const bool second = last_slow_ != Clock::time_point{} && now - last_slow_ <= window;
@@ -27,17 +27,17 @@ bool Competition::kernel_was_slow(Clock::time_point now) {
 }
 
 bool Competition::noticed() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return confirmed_ && !kernels_allowed();
 }
 
 Competition::Clock::duration Competition::until_probe() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return confirmed_ ? Clock::duration(probe_interval) : Clock::duration(first_probes);
 }
 
 bool Competition::probe_took(Clock::duration took, Clock::time_point now) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (kernels_allowed()) return false;
     if (took >= slow) {
         const bool relapsed =

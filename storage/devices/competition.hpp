@@ -9,9 +9,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 
 #include "storage/base/counter.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::storage {
 
@@ -63,14 +63,15 @@ class Competition {
  private:
     const GpuUse use_;
     std::atomic<bool> kernels_;
-    Counter times_noticed_;     // written with the mutex held
-    mutable std::mutex mutex_;  // guards the following members
-    Clock::time_point last_slow_{};
-    Clock::time_point allowed_since_{};
-    Clock::duration trust_{};  // suspicions are ignored for so long after allowed_since_
-    bool confirmed_ = false;   // a probe was slow since kernels were stopped
-    std::uint32_t quiet_ = 0;  // consecutive probes that were not slow
-    std::uint32_t wanted_ = min_quiet_probes;
+    Counter times_noticed_;  // written with the mutex held
+    mutable Mutex mutex_;
+    Clock::time_point last_slow_ GUARDED_BY(mutex_){};
+    Clock::time_point allowed_since_ GUARDED_BY(mutex_){};
+    // Suspicions are ignored for so long after allowed_since_.
+    Clock::duration trust_ GUARDED_BY(mutex_){};
+    bool confirmed_ GUARDED_BY(mutex_) = false;   // a probe was slow since kernels were stopped
+    std::uint32_t quiet_ GUARDED_BY(mutex_) = 0;  // consecutive probes that were not slow
+    std::uint32_t wanted_ GUARDED_BY(mutex_) = min_quiet_probes;
 };
 
 const char* to_text(GpuUse use);

@@ -6,7 +6,7 @@ namespace gpunbd::storage {
 
 void PageCompletions::put(PageRequest& request) {
     // The worker may end once it has the last request. It takes this lock first.
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     answered_.push(request);
     any_.store(true, std::memory_order_release);
     if (wake_) wake_();
@@ -15,7 +15,7 @@ void PageCompletions::put(PageRequest& request) {
 void PageCompletions::deliver() {
     PageRequests answered;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         answered = std::exchange(answered_, PageRequests{});
         any_.store(false, std::memory_order_release);
     }

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/page_request.hpp"
 
 namespace gpunbd::storage {
@@ -41,8 +41,8 @@ class PageCompletions {
     const std::function<void()> wake_;
     std::uint32_t in_progress_ = 0;
     std::atomic<bool> any_{false};
-    std::mutex mutex_;  // guards the following members
-    PageRequests answered_;
+    Mutex mutex_;
+    PageRequests answered_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::storage

@@ -1,5 +1,11 @@
 // One entry of a page table: a word that is loaded and stored atomically and that is valid in any
 // process. It contains indices, not pointers.
+//
+// Which lock guards an entry: any thread loads it without a lock. A thread that stores it holds the
+// lock of one page pool. If the entry is mapped, also if the page is moving or shared, that is the
+// pool which the page belongs to, maybe one of spill memory. If the entry is a hole, it is the pool
+// of the device on which the layout places the page, even if a page of spill memory is mapped then.
+// Annotations cannot express this rule, because the lock depends on the contents of the entry.
 #pragma once
 
 #include <atomic>
@@ -64,9 +70,7 @@ class PageEntry {
     std::uint64_t word_ = 0;
 };
 
-// The location of an entry. Any thread may load it. It is stored only under the lock of the page
-// pool that its page belongs to; for a hole, of the pool of the device on which the layout places
-// the page.
+// The location of an entry. The lock that store() needs is described above.
 class EntrySlot {
  public:
     static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);

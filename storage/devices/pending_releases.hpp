@@ -3,22 +3,22 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::storage {
 
 class PendingReleases {
  public:
     void begin() {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         ++pending_;
     }
     // The slab has been released, or is used again.
     void end() {
         {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             --pending_;
             ++ended_;
         }
@@ -28,30 +28,31 @@ class PendingReleases {
     // How many releases have ended. Read it before an allocation, and pass it to wait_for_one() if
     // the allocation fails.
     std::uint64_t ended() const {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return ended_;
     }
     // Returns true at once if a release has ended since `before` was read: there may be memory now.
     // Otherwise returns false if no release is pending, and waits until one has ended, or for a
     // short time, since the caller may itself have got slabs to release meanwhile.
     bool wait_for_one(std::uint64_t before) {
-        std::unique_lock lock(mutex_);
+        const Lock lock(mutex_);
         if (ended_ != before) return true;
         if (pending_ == 0) return false;
-        changed_.wait_for(lock, std::chrono::milliseconds(10), [&] { return ended_ != before; });
+        changed_.wait_for(mutex_, std::chrono::milliseconds(10),
+                          [&]() REQUIRES(mutex_) { return ended_ != before; });
         return true;
     }
     // Whether a slab is about to be released.
     bool pending() const {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return pending_ != 0;
     }
 
  private:
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
-    std::uint64_t pending_ = 0;
-    std::uint64_t ended_ = 0;
+    mutable Mutex mutex_;
+    Condition changed_;
+    std::uint64_t pending_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t ended_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gpunbd::storage

@@ -26,13 +26,13 @@ void BlockingMigrator::return_pages(std::uint64_t bytes) noexcept {
 void BlockingMigrator::cancel() {
     std::shared_ptr<Reply> reply;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         cancelled_ = true;
         reply = reply_;
     }
     if (!reply) return;
     {
-        const std::lock_guard lock(reply->mutex);
+        const Lock lock(reply->mutex);
         reply->abandoned = true;
     }
     reply->changed.notify_all();
@@ -41,17 +41,17 @@ void BlockingMigrator::cancel() {
 std::optional<Migration> BlockingMigrator::await(Submit submit, std::uint64_t bytes) noexcept try {
     const auto reply = std::make_shared<Reply>();
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (cancelled_) return std::nullopt;
         reply_ = reply;
     }
     (migrator_.*submit)(bytes, [reply](Migration&& result) {
-        const std::lock_guard lock(reply->mutex);
+        const Lock lock(reply->mutex);
         reply->result = std::move(result);
         reply->changed.notify_all();
     });
-    std::unique_lock lock(reply->mutex);
-    reply->changed.wait(lock, [&] { return reply->result || reply->abandoned; });
+    const Lock lock(reply->mutex);
+    while (!reply->result && !reply->abandoned) reply->changed.wait(reply->mutex);
     return std::move(reply->result);
 } catch (const std::bad_alloc&) {
     return std::nullopt;

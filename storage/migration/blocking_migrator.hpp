@@ -2,12 +2,11 @@
 // cancels them.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "storage/base/mutex.hpp"
 #include "storage/migration/migrator.hpp"
 
 namespace gpunbd::storage {
@@ -30,19 +29,19 @@ class BlockingMigrator {
  private:
     // Outlives this object if the migrator is still working for it.
     struct Reply {
-        std::mutex mutex;
-        std::condition_variable changed;
-        std::optional<Migration> result;
-        bool abandoned = false;
+        Mutex mutex;
+        Condition changed;
+        std::optional<Migration> result GUARDED_BY(mutex);
+        bool abandoned GUARDED_BY(mutex) = false;
     };
 
     using Submit = void (Migrator::*)(std::uint64_t, Migrator::Done);
     std::optional<Migration> await(Submit submit, std::uint64_t bytes) noexcept;
 
     Migrator& migrator_;
-    std::mutex mutex_;  // guards the following members
-    bool cancelled_ = false;
-    std::shared_ptr<Reply> reply_;  // of the request in progress
+    Mutex mutex_;
+    bool cancelled_ GUARDED_BY(mutex_) = false;
+    std::shared_ptr<Reply> reply_ GUARDED_BY(mutex_);  // of the request in progress
 };
 
 }  // namespace gpunbd::storage

@@ -24,7 +24,7 @@ std::uint64_t margin_of(std::uint64_t keep_free) { return std::max(least_margin,
 
 FreeMemoryWatch::~FreeMemoryWatch() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -40,7 +40,7 @@ void FreeMemoryWatch::start() {
 
 void FreeMemoryWatch::set_keep_free(std::uint64_t bytes) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         keep_free_ = bytes;
     }
     changed_.notify_all();
@@ -48,7 +48,7 @@ void FreeMemoryWatch::set_keep_free(std::uint64_t bytes) {
 
 void FreeMemoryWatch::hold(bool held) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         held_ = held;
     }
     changed_.notify_all();
@@ -60,7 +60,7 @@ void FreeMemoryWatch::run() {
     Lock lock(mutex_);
     while (!stopping_) {
         if (keep_free_ == 0) {
-            changed_.wait(lock, [this] { return stopping_ || keep_free_ != 0; });
+            changed_.wait(mutex_);
             continue;
         }
         const std::uint64_t keep_free = keep_free_;
@@ -82,8 +82,8 @@ void FreeMemoryWatch::run() {
             return_pages(free - enough);
         }
         lock.lock();
-        changed_.wait_for(lock, falling ? falling_interval : interval,
-                          [&] { return stopping_ || keep_free_ != keep_free; });
+        changed_.wait_for(mutex_, falling ? falling_interval : interval,
+                          [&]() REQUIRES(mutex_) { return stopping_ || keep_free_ != keep_free; });
     }
 }
 

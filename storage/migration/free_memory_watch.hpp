@@ -3,12 +3,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "storage/base/mutex.hpp"
 #include "storage/migration/blocking_migrator.hpp"
 #include "storage/migration/shortage_log.hpp"
 
@@ -41,8 +40,6 @@ class FreeMemoryWatch {
     void hold(bool held);
 
  private:
-    using Lock = std::unique_lock<std::mutex>;
-
     void run();
     void free_memory(std::uint64_t missing);
     void return_pages(std::uint64_t surplus);
@@ -54,11 +51,11 @@ class FreeMemoryWatch {
     Clock::time_point next_attempt_;
     ShortageLog shortage_log_;
     std::thread thread_;
-    std::mutex mutex_;  // guards the following members
-    std::condition_variable changed_;
-    std::uint64_t keep_free_ = 0;
-    bool held_ = false;
-    bool stopping_ = false;
+    Mutex mutex_;
+    Condition changed_;
+    std::uint64_t keep_free_ GUARDED_BY(mutex_) = 0;
+    bool held_ GUARDED_BY(mutex_) = false;
+    bool stopping_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gpunbd::storage

@@ -55,7 +55,7 @@ Migrator::Migrator(Device& device, std::function<Volumes()> volumes, const Migra
 
 Migrator::~Migrator() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -94,39 +94,40 @@ void Migrator::prepare(Done done) {
 
 void Migrator::submit(Request request) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         requests_.push_back(std::move(request));
     }
     changed_.notify_all();
 }
 
 Migrator::Totals Migrator::totals() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return totals_;
 }
 
 bool Migrator::stopping() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return stopping_;
 }
 
 void Migrator::run() {
     movers_.emplace(options_.channels, options_.threads);
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     while (!stopping_) {
         if (requests_.empty()) {
-            lock.unlock();
-            tick();
-            lock.lock();
-            changed_.wait_for(lock, tick_interval,
-                              [this] { return stopping_ || !requests_.empty(); });
+            {
+                const Unlock unlock(mutex_);
+                tick();
+            }
+            changed_.wait_for(mutex_, tick_interval, [this]() REQUIRES(mutex_) {
+                return stopping_ || !requests_.empty();
+            });
             continue;
         }
         const Request request = std::move(requests_.front());
         requests_.pop_front();
-        lock.unlock();
+        const Unlock unlock(mutex_);
         serve(request);
-        lock.lock();
     }
     lock.unlock();
     movers_.reset();
@@ -168,7 +169,7 @@ void Migrator::count(Direction direction, const Migration& out) {
     if (direction == Direction::none) return;
     std::uint64_t moved = 0;
     for (const auto& [place, bytes] : out.moved) moved += bytes;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     totals_.failed += out.failed;
     if (direction == Direction::fixed) return;
     if (direction == Direction::back) {
@@ -464,9 +465,10 @@ bool Migrator::move_back(const Spilled& spilled, Pools& full, Migration& out) {
 
 // Waits until the next page may return. False: another request waits, or the migrator stops.
 bool Migrator::wait_for_return() {
-    std::unique_lock lock(mutex_);
-    return !changed_.wait_until(lock, return_time_,
-                                [this] { return stopping_ || !requests_.empty(); });
+    const Lock lock(mutex_);
+    return !changed_.wait_until(mutex_, return_time_, [this]() REQUIRES(mutex_) {
+        return stopping_ || !requests_.empty();
+    });
 }
 
 // Volumes with Provision::full get their slabs back before they need them.

@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +19,7 @@
 #include <vector>
 
 #include "storage/base/long_work.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/migration/mover_pool.hpp"
 #include "storage/migration/use_history.hpp"
 
@@ -236,11 +235,11 @@ class Migrator {
     std::uint64_t work_moved_ = 0;  // bytes
     std::chrono::steady_clock::time_point return_time_;  // of the next pages
     std::thread thread_;
-    mutable std::mutex mutex_;  // guards the following members
-    std::condition_variable changed_;
-    std::deque<Request> requests_;
-    Totals totals_;
-    bool stopping_ = false;
+    mutable Mutex mutex_;
+    Condition changed_;
+    std::deque<Request> requests_ GUARDED_BY(mutex_);
+    Totals totals_ GUARDED_BY(mutex_);
+    bool stopping_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gpunbd::storage

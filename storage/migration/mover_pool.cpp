@@ -25,7 +25,7 @@ MoverPool::MoverPool(const ChannelOptions& options, unsigned threads)
 
 MoverPool::~MoverPool() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stopping_ = true;
     }
     begun_.notify_all();
@@ -33,7 +33,7 @@ MoverPool::~MoverPool() {
 }
 
 unsigned MoverPool::threads() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return living_ + 1;
 }
 
@@ -66,7 +66,7 @@ void MoverPool::start_threads() {
         while (threads_.size() != wanted_) {
             threads_.emplace_back([this] { run(); });
             ::pthread_setname_np(threads_.back().native_handle(), "page mover");
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             ++living_;
         }
     } catch (const std::exception&) {  // fewer threads work too
@@ -77,15 +77,16 @@ void MoverPool::run() {
     PageMover mover(options_);
     std::uint64_t seen = 0;  // threads are started before the first round
     bool works = true;
-    std::unique_lock lock(mutex_);
+    const Lock lock(mutex_);
     while (works) {
-        begun_.wait(lock, [&] { return stopping_ || round_ != seen; });
+        while (!stopping_ && round_ == seen) begun_.wait(mutex_);
         if (stopping_) return;
         seen = round_;
         const Work work = work_;
-        lock.unlock();
-        works = perform(mover, work);
-        lock.lock();
+        {
+            const Unlock unlock(mutex_);
+            works = perform(mover, work);
+        }
         if (!works) --living_;
         if (--working_ == 0) ended_.notify_one();
     }
@@ -104,7 +105,7 @@ bool MoverPool::perform(PageMover& mover, const Work& work) {
 
 void MoverPool::begin_round(const Work& work) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         work_ = work;
         working_ = living_;
         ++round_;
@@ -113,8 +114,8 @@ void MoverPool::begin_round(const Work& work) {
 }
 
 void MoverPool::end_round() {
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [this] { return working_ == 0; });
+    const Lock lock(mutex_);
+    while (working_ != 0) ended_.wait(mutex_);
 }
 
 }  // namespace gpunbd::storage

@@ -3,13 +3,12 @@
 // move.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "storage/base/mutex.hpp"
 #include "storage/migration/page_mover.hpp"
 
 namespace gpunbd::storage {
@@ -58,14 +57,14 @@ class MoverPool {
     std::vector<Device*> opened_;  // in all threads
     std::vector<std::thread> threads_;
     bool started_ = false;
-    mutable std::mutex mutex_;       // guards the following members
-    std::condition_variable begun_;  // a round, or the end of the pool
-    std::condition_variable ended_;  // a round
-    Work work_;
-    std::uint64_t round_ = 0;
-    unsigned working_ = 0;  // threads that have not finished the round
-    unsigned living_ = 0;
-    bool stopping_ = false;
+    mutable Mutex mutex_;
+    Condition begun_;  // a round, or the end of the pool
+    Condition ended_;  // a round
+    Work work_ GUARDED_BY(mutex_);
+    std::uint64_t round_ GUARDED_BY(mutex_) = 0;
+    unsigned working_ GUARDED_BY(mutex_) = 0;  // threads that have not finished the round
+    unsigned living_ GUARDED_BY(mutex_) = 0;
+    bool stopping_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gpunbd::storage

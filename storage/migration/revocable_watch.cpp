@@ -9,7 +9,7 @@ namespace gpunbd::storage {
 
 RevocableWatch::~RevocableWatch() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -24,12 +24,13 @@ void RevocableWatch::start() {
 }
 
 void RevocableWatch::run() {
-    std::unique_lock lock(mutex_);
+    const Lock lock(mutex_);
     while (!stopping_) {
-        lock.unlock();
-        look();
-        lock.lock();
-        changed_.wait_for(lock, interval_, [this] { return stopping_; });
+        {
+            const Unlock unlock(mutex_);
+            look();
+        }
+        changed_.wait_for(mutex_, interval_, [this]() REQUIRES(mutex_) { return stopping_; });
     }
 }
 

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
+#include "storage/base/mutex.hpp"
 #include "storage/migration/blocking_migrator.hpp"
 #include "storage/migration/shortage_log.hpp"
 
@@ -36,9 +35,9 @@ class RevocableWatch {
     const std::chrono::milliseconds interval_;
     ShortageLog shortage_log_;  // used by the thread only
     std::thread thread_;
-    std::mutex mutex_;  // guards the following member
-    std::condition_variable changed_;
-    bool stopping_ = false;
+    Mutex mutex_;
+    Condition changed_;
+    bool stopping_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gpunbd::storage

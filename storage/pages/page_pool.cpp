@@ -62,12 +62,12 @@ PagePool::~PagePool() {
 }
 
 Status PagePool::fill(const std::stop_token& stop) {
-    Lock lock(mutex_);
+    const Lock lock(mutex_);
     LongWork work("provisioning", device_.info().id, pages_ * page_size_, "bytes");
     while (free_.reserved_pages() < pages_) {
         work.set_done(free_.reserved_pages() * page_size_);
         if (stop.stop_requested()) return Status::no_space;
-        if (const Status status = add_slab(lock); status != Status::ok) return status;
+        if (const Status status = add_slab(); status != Status::ok) return status;
     }
     return Status::ok;
 }
@@ -82,20 +82,22 @@ void PagePool::set_spills(Spills spills) {
 }
 
 bool PagePool::lacks_slab() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return !quiesced_ && free_.reserved_pages() < pages_;
 }
 
 // The provisioner waits meanwhile, and quiesce() too.
 Status PagePool::add_missing_slab() {
     Lock lock(mutex_);
-    changed_.wait(lock, [this] { return !provisioning_; });
+    while (provisioning_) changed_.wait(mutex_);
     if (quiesced_ || free_.reserved_pages() >= pages_) return Status::no_space;
     provisioning_ = true;
-    const Status status = add_slab(lock);
+    const Status status = add_slab();
     provisioning_ = false;
     changed_.notify_all();
-    unlock_and_wake(lock);
+    const bool wakes = has_work();
+    lock.unlock();
+    if (wakes) wake_provisioner();
     return status;
 }
 
@@ -116,37 +118,43 @@ bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
     FreePages::Page page;
     take_free_page(page);
     publish(slot, page.index, out);
-    unlock_and_wake(lock);
+    const bool wakes = has_work();
+    lock.unlock();
+    if (wakes) wake_provisioner();
     device_.populate(slabs_.slab_of(page.index), slabs_.offset_in_slab(page.index), page_size_);
     return true;
 }
 
 void PagePool::submit(PageRequest& request) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         requests_.push(request);
     }
     if (provisioner_.wake()) return;
     // There is no thread: fail all requests.
     PageRequests refused;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         refused = std::exchange(requests_, PageRequests{});
     }
-    while (PageRequest* const each = refused.pop()) {
-        each->status = Status::no_space;
-        each->completions->put(*each);
+    complete(refused, Status::no_space);
+}
+
+void PagePool::complete(PageRequests requests, Status status) {
+    while (PageRequest* const request = requests.pop()) {
+        request->status = status;
+        request->completions->put(*request);
     }
 }
 
 Status PagePool::map(std::uint64_t number, EntrySlot slot, PageRef& out) {
-    const std::lock_guard serialized(mapping_mutex_);
+    const Lock serialized(mapping_mutex_);
     while (!map_at_once(number, slot, out)) {
         PageIndex page = 0;
         if (pin_retired(number, slot, page)) return map_retired(slot, page, out);
         TakenPage taken;
         if (const Status status = take_in_order(taken, Purpose::zeroes); status != Status::ok) {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             if (!has_page(slot, number)) return status;
         } else if (map_taken(number, slot, taken, out)) {
             return Status::ok;
@@ -157,7 +165,7 @@ Status PagePool::map(std::uint64_t number, EntrySlot slot, PageRef& out) {
 }
 
 bool PagePool::pin_retired(std::uint64_t number, EntrySlot slot, PageIndex& page) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const PageEntry entry = slot.load();
     if (!is_retired_from(entry, number)) return false;
     page = entry.page();
@@ -169,8 +177,8 @@ Status PagePool::map_retired(EntrySlot slot, PageIndex page, PageRef& out) {
     const PageRef pinned(*this, page, Access::read);
     // Other holders of the page see its contents change, as by any write.
     if (const Status status = clear(page); status != Status::ok) return status;
-    Lock lock(mutex_);
-    wait_for_thaw(lock);
+    const Lock lock(mutex_);
+    wait_for_thaw();
     // replace() may have mapped another page meanwhile.
     if (slot.load() != PageEntry::retired(device_index_, page)) return Status::ok;
     retired_.remove(page);
@@ -182,8 +190,8 @@ Status PagePool::map_retired(EntrySlot slot, PageIndex page, PageRef& out) {
 bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, const TakenPage& taken,
                          PageRef& out) {
     {
-        Lock lock(mutex_);
-        wait_for_thaw(lock);
+        const Lock lock(mutex_);
+        wait_for_thaw();
         if (!has_page(slot, number)) {
             taken.owner->publish(slot, taken.page, out);
             return true;
@@ -214,12 +222,12 @@ PagePool::Replaced PagePool::unmap(std::uint64_t number, EntrySlot slot, PageReq
     PageIndex page = 0;
     {
         // Under the lock, so that take() always finds a page mapped, retired, pending or free.
-        Lock lock(mutex_);
+        const Lock lock(mutex_);
         if (frozen_ != 0 && request != nullptr) {
             thaw_waiters_.push(*request);
             return Replaced::later;
         }
-        wait_for_thaw(lock);
+        wait_for_thaw();
         const PageEntry entry = slot.load();
         if (!entry.is_mapped()) return Replaced::done;
         if (entry.device() != device_index_) return Replaced::moved_to_other_pool;
@@ -249,7 +257,7 @@ void PagePool::drop(PageIndex page, std::uint64_t number) {
 // --- moving ----------------------------------------------------------------------------------
 
 bool PagePool::begin_move(std::uint64_t number, EntrySlot slot, PageRef& out) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const PageEntry entry = slot.load();
     const PageIndex page = entry.page();
     if (quiesced_ || !entry.is_mapped() || entry.is_moving()) return false;
@@ -288,14 +296,18 @@ bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& targe
         target.sharers_[page].store(0, std::memory_order_relaxed);
         target.mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
     }
-    end_move(lock);
+    const PageRequests waiters = end_move();
+    lock.unlock();
+    complete(waiters, Status::ok);
     return is_moving;
 }
 
 void PagePool::cancel_move(std::uint64_t number, PageIndex from) {
     Lock lock(mutex_);
     stop_moving(number, from);
-    end_move(lock);
+    const PageRequests waiters = end_move();
+    lock.unlock();
+    complete(waiters, Status::ok);
 }
 
 // False: the page is not moving any more.
@@ -326,7 +338,7 @@ bool PagePool::moves_from_here(PageEntry entry) const {
     return entry.is_moving() && entry.device() == device_index_;
 }
 
-void PagePool::end_move(Lock& lock) {
+PageRequests PagePool::end_move() {
     --moving_;
     changed_.notify_all();
     PageRequests waiters;
@@ -335,15 +347,11 @@ void PagePool::end_move(Lock& lock) {
         (moves_from_here(request->slot.load()) ? others : waiters).push(*request);
     }
     move_waiters_ = others;
-    lock.unlock();
-    while (PageRequest* const request = waiters.pop()) {
-        request->status = Status::ok;
-        request->completions->put(*request);
-    }
+    return waiters;
 }
 
 bool PagePool::wait_for_move(EntrySlot slot, PageRequest& request) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!moves_from_here(slot.load())) return false;
     request.slot = slot;
     move_waiters_.push(request);
@@ -357,7 +365,9 @@ bool PagePool::drain(std::uint32_t slab) {
     free_.set_draining(slab, true);
     if (!free_.is_empty(slab)) return true;
     announce_releases();
-    unlock_and_wake(lock);
+    const bool wakes = has_work();
+    lock.unlock();
+    if (wakes) wake_provisioner();
     if (!ahead_) release_empty_slabs();
     return true;
 }
@@ -366,16 +376,18 @@ void PagePool::stop_draining(std::uint32_t slab) {
     Lock lock(mutex_);
     if (free_.is_empty(slab)) return;
     free_.set_draining(slab, false);
-    unlock_and_wake(lock);
+    const bool wakes = has_work();
+    lock.unlock();
+    if (wakes) wake_provisioner();
 }
 
 bool PagePool::is_allocated(std::uint32_t slab) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return slabs_.is_allocated(slab) || free_.pages_in_slab(slab) != 0;
 }
 
 SlabKind PagePool::kind_of(std::uint32_t slab) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return slabs_.kind_of(slab);
 }
 
@@ -389,11 +401,13 @@ Status PagePool::take_target(PageIndex& page, std::optional<SlabKind> kind) {
     FreePages::Page found;
     while (!take_free_page(found, *kind)) {
         if (kind == SlabKind::revocable || quiesced_) return Status::no_space;
-        if (const Status status = add_slab(lock, true); status != Status::ok) return status;
+        if (const Status status = add_slab(true); status != Status::ok) return status;
     }
     page = found.index;
     filling_.fetch_add(1, std::memory_order_relaxed);
-    unlock_and_wake(lock);
+    const bool wakes = has_work();
+    lock.unlock();
+    if (wakes) wake_provisioner();
     return Status::ok;
 }
 
@@ -405,7 +419,7 @@ void PagePool::put_back_target(PageIndex page) {
 void PagePool::put_back(PageIndex page) {
     bool discards = false;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         discards = !quiesced_;
         ++pending_;
     }
@@ -417,17 +431,19 @@ Status PagePool::take(PageIndex& page, Purpose purpose) {
     FreePages::Page found;
     while (!take_free_page(found)) {
         if (pending_ != 0) {
-            changed_.wait(lock);
+            changed_.wait(mutex_);
         } else if (purpose == Purpose::move && quiesced_) {
             return Status::no_space;
-        } else if (const Status status = add_slab(lock);
+        } else if (const Status status = add_slab();
                    status != Status::ok && pending_ == 0 && free_.free_pages() == 0) {
             return status;
         }
     }
     page = found.index;
     if (purpose == Purpose::move) filling_.fetch_add(1, std::memory_order_relaxed);
-    unlock_and_wake(lock);
+    const bool wakes = has_work();
+    lock.unlock();
+    if (wakes) wake_provisioner();
     if (found.is_clear) {
         device_.populate(slabs_.slab_of(page), slabs_.offset_in_slab(page), page_size_);
         return Status::ok;
@@ -496,7 +512,7 @@ void PagePool::free_if_unpinned(PageIndex page) {
     bool discards = false;
     {
         // Several threads may find the page unpinned; the lock lets one of them free it.
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (!retired_.contains(page) || pins_.any(page)) return;
         retired_.remove(page);
         discards = !quiesced_;
@@ -508,18 +524,20 @@ void PagePool::free_if_unpinned(PageIndex page) {
 void PagePool::free(PageIndex page, bool discards) {
     const bool is_clear = discards && discard(page);
     Lock lock(mutex_);
-    put_back({page, is_clear}, lock);
-    unlock_and_wake(lock);
+    put_back({page, is_clear});
+    const bool wakes = has_work();
+    lock.unlock();
+    if (wakes) wake_provisioner();
 }
 
-void PagePool::put_back(FreePages::Page page, Lock& lock) {
+void PagePool::put_back(FreePages::Page page) {
     const std::uint32_t slab = slabs_.number_of(page.index);
     const bool emptied = free_.put(page);
     const bool is_unused =
         emptied && (free_.is_draining(slab) ||
                     (free_.empty_slabs() > spare_slabs_ && provision_ == Provision::thin));
     if (emptied) announce_releases();
-    if (is_unused && !ahead_) release_slab(slab, lock);
+    if (is_unused && !ahead_) release_slab(slab);
     end_pending();  // not before: until now the device may have had no memory for a slab
 }
 
@@ -532,30 +550,32 @@ void PagePool::end_pending() {
 // --- slabs -----------------------------------------------------------------------------------
 
 // The memory that a device has left may fit a smaller slab. Retained slabs have one size.
-Status PagePool::add_slab(Lock& lock, bool fixed) {
+Status PagePool::add_slab(bool fixed) {
     std::uint32_t pages = pages_of_next_slab(fixed);
     const std::uint32_t fewest =
         slabs_.is_retained() ? pages : (pages + smallest_slab_part - 1) / smallest_slab_part;
     Status status = Status::no_space;
     for (; status == Status::no_space && pages != 0 && pages >= fewest; pages /= 2) {
-        status = add_slab_of(pages, fixed, lock);
+        status = add_slab_of(pages, fixed);
     }
     return status;
 }
 
-Status PagePool::add_slab_of(std::uint32_t pages, bool fixed, Lock& lock) {
+Status PagePool::add_slab_of(std::uint32_t pages, bool fixed) {
     const std::uint32_t number = number_of_next_slab();
     if (number == slabs_.count()) return Status::no_space;
     free_.reserve_slab(number, pages);
     ++pending_;
-    lock.unlock();
     Slab slab;
     const SlabRequest request{.bytes = pages * page_size_,
                               .provision = provision_,
                               .kept = slabs_.is_retained(),
                               .fixed = fixed};
-    const Status status = allocate(number, request, slab);
-    lock.lock();
+    Status status = Status::no_space;
+    {
+        const Unlock unlock(mutex_);
+        status = allocate(number, request, slab);
+    }
     end_pending();
     if (status != Status::ok) {
         free_.unreserve_slab(number);
@@ -632,22 +652,23 @@ Status PagePool::allocate(std::uint32_t number, const SlabRequest& request, Slab
 // A pool that has free pages does not wait: other pools may be waiting for one of its slabs. Nor
 // does a pool that has a slab to release, which the waiting thread may have to do.
 bool PagePool::may_wait_for_others() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (releasable_slabs() != 0) return false;
     return provision_ == Provision::full || free_.free_pages() == 0;
 }
 
 bool PagePool::releases_later() const { return ahead_ && provision_ == Provision::thin; }
 
-void PagePool::release_slab(std::uint32_t number, Lock& lock) {
+void PagePool::release_slab(std::uint32_t number) {
     Slab slab = slabs_.remove(number);
     free_.remove_slab(number);
     ++releasing_;
     announce_releases();
     ++pending_;
-    lock.unlock();
-    slabs_.release(number, slab);
-    lock.lock();
+    {
+        const Unlock unlock(mutex_);
+        slabs_.release(number, slab);
+    }
     free_.unreserve_slab(number);
     --releasing_;
     announce_releases();
@@ -666,6 +687,7 @@ void PagePool::announce_releases() {
 std::string PagePool::adopt(Descriptors& descriptors, const EntryCounts& entries,
                             ImportedSlabs* imported) {
     LongWork work("taking over", device_.info().id, page_numbers() * page_size_, "bytes");
+    const Lock lock(mutex_);
     for (std::uint32_t number = 0; number != slabs_.count(); ++number) {
         const SlabEntry entry = slabs_.entry(number);
         if (entry.pages == 0) continue;
@@ -715,22 +737,26 @@ void PagePool::commit_adoption(const EntryCounts& entries) noexcept {
             continue;
         }
         ++pending_;
-        lock.unlock();
-        const bool is_clear = discard(page);
-        lock.lock();
-        put_back({page, is_clear}, lock);
+        bool is_clear = false;
+        {
+            const Unlock unlock(mutex_);
+            is_clear = discard(page);
+        }
+        put_back({page, is_clear});
     }
-    unlock_and_wake(lock);
+    const bool wakes = has_work();
+    lock.unlock();
+    if (wakes) wake_provisioner();
 }
 
 bool PagePool::adoption_finished() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return !slabs_.has_unmapped();
 }
 
 void PagePool::finish_adoption() noexcept {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         slabs_.allow_mapping();
     }
     provisioner_.wake();  // without a thread, the slabs are used through channels
@@ -742,7 +768,7 @@ void PagePool::abandon() noexcept {
 }
 
 std::vector<PagePool::SlabCopy> PagePool::copy_slabs() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return slabs_.copy();
 }
 
@@ -765,20 +791,20 @@ bool PagePool::can_prepare() const {
             (provision_ == Provision::thin && free_.reserved_pages() < pages_));
 }
 
-void PagePool::unlock_and_wake(Lock& lock) {
-    const bool wake = ahead_ && (releasable_slabs() != 0 || can_prepare());
-    lock.unlock();
-    if (wake && !provisioner_.wake()) release_empty_slabs();
+bool PagePool::has_work() const { return ahead_ && (releasable_slabs() != 0 || can_prepare()); }
+
+void PagePool::wake_provisioner() {
+    if (!provisioner_.wake()) release_empty_slabs();
 }
 
 // In place of the provisioner, if the system refuses a thread: other pools may be waiting for the
 // memory.
 void PagePool::release_empty_slabs() {
     {
-        Lock lock(mutex_);
+        const Lock lock(mutex_);
         if (!provisioning_) {
             provisioning_ = true;
-            while (!quiesced_ && releasable_slabs() != 0) release_slab(slab_to_release(), lock);
+            while (!quiesced_ && releasable_slabs() != 0) release_slab(slab_to_release());
             provisioning_ = false;
             changed_.notify_all();
             return;
@@ -790,16 +816,16 @@ void PagePool::release_empty_slabs() {
 }
 
 void PagePool::provision() {
-    Lock lock(mutex_);
-    changed_.wait(lock, [this] { return !provisioning_; });
+    const Lock lock(mutex_);
+    while (provisioning_) changed_.wait(mutex_);
     provisioning_ = true;
     while (!quiesced_) {
-        complete_requests(lock);
+        complete_requests();
         if (releasable_slabs() != 0) {
-            release_slab(slab_to_release(), lock);
-        } else if (ahead_ && can_prepare() && prepare(lock) == Status::ok) {
+            release_slab(slab_to_release());
+        } else if (ahead_ && can_prepare() && prepare() == Status::ok) {
             continue;
-        } else if (!map_adopted_slab(lock)) {
+        } else if (!map_adopted_slab()) {
             break;  // if prepare() has failed, the next request for a page fails too and reports it
         }
     }
@@ -808,79 +834,79 @@ void PagePool::provision() {
 }
 
 void PagePool::quiesce() {
-    Lock lock(mutex_);
+    const Lock lock(mutex_);
     quiesced_ = true;
     announce_releases();
-    changed_.wait(lock, [this] { return !provisioning_ && moving_ == 0 && pending_ == 0; });
+    while (provisioning_ || moving_ != 0 || pending_ != 0) changed_.wait(mutex_);
 }
 
 void PagePool::resume() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         quiesced_ = false;
         announce_releases();
     }
-    if (!provisioner_.wake()) release_empty_slabs();
+    wake_provisioner();
 }
 
-void PagePool::complete_requests(Lock& lock) {
+void PagePool::complete_requests() {
     while (PageRequest* const request = requests_.pop()) {
-        lock.unlock();
+        const Unlock unlock(mutex_);
         {
             PageRef page;
             request->status = request->copies ? copy_shared(request->slot)
                                               : map(request->number, request->slot, page);
         }
         request->completions->put(*request);
-        lock.lock();
     }
 }
 
-Status PagePool::prepare(Lock& lock) {
-    return free_.clear_pages() != free_.free_pages() ? clear_a_page(lock) : add_slab(lock);
+Status PagePool::prepare() {
+    return free_.clear_pages() != free_.free_pages() ? clear_a_page() : add_slab();
 }
 
 // Only the thread that has set provisioning_ releases slabs, so this slab stays.
-bool PagePool::map_adopted_slab(Lock& lock) {
+bool PagePool::map_adopted_slab() {
     Slab* const slab = slabs_.next_unmapped();
     if (slab == nullptr) return false;
-    lock.unlock();
+    const Unlock unlock(mutex_);
     slabs_.map(*slab);
-    lock.lock();
     return true;
 }
 
-Status PagePool::clear_a_page(Lock& lock) {
+Status PagePool::clear_a_page() {
     const FreePages::Page page = free_.find_unclear();
     take_out(page);
     ++pending_;
-    lock.unlock();
-    const Status status = clear(page.index);
-    lock.lock();
-    put_back({page.index, status == Status::ok}, lock);
+    Status status = Status::ok;
+    {
+        const Unlock unlock(mutex_);
+        status = clear(page.index);
+    }
+    put_back({page.index, status == Status::ok});
     return status;
 }
 
 // --- state -----------------------------------------------------------------------------------
 
 std::uint64_t PagePool::allocated_bytes() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return free_.reserved_pages() * page_size_;
 }
 
 // Only the last slab may be shorter.
 std::uint64_t PagePool::allocated_slabs() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return (free_.reserved_pages() + slabs_.slab_pages() - 1) / slabs_.slab_pages();
 }
 
 std::uint64_t PagePool::promised_bytes() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return pages_ * page_size_;
 }
 
 std::uint64_t PagePool::retired_bytes() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return retired_.count() * page_size_;
 }
 

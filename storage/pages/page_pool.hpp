@@ -6,11 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/intrusive/list.hpp>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -18,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_request.hpp"
 #include "storage/pages/free_pages.hpp"
@@ -149,7 +148,7 @@ class PagePool {
     // Whether the table is the first of those that share the pool now.
     bool is_first(const PageTable& table) const;
     // Serializes clones of the volumes that share the pool.
-    std::mutex& cloning() { return cloning_; }
+    Mutex& cloning() RETURN_CAPABILITY(cloning_) { return cloning_; }
     // Until thaw(), no hole is mapped, and no entry of a page becomes a hole or refers to a copy.
     void freeze();
     void thaw();
@@ -235,79 +234,81 @@ class PagePool {
     std::uint64_t retired_bytes() const;
 
  private:
-    using Lock = std::unique_lock<std::mutex>;
-
-    // Without the lock held.
-    bool pin_retired(std::uint64_t number, EntrySlot slot, PageIndex& page);
-    Status map_retired(EntrySlot slot, PageIndex page, PageRef& out);
+    bool pin_retired(std::uint64_t number, EntrySlot slot, PageIndex& page) EXCLUDES(mutex_);
+    Status map_retired(EntrySlot slot, PageIndex page, PageRef& out) EXCLUDES(mutex_);
     struct TakenPage {
         PagePool* owner = nullptr;
         PageIndex page = 0;
     };
-    bool map_taken(std::uint64_t number, EntrySlot slot, const TakenPage& taken, PageRef& out);
+    bool map_taken(std::uint64_t number, EntrySlot slot, const TakenPage& taken, PageRef& out)
+        EXCLUDES(mutex_);
     // Why a page is taken: to be mapped with zeroes, or to be filled by a copy or by a move.
     enum class Purpose : std::uint8_t { zeroes, copy, move };
-    Status take(PageIndex& page, Purpose purpose);
+    Status take(PageIndex& page, Purpose purpose) EXCLUDES(mutex_);
     // Takes a page for a number that the layout places here: a page of this pool, or of the first
     // spill memory that has one. Passes over devices that have failed.
-    Status take_in_order(TakenPage& out, Purpose purpose);
-    void end_move(Lock& lock);
-    void end_sharing(EntrySlot slot, PageIndex page, Lock& lock);
-    void free_if_unpinned(PageIndex page);
+    Status take_in_order(TakenPage& out, Purpose purpose) EXCLUDES(mutex_);
+    void free_if_unpinned(PageIndex page) EXCLUDES(mutex_);
     // After ++pending_. `discards`: false if the pool was quiesced then: another process may use
     // the page already.
-    void free(PageIndex page, bool discards);
-    Status clear(PageIndex page);
+    void free(PageIndex page, bool discards) EXCLUDES(mutex_);
+    Status clear(PageIndex page) EXCLUDES(mutex_);
     // Of a page of this pool. `home`: see copy_written().
-    Status copy_shared(EntrySlot slot, PagePool& home);
-    Status make_copy(PageIndex page, PagePool& home, TakenPage& out);
-    Status copy_contents(PageIndex page, const TakenPage& to) noexcept;
-    bool discard(PageIndex page) noexcept;
-    Status allocate(std::uint32_t number, const SlabRequest& request, Slab& slab);
-    bool may_wait_for_others() const;
+    Status copy_shared(EntrySlot slot, PagePool& home) EXCLUDES(mutex_);
+    Status make_copy(PageIndex page, PagePool& home, TakenPage& out) EXCLUDES(mutex_);
+    Status copy_contents(PageIndex page, const TakenPage& to) noexcept EXCLUDES(mutex_);
+    bool discard(PageIndex page) noexcept EXCLUDES(mutex_);
+    Status allocate(std::uint32_t number, const SlabRequest& request, Slab& slab) EXCLUDES(mutex_);
+    bool may_wait_for_others() const EXCLUDES(mutex_);
     std::string adopt_slab(std::uint32_t number, SlabEntry entry, Descriptors& descriptors,
-                           ImportedSlabs* imported);
+                           ImportedSlabs* imported) REQUIRES(mutex_);
     // The provisioner's work, and the part of it that is done without a provisioner.
-    void provision();
-    void release_empty_slabs();
+    void provision() EXCLUDES(mutex_);
+    void release_empty_slabs() EXCLUDES(mutex_);
+    // Call it if has_work() was true.
+    void wake_provisioner() EXCLUDES(mutex_);
+    static void complete(PageRequests requests, Status status);
 
-    // With the lock held that guards the entry. For a page of spill memory it is not this pool's.
+    // With the lock held that guards the entry, see page_entry.hpp. It may be another pool's.
     void publish(EntrySlot slot, PageIndex page, PageRef& out);
 
-    // With the lock held.
-    void wait_for_thaw(Lock& lock);
-    void drop(PageIndex page, std::uint64_t number);
-    void release_surplus(Lock& lock);
-    bool store_moving(std::uint64_t number, PageIndex page, PageEntry entry);
-    void stop_moving(std::uint64_t number, PageIndex page);
-    PageEntry entry_of(PageIndex page);
-    std::uint32_t number_of_next_slab();
+    void wait_for_thaw() REQUIRES(mutex_);
+    void drop(PageIndex page, std::uint64_t number) REQUIRES(mutex_);
+    bool store_moving(std::uint64_t number, PageIndex page, PageEntry entry) REQUIRES(mutex_);
+    void stop_moving(std::uint64_t number, PageIndex page) REQUIRES(mutex_);
+    PageEntry entry_of(PageIndex page) REQUIRES(mutex_);
+    // These return the requests that have waited for the end; complete() them without the lock.
+    PageRequests end_move() REQUIRES(mutex_);
+    PageRequests end_sharing(EntrySlot slot, PageIndex page) REQUIRES(mutex_);
+    std::uint32_t number_of_next_slab() REQUIRES(mutex_);
     bool moves_from_here(PageEntry entry) const;
-    bool is_retired_from(PageEntry entry, std::uint64_t number) const;
-    bool has_page(EntrySlot slot, std::uint64_t number) const;
-    bool take_free_page(FreePages::Page& page);
-    bool take_free_page(FreePages::Page& page, SlabKind kind);
-    void take_out(FreePages::Page page);
-    void end_pending();
+    bool is_retired_from(PageEntry entry, std::uint64_t number) const REQUIRES(mutex_);
+    bool has_page(EntrySlot slot, std::uint64_t number) const REQUIRES(mutex_);
+    bool take_free_page(FreePages::Page& page) REQUIRES(mutex_);
+    bool take_free_page(FreePages::Page& page, SlabKind kind) REQUIRES(mutex_);
+    void take_out(FreePages::Page page) REQUIRES(mutex_);
+    void end_pending() REQUIRES(mutex_);
     bool releases_later() const;
     // Updates PendingReleases. Must be called after each change of the slabs to be released.
-    void announce_releases();
-    std::uint32_t releasable_slabs() const;
-    std::uint32_t slab_to_release() const;
-    bool can_prepare() const;
-    std::uint32_t pages_of_next_slab(bool fixed) const;
+    void announce_releases() REQUIRES(mutex_);
+    std::uint32_t releasable_slabs() const REQUIRES(mutex_);
+    std::uint32_t slab_to_release() const REQUIRES(mutex_);
+    bool can_prepare() const REQUIRES(mutex_);
+    // Whether the provisioner has slabs to release or can prepare pages.
+    bool has_work() const REQUIRES(mutex_);
+    std::uint32_t pages_of_next_slab(bool fixed) const REQUIRES(mutex_);
 
-    // With the lock held. They release it while they call the device.
-    void put_back(FreePages::Page page, Lock& lock);  // after ++pending_
+    // These release the lock while they call the device.
+    void put_back(FreePages::Page page) REQUIRES(mutex_);  // after ++pending_
     // `fixed`: the slab must not be revocable, and may be one more than the exports need.
-    Status add_slab(Lock& lock, bool fixed = false);
-    Status add_slab_of(std::uint32_t pages, bool fixed, Lock& lock);
-    Status clear_a_page(Lock& lock);
-    void release_slab(std::uint32_t number, Lock& lock);
-    bool map_adopted_slab(Lock& lock);
-    Status prepare(Lock& lock);
-    void complete_requests(Lock& lock);
-    void unlock_and_wake(Lock& lock);
+    Status add_slab(bool fixed = false) REQUIRES(mutex_);
+    Status add_slab_of(std::uint32_t pages, bool fixed) REQUIRES(mutex_);
+    Status clear_a_page() REQUIRES(mutex_);
+    void release_slab(std::uint32_t number) REQUIRES(mutex_);
+    void release_surplus() REQUIRES(mutex_);
+    bool map_adopted_slab() REQUIRES(mutex_);
+    Status prepare() REQUIRES(mutex_);
+    void complete_requests() REQUIRES(mutex_);
 
     Device& device_;
     const std::uint32_t device_index_;  // in the volume
@@ -327,18 +328,19 @@ class PagePool {
     RetiredPages retired_;
     std::atomic<std::uint64_t> mapped_pages_{0};
     std::atomic<std::uint32_t> filling_{0};  // replacements and targets that are not mapped yet
-    std::vector<std::unique_ptr<const Spills>> spill_lists_;  // all that other threads may use
-    std::atomic<const Spills*> spills_{nullptr};              // the last one
-    std::mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
-    std::mutex cloning_;
+    // All that other threads may use.
+    std::vector<std::unique_ptr<const Spills>> spill_lists_ GUARDED_BY(mutex_);
+    std::atomic<const Spills*> spills_{nullptr};  // the last one
+    Mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
+    Mutex cloning_;
     // How many tables have the page, besides one. Changed with the lock held.
     GrowingArray<std::atomic<std::uint32_t>> sharers_;
 
-    // Guards the following members, and changes of slabs_ and retired_. It is not held while the
-    // device is called.
-    mutable std::mutex mutex_;
-    FreePages free_;
-    std::uint64_t pages_;  // the most that the exports can map
+    // Also held while slabs_ and retired_ change. Not held while the device is called,
+    // except by adopt(): the pool has no users yet.
+    mutable Mutex mutex_;
+    FreePages free_ GUARDED_BY(mutex_);
+    std::uint64_t pages_ GUARDED_BY(mutex_);  // the most that the exports can map
     struct Table {
         const PageTable* table = nullptr;
         std::uint64_t pages = 0;  // the most that it can map here
@@ -350,26 +352,27 @@ class PagePool {
             return table->slot(number);
         }
     };
-    std::vector<Table> tables_;  // those that may refer to pages of the pool
+    std::vector<Table> tables_ GUARDED_BY(mutex_);  // those that may refer to pages of the pool
     // There have been several, one was resized, or spill memory was added.
-    bool was_shared_ = false;
+    bool was_shared_ GUARDED_BY(mutex_) = false;
     // A copy of a shared page, in progress. It is old once the page could be written in place.
     struct SharedCopy : boost::intrusive::list_base_hook<> {
         PageIndex page = 0;
         bool is_old = false;
     };
-    boost::intrusive::list<SharedCopy> shared_copies_;
-    std::uint32_t frozen_ = 0;
-    PageRequests thaw_waiters_;
-    bool quiesced_ = false;
-    std::uint32_t releasing_ = 0;  // slabs that are being released
-    std::uint32_t announced_ = 0;  // releases, see announce_releases()
-    std::uint32_t moving_ = 0;     // pages
-    PageRequests move_waiters_;
-    bool provisioning_ = false;        // one thread at a time releases or maps slabs
-    std::uint32_t pending_ = 0;        // pages and slabs that other threads are about to make free
-    std::condition_variable changed_;  // pending_ or provisioning_ has changed
-    PageRequests requests_;
+    boost::intrusive::list<SharedCopy> shared_copies_ GUARDED_BY(mutex_);
+    std::uint32_t frozen_ GUARDED_BY(mutex_) = 0;
+    PageRequests thaw_waiters_ GUARDED_BY(mutex_);
+    bool quiesced_ GUARDED_BY(mutex_) = false;
+    std::uint32_t releasing_ GUARDED_BY(mutex_) = 0;  // slabs that are being released
+    std::uint32_t announced_ GUARDED_BY(mutex_) = 0;  // releases, see announce_releases()
+    std::uint32_t moving_ GUARDED_BY(mutex_) = 0;     // pages
+    PageRequests move_waiters_ GUARDED_BY(mutex_);
+    bool provisioning_ GUARDED_BY(mutex_) = false;  // one thread at a time releases or maps slabs
+    // Pages and slabs that other threads are about to make free.
+    std::uint32_t pending_ GUARDED_BY(mutex_) = 0;
+    Condition changed_;  // pending_ or provisioning_ has changed
+    PageRequests requests_ GUARDED_BY(mutex_);
     Provisioner provisioner_;
 };
 

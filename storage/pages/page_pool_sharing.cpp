@@ -18,7 +18,7 @@ constexpr std::uint64_t pages_at_once = 256;  // under the lock, for which clien
 // --- the tables --------------------------------------------------------------------------------
 
 void PagePool::add_table(const PageTable& table, std::uint64_t pages) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     tables_.push_back({&table, pages});
     if (tables_.size() == 1) return;
     pages_ += pages;
@@ -28,10 +28,10 @@ void PagePool::add_table(const PageTable& table, std::uint64_t pages) {
 void PagePool::add_tables_of(const PagePool& home) {
     std::vector<Table> tables;
     {
-        const std::lock_guard lock(home.mutex_);
+        const Lock lock(home.mutex_);
         tables = home.tables_;
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     tables_ = std::move(tables);
     pages_ = 0;
     for (const Table& each : tables_) pages_ += each.pages;
@@ -39,88 +39,85 @@ void PagePool::add_tables_of(const PagePool& home) {
 }
 
 void PagePool::remove_table(const PageTable& table, bool empty) noexcept {
-    Lock lock(mutex_);
+    const Lock lock(mutex_);
     const auto removed = std::ranges::find(tables_, &table, &Table::table);
     if (removed == tables_.end()) return;
     const std::uint64_t pages = removed->pages;
     tables_.erase(removed);
     if (tables_.empty() || !empty) return;
     pages_ -= pages;
-    if (provision_ == Provision::full && !quiesced_) release_surplus(lock);
+    if (provision_ == Provision::full && !quiesced_) release_surplus();
 }
 
 void PagePool::move_directory(const std::shared_ptr<const SharedDirectory>& target) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     slabs_.move_directory(target);
     was_shared_ = true;
 }
 
 std::shared_ptr<const SharedDirectory> PagePool::shared_directory() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return slabs_.shared_directory();
 }
 
 void PagePool::resize(const PageTable& table, std::uint64_t pages) noexcept {
-    Lock lock(mutex_);
+    const Lock lock(mutex_);
     std::uint64_t& old = std::ranges::find(tables_, &table, &Table::table)->pages;
     pages_ += pages - old;  // modulo 2^64
     const bool shrinks = pages < old;
     old = pages;
     was_shared_ = true;
-    if (shrinks && provision_ == Provision::full && !quiesced_) release_surplus(lock);
+    if (shrinks && provision_ == Provision::full && !quiesced_) release_surplus();
 }
 
 // Slabs that no remaining volume was promised.
-void PagePool::release_surplus(Lock& lock) {
-    changed_.wait(lock, [this] { return !provisioning_; });
+void PagePool::release_surplus() {
+    while (provisioning_) changed_.wait(mutex_);
     provisioning_ = true;
     while (free_.empty_slabs() != 0) {
         const std::uint32_t slab = free_.last_empty_slab();
         if (free_.reserved_pages() - free_.pages_in_slab(slab) < pages_) break;
-        release_slab(slab, lock);
+        release_slab(slab);
     }
     provisioning_ = false;
     changed_.notify_all();
 }
 
 bool PagePool::has_other_tables(const PageTable& table) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return std::ranges::any_of(tables_, [&](const Table& each) { return each.table != &table; });
 }
 
 bool PagePool::is_first(const PageTable& table) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return !tables_.empty() && tables_.front().table == &table;
 }
 
 // --- a clone -----------------------------------------------------------------------------------
 
 void PagePool::freeze() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     ++frozen_;
 }
 
 void PagePool::thaw() {
     PageRequests waiters;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (--frozen_ != 0) return;
         waiters = std::exchange(thaw_waiters_, PageRequests{});
     }
     changed_.notify_all();
-    while (PageRequest* const request = waiters.pop()) {
-        request->status = Status::ok;
-        request->completions->put(*request);
-    }
+    complete(waiters, Status::ok);
 }
 
-void PagePool::wait_for_thaw(Lock& lock) {
-    changed_.wait(lock, [this] { return frozen_ == 0; });
+void PagePool::wait_for_thaw() {
+    while (frozen_ != 0) changed_.wait(mutex_);
 }
 
 std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::uint64_t begin,
                               std::uint64_t end, std::vector<std::uint64_t>& written) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     end = std::min(end, begin + pages_at_once);
     for (std::uint64_t number = begin; number != end; ++number) {
         const EntrySlot slot = from.slot(number);
@@ -147,7 +144,9 @@ bool PagePool::settle(const PageTable& from, const PageTable& to, std::uint64_t 
     Lock lock(mutex_);
     const PageIndex page = to.slot(number).load().page();
     if (pins_.any_writer(page)) return false;
-    end_sharing(from.slot(number), page, lock);
+    const PageRequests waiters = end_sharing(from.slot(number), page);
+    lock.unlock();
+    complete(waiters, Status::ok);
     return true;
 }
 
@@ -164,7 +163,9 @@ Status PagePool::copy_written(const PageTable& from, const PageTable& to, std::u
         slot.store(PageEntry::mapped(copy.owner->device_index_, copy.page));
         drop(page, RetiredPages::no_number);
     }
-    end_sharing(from.slot(number), page, lock);
+    const PageRequests waiters = end_sharing(from.slot(number), page);
+    lock.unlock();
+    complete(waiters, Status::ok);
     if (is_needed) {
         free_if_unpinned(page);
     } else {
@@ -179,20 +180,22 @@ void PagePool::cancel_sharing(const PageTable& from, const PageTable& to, std::u
     const PageIndex page = slot.load().page();
     slot.store(PageEntry());
     drop(page, RetiredPages::no_number);
-    end_sharing(from.slot(number), page, lock);
+    const PageRequests waiters = end_sharing(from.slot(number), page);
+    lock.unlock();
+    complete(waiters, Status::ok);
     free_if_unpinned(page);
 }
 
 // The entry may be a hole meanwhile.
-void PagePool::end_sharing(EntrySlot slot, PageIndex page, Lock& lock) {
+PageRequests PagePool::end_sharing(EntrySlot slot, PageIndex page) {
     if (slot.load() == PageEntry::moving(device_index_, page)) slot.store(entry_of(page));
-    end_move(lock);
+    return end_move();
 }
 
 // --- writing to a shared page ------------------------------------------------------------------
 
 bool PagePool::claim(EntrySlot slot, PageRef& out) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const PageEntry entry = slot.load();
     const PageIndex page = entry.page();
     if (entry != PageEntry::shared(device_index_, page)) return true;
@@ -218,7 +221,7 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
     PageEntry entry;
     SharedCopy copying;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         entry = slot.load();
         if (entry != PageEntry::shared(device_index_, entry.page())) return Status::ok;
         if (!is_shared(entry.page())) return Status::ok;
@@ -230,8 +233,8 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
     TakenPage copy;
     const Status status = make_copy(entry.page(), home, copy);
     {
-        Lock lock(mutex_);
-        if (status == Status::ok) wait_for_thaw(lock);
+        const Lock lock(mutex_);
+        if (status == Status::ok) wait_for_thaw();
         shared_copies_.erase(shared_copies_.iterator_to(copying));
         if (status != Status::ok) return status;
         // The page may have been written in place and then been shared again.
@@ -256,7 +259,9 @@ PageRef PagePool::take_replacement() {
     filling_.fetch_add(1, std::memory_order_relaxed);
     pin(free.index, Access::write);
     PageRef out(*this, free.index, Access::write);
-    unlock_and_wake(lock);
+    const bool wakes = has_work();
+    lock.unlock();
+    if (wakes) wake_provisioner();
     return out;
 }
 
@@ -264,7 +269,7 @@ PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
     PagePool& owner = *page.pool_;
     PageIndex former = 0;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const PageEntry entry = slot.load();
         const bool is_here = entry.is_mapped() ? entry.device() == device_index_ : !is_spill_;
         if (!is_here) return Replaced::moved_to_other_pool;
@@ -282,7 +287,7 @@ PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
 
 void PagePool::give_up(PageRef page) {
     PagePool& owner = *page.pool_;
-    const std::lock_guard lock(owner.mutex_);
+    const Lock lock(owner.mutex_);
     owner.filling_.fetch_sub(1, std::memory_order_relaxed);
     owner.retired_.add(page.page_, RetiredPages::no_number);
 }

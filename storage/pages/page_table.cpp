@@ -381,6 +381,7 @@ void PageTable::set_configured_size(std::uint64_t size) {
 std::uint64_t PageTable::end_of_room() const { return bytes_ - (has_names_ ? room_for_names : 0); }
 
 bool PageTable::read_name() {
+    const Lock lock(name_mutex_);
     name_ = shape_.name;
     if (!has_names_) return true;
     if (!read_at(descriptor_.get(), end_of_room(), &name_in_use_, sizeof name_in_use_))
@@ -395,7 +396,7 @@ bool PageTable::read_name() {
 }
 
 std::string PageTable::name() const {
-    const std::lock_guard lock(name_mutex_);
+    const Lock lock(name_mutex_);
     return name_;
 }
 
@@ -424,7 +425,7 @@ bool PageTable::set_name(const std::string& name) {
         if (!write_next_name(name) || !write_name_in_use(next)) return false;
         name_in_use_ = next;
     }
-    const std::lock_guard lock(name_mutex_);
+    const Lock lock(name_mutex_);
     name_ = name;
     return true;
 }

@@ -14,11 +14,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "storage/base/mutex.hpp"
 #include "storage/base/owned_fd.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_entry.hpp"
@@ -161,8 +161,8 @@ class PageTable {
     bool read_name();
 
     TableShape shape_;
-    mutable std::mutex name_mutex_;  // guards the next member
-    std::string name_;
+    mutable Mutex name_mutex_;
+    std::string name_ GUARDED_BY(name_mutex_);
     bool has_names_ = false;
     std::uint64_t name_in_use_ = 0;  // its number in the file; 0: that of the shape
     std::atomic<std::uint64_t> size_{0};

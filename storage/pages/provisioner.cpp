@@ -23,7 +23,7 @@ bool Provisioner::wake() noexcept {
 }
 
 bool Provisioner::start() noexcept {
-    const std::lock_guard lock(start_mutex_);
+    const Lock lock(start_mutex_);
     if (started_.load()) return true;
     try {
         const SignalsBlocked blocked;

@@ -4,8 +4,9 @@
 
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::storage {
 
@@ -32,7 +33,7 @@ class Provisioner {
     const std::function<void()> work_;
     std::atomic<Order> order_{Order::none};
     std::atomic<bool> started_{false};
-    std::mutex start_mutex_;
+    Mutex start_mutex_;
     std::thread thread_;
 };
 

@@ -6,7 +6,6 @@
 #include <bit>
 #include <ctime>
 #include <limits>
-#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -288,12 +287,12 @@ void Volume::settle_entries(const EntryCounts& entries) {
 }
 
 void Volume::set_complete() {
-    const std::lock_guard serialized(pools_->front().cloning());
+    const Lock serialized(pools_->front().cloning());
     table_.set_complete(true);
 }
 
 std::string Volume::set_incomplete() {
-    const std::lock_guard serialized(pools_->front().cloning());
+    const Lock serialized(pools_->front().cloning());
     if (table_.set_complete(false)) return {};
     return "its contents were made by an earlier gpunbd, which cannot restore them safely; restore "
            "into a new export";

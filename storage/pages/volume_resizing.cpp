@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <vector>
 
 #include "storage/pages/volume.hpp"
@@ -52,7 +51,7 @@ void Volume::set_shares(const std::vector<std::uint64_t>& pages_on) {
 
 std::string Volume::resize(std::uint64_t size, const std::stop_token& stop,
                            std::uint64_t configured) {
-    const std::lock_guard serialized(pools_->front().cloning());
+    const Lock serialized(pools_->front().cloning());
     if (!complete()) return "its contents are being made; try again later";
     if (!table_.can_resize()) {
         return "its contents were made by an earlier gpunbd, and their size is fixed; save them, "

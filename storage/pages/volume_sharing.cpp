@@ -5,7 +5,6 @@
 #include <chrono>
 #include <ctime>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -38,7 +37,7 @@ Volume::~Volume() {
         for (std::uint64_t page = 0; page != table_.slots(); ++page) unmap(page);
     }
     // Not while spill memory is added, which would not see that the table is gone.
-    const std::lock_guard serialized(pools_->front().cloning());
+    const Lock serialized(pools_->front().cloning());
     for (const auto& pool : *pools_) pool->remove_table(table_, ends);
 }
 
@@ -50,7 +49,7 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
                                  : "its contents are kept, so those of a clone have to be kept");
     }
     std::unique_ptr<Volume> out;  // its destructor locks the mutex
-    const std::lock_guard serialized(pools_->front().cloning());
+    const Lock serialized(pools_->front().cloning());
     if (!complete()) return std::string("its contents are being made");
     if (wanted && *wanted < size()) {
         return fmt::format("its size of {} bytes is less than the {} bytes of its source", *wanted,

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -61,7 +60,7 @@ std::shared_ptr<PagePool> Volume::make_pool(
 }
 
 std::string Volume::set_spills(const std::vector<Spill>& spills) {
-    const std::lock_guard serialized(pools_->front().cloning());
+    const Lock serialized(pools_->front().cloning());
     std::vector<PagePool::Spills> of_home(layout_.devices());
     for (const Spill& spill : spills) {
         PagePool* pool = find_spill(spill);

@@ -1,5 +1,5 @@
 """Every #include of the product names a library that its folder may use, as CMakeLists.txt declares. Unit tests mirror the
-folders of the sources."""
+folders of the sources. Locks are those of storage/base/mutex.hpp."""
 import os
 import re
 import unittest
@@ -56,6 +56,17 @@ class Structure(unittest.TestCase):
         for folder, uses in self.libraries.items():
             self.assertLessEqual(uses, above, folder)
             above.add(folder)
+
+    def test_locks_are_those_that_clang_checks(self):
+        of_std = re.compile(r'\bstd::(?:\w*_mutex|mutex|\w+_lock|lock_guard|lock|try_lock|condition_variable\w*|call_once|once_flag)\b'
+                            r'|^#include <(?:mutex|shared_mutex|condition_variable)>|\bpthread_(?:mutex|rwlock|cond|spin)_', re.M)
+        found = []
+        for path in sources():
+            if path == 'storage/base/mutex.hpp':
+                continue
+            with open(os.path.join(ROOT, path), encoding='utf-8') as file:
+                found += [f'{path}: {match[0]}' for match in of_std.finditer(file.read())]
+        self.assertEqual(found, [])
 
     def test_unit_tests_are_in_the_folder_of_what_they_test(self):
         misplaced = []

@@ -10,7 +10,7 @@ void EventLog::add(EventStatus event) {
         event.text.resize(max_text);
         event.text += "...";
     }
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     event.id = last_id_ + 1;
     events_.push_back(std::move(event));
     ++last_id_;
@@ -18,14 +18,14 @@ void EventLog::add(EventStatus event) {
 }
 
 std::vector<EventStatus> EventLog::after(std::uint64_t id) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (id >= last_id_) return {};
     const std::uint64_t newer = std::min<std::uint64_t>(last_id_ - id, events_.size());
     return {events_.end() - static_cast<std::ptrdiff_t>(newer), events_.end()};
 }
 
 std::uint64_t EventLog::last_id() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return last_id_;
 }
 

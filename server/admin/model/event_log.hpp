@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <vector>
 
 #include "server/admin/model/status.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server::admin {
 
@@ -23,9 +23,9 @@ class EventLog {
     std::uint64_t last_id() const;  // 0: no event yet
 
  private:
-    mutable std::mutex mutex_;
-    std::deque<EventStatus> events_;
-    std::uint64_t last_id_ = 0;
+    mutable Mutex mutex_;
+    std::deque<EventStatus> events_ GUARDED_BY(mutex_);
+    std::uint64_t last_id_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gpunbd::server::admin

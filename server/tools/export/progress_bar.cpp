@@ -5,15 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
 #include <stop_token>
 #include <utility>
 
 #include "config/size.hpp"
 #include "server/tools/status/http_call.hpp"
 #include "server/tools/status/snapshot.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -53,10 +52,10 @@ ProgressBar::ProgressBar(AdminServer server, std::string what, std::string of) {
     if (::isatty(STDERR_FILENO) != 1) return;
     thread_ = std::jthread([server = std::move(server), what = std::move(what),
                             of = std::move(of)](const std::stop_token& stop) {
-        std::mutex mutex;
-        std::condition_variable_any stopped;
-        std::unique_lock lock(mutex);
-        while (!stopped.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) {
+        Mutex mutex;
+        StoppableCondition stopped;
+        const Lock lock(mutex);
+        while (!stopped.wait_for(mutex, stop, interval, [&] { return stop.stop_requested(); })) {
             draw(server, what, of);
         }
         fmt::print(stderr, "{}", clear_line);

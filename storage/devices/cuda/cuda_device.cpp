@@ -164,6 +164,7 @@ std::span<const OwnedFd> CudaDevice::mapping_files() const {
 std::string CudaDevice::open_mapping() {
     if (options_.mapped == 0U) return "switched off";
     std::string reason;
+    const Lock lock(mutex_);
     mapping_files_.emplace(nvidia_file(info_.address));
     vulkan_ = vulkan::VulkanMemory::open(uuid_, reason);
     mapping_files_->end();
@@ -253,7 +254,7 @@ MailboxMemory CudaDevice::make_mailbox() {
     MappedMemory memory;
     bool is_mapped = false;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         std::string reason;
         is_mapped =
             vulkan_ != nullptr && allocate_mapped(*vulkan_, mailbox_bytes, nullptr, memory, reason);
@@ -262,7 +263,7 @@ MailboxMemory CudaDevice::make_mailbox() {
         // If there is no memory for the owner, it releases the mapping at once.
         auto owner = std::shared_ptr<void>(memory.mapping.cpu, [this, memory](void*) mutable {
             use_device(state_.ordinal);
-            const std::lock_guard relock(mutex_);
+            const Lock relock(mutex_);
             release_mapped(vulkan_.get(), memory);
         });
         std::memset(memory.mapping.cpu, 0, sizeof(Mailbox));

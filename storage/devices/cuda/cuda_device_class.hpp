@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
@@ -66,22 +67,24 @@ class CudaDevice final : public Device {
     std::string allow_persistent_kernel();
     // Checks the mapping by writing and reading through it in both directions. Returns the reason
     // if it does not work.
-    std::string try_mapping();
+    std::string try_mapping() REQUIRES(mutex_);
     std::string describe_access(const std::string& reason_not_mapped);
-    // free_memory(), seen a short time ago. With the lock held.
-    std::uint64_t recent_free_memory() const;
+    // free_memory(), seen a short time ago.
+    std::uint64_t recent_free_memory() const REQUIRES(mutex_);
     MailboxMemory make_mailbox();
     // By Slab::handle, which is 0 for memory of cudaMalloc and revocable memory.
     using MappedSlabs = std::map<std::uint64_t, MappedMemory>;
     using SharedSlabs = std::map<std::uint64_t, ShareableMemory::Piece>;
-    bool add_mapped(const SlabRequest& request, Slab& out);
-    Status add_shared(std::uint64_t bytes, Slab& out);
-    Status allocate_plain(std::uint64_t bytes, Slab& out);
-    Status add_revocable(std::uint64_t bytes, Slab& out);
-    void add_slab(MappedSlabs::node_type slab, std::uint64_t bytes, Slab& out) noexcept;
-    void add_slab(SharedSlabs::node_type slab, Slab& out) noexcept;
-    std::string adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record, Slab& out);
-    void log_unmapped(const std::string& reason);
+    bool add_mapped(const SlabRequest& request, Slab& out) REQUIRES(mutex_);
+    Status add_shared(std::uint64_t bytes, Slab& out) REQUIRES(mutex_);
+    Status allocate_plain(std::uint64_t bytes, Slab& out) REQUIRES(mutex_);
+    Status add_revocable(std::uint64_t bytes, Slab& out) REQUIRES(mutex_);
+    void add_slab(MappedSlabs::node_type slab, std::uint64_t bytes, Slab& out) noexcept
+        REQUIRES(mutex_);
+    void add_slab(SharedSlabs::node_type slab, Slab& out) noexcept REQUIRES(mutex_);
+    std::string adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record, Slab& out)
+        REQUIRES(mutex_);
+    void log_unmapped(std::string_view reason) noexcept REQUIRES(mutex_);
     Status failure(cudaError_t error, const std::string& what);
     Status failure(const std::string& error, const std::string& what);
     // What a calibration result is valid for.
@@ -98,21 +101,21 @@ class CudaDevice final : public Device {
     bool no_room_to_map_ = false;
     std::unique_ptr<RevocableMemory> revocable_;  // null: no memory is revocable
 
-    std::mutex service_mutex_;  // guards the service stream
+    Mutex service_mutex_;  // serializes the use of the service stream
     Stream service_;
 
-    mutable std::mutex mutex_;  // guards the following members
-    std::unique_ptr<vulkan::VulkanMemory> vulkan_;
-    MappedSlabs mapped_slabs_;
-    SharedSlabs shared_slabs_;
-    std::uint64_t next_handle_ = 1;
-    std::uint64_t mapped_bytes_ = 0;
-    std::uint64_t allocated_bytes_ = 0;
-    bool mapping_exhausted_ = false;  // until a mapped slab is released
-    bool exhaustion_logged_ = false;
-    bool unmapped_logged_ = false;
-    mutable std::uint64_t free_seen_ = 0;
-    mutable std::chrono::steady_clock::time_point free_seen_at_{};
+    mutable Mutex mutex_;
+    std::unique_ptr<vulkan::VulkanMemory> vulkan_ GUARDED_BY(mutex_);
+    MappedSlabs mapped_slabs_ GUARDED_BY(mutex_);
+    SharedSlabs shared_slabs_ GUARDED_BY(mutex_);
+    std::uint64_t next_handle_ GUARDED_BY(mutex_) = 1;
+    std::uint64_t mapped_bytes_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t allocated_bytes_ GUARDED_BY(mutex_) = 0;
+    bool mapping_exhausted_ GUARDED_BY(mutex_) = false;  // until a mapped slab is released
+    bool exhaustion_logged_ GUARDED_BY(mutex_) = false;
+    bool unmapped_logged_ GUARDED_BY(mutex_) = false;
+    mutable std::uint64_t free_seen_ GUARDED_BY(mutex_) = 0;
+    mutable std::chrono::steady_clock::time_point free_seen_at_ GUARDED_BY(mutex_){};
 
     FaultCheck fault_check_{state_};
     KernelProbe kernel_probe_{state_};

@@ -53,7 +53,7 @@ std::uint64_t CudaDevice::recent_free_memory() const {
 }
 
 std::uint64_t CudaDevice::available() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const std::uint64_t free = recent_free_memory();
     const std::uint64_t capacity =
         options_.capacity.value_or(std::numeric_limits<std::uint64_t>::max());
@@ -63,7 +63,7 @@ std::uint64_t CudaDevice::available() const {
 
 DeviceUse CudaDevice::use(std::uint64_t) const {
     const Competition& competition = state_.competition;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     DeviceUse use{.mapped = mapped_bytes_};
     if (revocable_ != nullptr) {
         use.revocable = revocable_->bytes();
@@ -84,7 +84,7 @@ Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
     const std::uint64_t bytes = request.bytes;
     Slab slab;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         use_device(state_.ordinal);
         if (allocated_bytes_ + bytes > options_.capacity.value_or(~std::uint64_t{0}) ||
             recent_free_memory() < bytes + info_.reserve) {
@@ -120,7 +120,7 @@ Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
     return Status::ok;
 }
 
-// With the lock held. False: allocate an unmapped slab instead.
+// False: allocate an unmapped slab instead.
 bool CudaDevice::add_mapped(const SlabRequest& request, Slab& out) {
     if (vulkan_ == nullptr || mapping_exhausted_) return false;
     auto added = prepare_slab<MappedSlabs>();
@@ -146,7 +146,6 @@ bool CudaDevice::add_mapped(const SlabRequest& request, Slab& out) {
     return had;
 }
 
-// With the lock held.
 void CudaDevice::add_slab(MappedSlabs::node_type slab, std::uint64_t bytes, Slab& out) noexcept {
     const MappedMemory& memory = slab.mapped();
     if (memory.mapping.cpu != nullptr) mapped_bytes_ += bytes;
@@ -156,14 +155,12 @@ void CudaDevice::add_slab(MappedSlabs::node_type slab, std::uint64_t bytes, Slab
     mapped_slabs_.insert(std::move(slab));
 }
 
-// With the lock held.
 void CudaDevice::add_slab(SharedSlabs::node_type slab, Slab& out) noexcept {
     out.address = slab.mapped().address;
     out.handle = slab.key() = next_handle_++;
     shared_slabs_.insert(std::move(slab));
 }
 
-// With the lock held.
 Status CudaDevice::allocate_plain(std::uint64_t bytes, Slab& out) {
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, bytes);
@@ -176,7 +173,6 @@ Status CudaDevice::allocate_plain(std::uint64_t bytes, Slab& out) {
     return Status::ok;
 }
 
-// With the lock held.
 Status CudaDevice::add_revocable(std::uint64_t bytes, Slab& out) {
     const cudaError_t error = revocable_->allocate(bytes, out.address);
     if (error == cudaErrorMemoryAllocation) return Status::no_space;
@@ -187,7 +183,6 @@ Status CudaDevice::add_revocable(std::uint64_t bytes, Slab& out) {
     return Status::ok;
 }
 
-// With the lock held.
 Status CudaDevice::add_shared(std::uint64_t bytes, Slab& out) {
     if (!shareable_.reason().empty()) return Status::io_error;
     auto added = prepare_slab<SharedSlabs>();
@@ -203,7 +198,7 @@ Status CudaDevice::add_shared(std::uint64_t bytes, Slab& out) {
 
 Status CudaDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
     if (failed()) return Status::io_error;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     use_device(state_.ordinal);
     Slab slab;
     const std::string reason = adopt_as_recorded(descriptor, record, slab);
@@ -223,7 +218,7 @@ Status CudaDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& ou
     return Status::ok;
 }
 
-// With the lock held. Returns an empty text, or the reason for a failure.
+// Returns an empty text, or the reason for a failure.
 std::string CudaDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record,
                                           Slab& out) {
     std::string reason = reason_not_gpu_memory(descriptor);
@@ -246,23 +241,23 @@ std::string CudaDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabR
     auto added = prepare_slab<MappedSlabs>();
     if (!adopt_unmapped(descriptor, record.bytes, added.mapped(), reason)) return reason;
     add_slab(std::move(added), record.bytes, out);
-    if (vulkan_ == nullptr) {
-        log_if_possible([this] { log_unmapped("no memory can be mapped now"); });
-    }
+    if (vulkan_ == nullptr) log_unmapped("no memory can be mapped now");
     return {};
 }
 
-// With the lock held.
-void CudaDevice::log_unmapped(const std::string& reason) {
+void CudaDevice::log_unmapped(std::string_view reason) noexcept {
     if (std::exchange(unmapped_logged_, true)) return;
-    LogLine(spdlog::level::warn)
-        .with("device", state_.id)
-        .say("{}: kept slabs that were mapped are used without a mapping: {}", state_.id, reason);
+    log_if_possible([&] {
+        LogLine(spdlog::level::warn)
+            .with("device", state_.id)
+            .say("{}: kept slabs that were mapped are used without a mapping: {}", state_.id,
+                 reason);
+    });
 }
 
 std::byte* CudaDevice::address(const Slab& slab) {
     if (failed()) return nullptr;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = mapped_slabs_.find(slab.handle);
     if (vulkan_ == nullptr || found == mapped_slabs_.end()) return nullptr;
     MappedMemory& memory = found->second;
@@ -282,7 +277,7 @@ std::byte* CudaDevice::address(const Slab& slab) {
 void CudaDevice::release(Slab& slab) noexcept {
     use_device(state_.ordinal);
     if (slab.revocable) revocable_->free(slab.address);  // without the lock, since it may wait
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (slab.revocable) {
         // Its memory is free already.
     } else if (slab.handle == 0) {
@@ -307,7 +302,7 @@ Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t b
     if (slab.revocable && state_.revocable_access.by_cpu()) {
         return zero_managed(slab.address + offset, bytes);
     }
-    const std::lock_guard lock(service_mutex_);
+    const Lock lock(service_mutex_);
     use_device(state_.ordinal);
     cudaError_t error = state_.zero(device_pointer(slab, offset), bytes, service_.get());
     if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
@@ -319,7 +314,7 @@ Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t b
 Status CudaDevice::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
                         std::uint64_t to_offset, std::uint64_t bytes) {
     if (failed()) return Status::io_error;
-    const std::lock_guard lock(service_mutex_);
+    const Lock lock(service_mutex_);
     use_device(state_.ordinal);
     // Not as cudaMemcpyDeviceToDevice: memory of cudaMallocManaged may be elsewhere.
     cudaError_t error =

@@ -90,7 +90,7 @@ cudaError_t RevocableMemory::allocate(std::uint64_t bytes, std::uint64_t& addres
         throw;
     }
     address = slab.address;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     changed_.notify_one();
     return cudaSuccess;
 }
@@ -131,13 +131,13 @@ void RevocableMemory::log_failure(cudaError_t error) noexcept {
 
 void RevocableMemory::watch(const std::stop_token& stop) {
     use_device(state_.ordinal);
-    std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [&] { return slabs_.bytes() != 0 || watch_.evicting(); })) {
+    Lock lock(mutex_);
+    while (changed_.wait(mutex_, stop, [&] { return slabs_.bytes() != 0 || watch_.evicting(); })) {
         lock.unlock();
         const EvictionWatch::Clock::duration pause = watch_.step();
         lock.lock();
         if (state_.failed()) break;
-        changed_.wait_for(lock, stop, pause, [] { return false; });
+        changed_.wait_for(mutex_, stop, pause, [] { return false; });
     }
     watch_.stop();
 }

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
 #include "storage/devices/gpu/eviction_watch.hpp"
@@ -53,8 +52,8 @@ class RevocableMemory {
     Stream stream_;
     RevocableSlabs slabs_;
     EvictionWatch watch_;
-    std::mutex mutex_;
-    std::condition_variable_any changed_;
+    Mutex mutex_;
+    StoppableCondition changed_;
     std::jthread thread_;  // destroyed first
 };
 

@@ -7,7 +7,7 @@ namespace gpunbd::storage {
 void BlockLocks::request(BlockLock& lock, BlockRange range, BlockLock::Kind kind) noexcept {
     lock.range_ = range;
     lock.kind_ = kind;
-    const std::lock_guard guard(mutex_);
+    const Lock guard(mutex_);
     std::uint32_t ahead = 0;
     for (const BlockLock& earlier : locks_) ahead += earlier.conflicts_with(lock) ? 1 : 0;
     lock.ahead_.store(ahead, std::memory_order_relaxed);
@@ -15,7 +15,7 @@ void BlockLocks::request(BlockLock& lock, BlockRange range, BlockLock::Kind kind
 }
 
 void BlockLocks::release(BlockLock& lock) noexcept {
-    const std::lock_guard guard(mutex_);
+    const Lock guard(mutex_);
     const auto self = locks_.iterator_to(lock);
     for (auto later = std::next(self); later != locks_.end(); ++later) {
         if (later->conflicts_with(lock)) later->ahead_.fetch_sub(1, std::memory_order_release);

@@ -7,8 +7,8 @@
 #include <atomic>
 #include <boost/intrusive/list.hpp>
 #include <cstdint>
-#include <mutex>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/file/blocks.hpp"
 
 namespace gpunbd::storage {
@@ -41,8 +41,8 @@ class BlockLocks {
     void release(BlockLock& lock) noexcept;
 
  private:
-    std::mutex mutex_;
-    boost::intrusive::list<BlockLock> locks_;  // in the order of their requests
+    Mutex mutex_;
+    boost::intrusive::list<BlockLock> locks_ GUARDED_BY(mutex_);  // in the order of their requests
 };
 
 }  // namespace gpunbd::storage

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
 #include <new>
 #include <optional>
 #include <stdexcept>
 
 #include "storage/base/log_line.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/file/file_channel.hpp"
 #include "storage/devices/file/file_state.hpp"
@@ -51,7 +51,7 @@ class FileDevice final : public Device {
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override {
         if (failed()) return 0;
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return ranges_.free_bytes();
     }
     bool failed() const override { return state_.failed.load(std::memory_order_acquire); }
@@ -76,7 +76,7 @@ class FileDevice final : public Device {
     }
     void release(Slab& slab) noexcept override {
         state_.written.reset(BlockRange::around(slab.address, slab.bytes));
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         ranges_.give_back(slab.handle);
         slab = Slab{};
     }
@@ -97,7 +97,7 @@ class FileDevice final : public Device {
  private:
     std::optional<std::uint64_t> take(std::uint64_t bytes) {
         try {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             return ranges_.take(BlockRange::around(0, bytes).count() * block_bytes);
         } catch (const std::bad_alloc&) {
             return std::nullopt;
@@ -106,8 +106,8 @@ class FileDevice final : public Device {
 
     FileState state_;
     DeviceInfo info_;
-    mutable std::mutex mutex_;  // guards the following members
-    Ranges ranges_;
+    mutable Mutex mutex_;
+    Ranges ranges_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

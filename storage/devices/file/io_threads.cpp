@@ -36,7 +36,7 @@ IoThreads::IoThreads(int file) : file_(file) {
 
 void IoThreads::stop() noexcept {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stopping_ = true;
     }
     added_.notify_all();
@@ -44,26 +44,31 @@ void IoThreads::stop() noexcept {
 }
 
 void IoThreads::run() noexcept {
-    std::unique_lock lock(mutex_);
+    const Lock lock(mutex_);
     while (true) {
-        added_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+        while (!stopping_ && waiting_.empty()) added_.wait(mutex_);
         if (waiting_.empty()) return;
         FileIo& io = *waiting_.pop();
-        lock.unlock();
-        execute(file_, io);
-        lock.lock();
-        auto& queue = static_cast<ThreadQueue&>(*io.queue);
-        queue.done_.push(io);
-        queue.done_count_.fetch_add(1, std::memory_order_release);
+        {
+            const Unlock unlock(mutex_);
+            execute(file_, io);
+        }
+        static_cast<ThreadQueue&>(*io.queue).put_done(io);
         completed_.notify_all();
     }
 }
 
+void ThreadQueue::put_done(FileIo& io) {
+    done_.push(io);
+    done_count_.fetch_add(1, std::memory_order_release);
+}
+
 ThreadQueue::~ThreadQueue() {
     submit();
-    std::unique_lock lock(threads_.mutex_);
-    threads_.completed_.wait(
-        lock, [this] { return done_count_.load(std::memory_order_relaxed) == in_progress_; });
+    const Lock lock(threads_.mutex_);
+    while (done_count_.load(std::memory_order_relaxed) != in_progress_) {
+        threads_.completed_.wait(threads_.mutex_);
+    }
 }
 
 void ThreadQueue::add(FileIo& io) {
@@ -75,7 +80,7 @@ void ThreadQueue::add(FileIo& io) {
 void ThreadQueue::submit() {
     if (added_.empty()) return;
     {
-        const std::lock_guard lock(threads_.mutex_);
+        const Lock lock(threads_.mutex_);
         while (!added_.empty()) threads_.waiting_.push(*added_.pop());
     }
     threads_.added_.notify_all();
@@ -83,7 +88,7 @@ void ThreadQueue::submit() {
 
 FileIo* ThreadQueue::completed() {
     if (done_count_.load(std::memory_order_acquire) == 0) return nullptr;
-    const std::lock_guard lock(threads_.mutex_);
+    const Lock lock(threads_.mutex_);
     done_count_.fetch_sub(1, std::memory_order_relaxed);
     --in_progress_;
     return done_.pop();

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/file/file_io.hpp"
 
 namespace gpunbd::storage {
@@ -28,11 +27,11 @@ class IoThreads {
     void stop() noexcept;
 
     int file_;
-    std::mutex mutex_;  // guards the following members, and ThreadQueue::done_
-    std::condition_variable added_;
-    std::condition_variable completed_;
-    ChainedQueue<FileIo> waiting_;
-    bool stopping_ = false;
+    Mutex mutex_;
+    Condition added_;
+    Condition completed_;
+    ChainedQueue<FileIo> waiting_ GUARDED_BY(mutex_);
+    bool stopping_ GUARDED_BY(mutex_) = false;
     std::vector<std::thread> threads_;
 };
 
@@ -48,10 +47,13 @@ class ThreadQueue final : public FileQueue {
 
  private:
     friend class IoThreads;
+    // Called with the lock of threads_ held. The analysis cannot see that they are the caller.
+    void put_done(FileIo& io) NO_THREAD_SAFETY_ANALYSIS;
+
     IoThreads& threads_;
     ChainedQueue<FileIo> added_;
     std::uint32_t in_progress_ = 0;  // submitted, and not yet returned by completed()
-    ChainedQueue<FileIo> done_;
+    ChainedQueue<FileIo> done_ GUARDED_BY(threads_.mutex_);
     std::atomic<std::uint32_t> done_count_{0};
 };
 

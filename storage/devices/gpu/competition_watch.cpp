@@ -35,27 +35,26 @@ CompetitionWatch::CompetitionWatch(GpuState& state, Probe probe)
 
 void CompetitionWatch::begin() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         wanted_ = true;
     }
     changed_.notify_one();
 }
 
 void CompetitionWatch::watch(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [&] { return wanted_; })) {
+    const Lock lock(mutex_);
+    while (changed_.wait(mutex_, stop, [&]() REQUIRES(mutex_) { return wanted_; })) {
         wanted_ = false;
-        probe_until_over(stop, lock);
+        probe_until_over(stop);
     }
 }
 
-void CompetitionWatch::probe_until_over(const std::stop_token& stop,
-                                        std::unique_lock<std::mutex>& lock) {
+void CompetitionWatch::probe_until_over(const std::stop_token& stop) {
     bool reported = false;
     while (!state_.competition.kernels_allowed()) {
-        changed_.wait_for(lock, stop, state_.competition.until_probe(), [] { return false; });
+        changed_.wait_for(mutex_, stop, state_.competition.until_probe(), [] { return false; });
         if (stop.stop_requested() || state_.failed()) return;
-        lock.unlock();
+        const Unlock unlock(mutex_);
         const Clock::duration took = probe(stop);
         const bool over = state_.competition.probe_took(took, Clock::now());
         // Report only suspicions that a probe confirms.
@@ -64,7 +63,6 @@ void CompetitionWatch::probe_until_over(const std::stop_token& stop,
             reported = true;
         }
         if (over && reported) report(state_, true);
-        lock.lock();
     }
 }
 

@@ -3,11 +3,10 @@
 // the thread sleeps.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/gpu/gpu_state.hpp"
 
 namespace gpunbd::storage {
@@ -32,15 +31,15 @@ class CompetitionWatch {
 
     void watch(const std::stop_token& stop);
     // Probes until kernels are allowed again or the device has failed.
-    void probe_until_over(const std::stop_token& stop, std::unique_lock<std::mutex>& lock);
+    void probe_until_over(const std::stop_token& stop) REQUIRES(mutex_);
     // The duration of a lone kernel.
     Clock::duration probe(const std::stop_token& stop);
 
     GpuState& state_;
     const Probe probe_;
-    std::mutex mutex_;
-    std::condition_variable_any changed_;
-    bool wanted_ = false;
+    Mutex mutex_;
+    StoppableCondition changed_;
+    bool wanted_ GUARDED_BY(mutex_) = false;
     std::jthread thread_;  // destroyed first
 };
 

@@ -20,9 +20,9 @@ DeviceWatch::DeviceWatch(const GpuState& state, std::function<void()> check)
 }
 
 void DeviceWatch::watch(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (!state_.failed() &&
-           !stopped_.wait_for(lock, stop, check_interval, [&] { return stop.stop_requested(); })) {
+    const Lock lock(mutex_);
+    while (!state_.failed() && !stopped_.wait_for(mutex_, stop, check_interval,
+                                                  [&] { return stop.stop_requested(); })) {
         check_();
     }
 }

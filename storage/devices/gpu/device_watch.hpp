@@ -2,11 +2,10 @@
 // would be acknowledged without an error.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/gpu/gpu_state.hpp"
 
 namespace gpunbd::storage {
@@ -22,8 +21,8 @@ class DeviceWatch {
 
     const GpuState& state_;
     const std::function<void()> check_;
-    std::mutex mutex_;
-    std::condition_variable_any stopped_;
+    Mutex mutex_;
+    StoppableCondition stopped_;
     std::jthread thread_;  // destroyed first
 };
 

@@ -5,15 +5,15 @@
 namespace gpunbd::storage {
 
 void RevocableSlabs::add(MemoryRange slab) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     slabs_.insert_or_assign(slab.address, Entry{.bytes = slab.bytes});
     bytes_.fetch_add(slab.bytes, std::memory_order_relaxed);
 }
 
 void RevocableSlabs::remove(std::uint64_t address) noexcept {
-    std::unique_lock lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = slabs_.find(address);
-    unclaimed_.wait(lock, [&] { return !found->second.claimed; });
+    while (found->second.claimed) unclaimed_.wait(mutex_);
     bytes_.fetch_sub(found->second.bytes, std::memory_order_relaxed);
     if (found->second.yielded) {
         yielded_.fetch_sub(found->second.bytes, std::memory_order_relaxed);
@@ -22,13 +22,13 @@ void RevocableSlabs::remove(std::uint64_t address) noexcept {
 }
 
 void RevocableSlabs::yield_all() noexcept {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (auto& [address, slab] : slabs_) slab.yielded = true;
     yielded_.store(bytes_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
 std::optional<MemoryRange> RevocableSlabs::claim() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = std::ranges::find_if(
         slabs_, [](const auto& slab) { return slab.second.yielded && !slab.second.claimed; });
     if (found == slabs_.end()) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<MemoryRange> RevocableSlabs::claim() {
 }
 
 void RevocableSlabs::unclaim(std::uint64_t address, bool returned) noexcept {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     Entry& slab = slabs_.find(address)->second;
     slab.claimed = false;
     if (returned) {

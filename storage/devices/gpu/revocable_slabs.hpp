@@ -4,11 +4,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
+
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::storage {
 
@@ -47,9 +47,9 @@ class RevocableSlabs {
 
     std::atomic<std::uint64_t> bytes_{0};
     std::atomic<std::uint64_t> yielded_{0};
-    std::mutex mutex_;                      // guards the following member
-    std::map<std::uint64_t, Entry> slabs_;  // by address
-    std::condition_variable unclaimed_;
+    Mutex mutex_;
+    std::map<std::uint64_t, Entry> slabs_ GUARDED_BY(mutex_);  // by address
+    Condition unclaimed_;
 };
 
 }  // namespace gpunbd::storage

@@ -41,7 +41,7 @@ std::uint64_t bytes_given(const OwnedFd& pagemap, const std::byte* at, std::uint
 PromisedMemory::PromisedMemory() : pagemap_(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
 
 bool PromisedMemory::make(Promise& promise, std::uint64_t bytes, std::uint64_t available) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (available < owed_ || available - owed_ < bytes) return false;
     add(promise, bytes);
     return true;
@@ -49,7 +49,7 @@ bool PromisedMemory::make(Promise& promise, std::uint64_t bytes, std::uint64_t a
 
 void PromisedMemory::take_over(Promise& promise, std::uint64_t bytes, std::byte* at,
                                const OwnedFd& file) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     add(promise, bytes);
     promise.at = at;
     if (file) promise.file = file.get();
@@ -63,24 +63,24 @@ void PromisedMemory::add(Promise& promise, std::uint64_t bytes) {
 }
 
 void PromisedMemory::mapped(Promise& promise, std::byte* at, const OwnedFd& file) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     promise.at = at;
     if (file) promise.file = file.get();
 }
 
 void PromisedMemory::given(Promise& promise) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     set_owed(promise, 0);
 }
 
 void PromisedMemory::drop(Promise& promise) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     set_owed(promise, 0);
     given_.erase(given_.iterator_to(promise));
 }
 
 void PromisedMemory::discarded(Promise& promise, std::uint64_t bytes) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     set_owed(promise, std::min(promise.bytes, promise.owed + bytes));
 }
 
@@ -96,17 +96,17 @@ void PromisedMemory::set_owed(Promise& promise, std::uint64_t bytes) {
 }
 
 std::uint64_t PromisedMemory::owed() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return owed_;
 }
 
 std::size_t PromisedMemory::promises() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return promises_.size();
 }
 
 void PromisedMemory::check_next() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (promises_.empty()) return;
     Promise& next = promises_.front();
     promises_.splice(promises_.end(), promises_, promises_.begin());

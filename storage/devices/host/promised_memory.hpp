@@ -6,9 +6,9 @@
 #include <boost/intrusive/list.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 
+#include "storage/base/mutex.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::storage {
@@ -46,16 +46,17 @@ class PromisedMemory {
     std::size_t promises() const;
 
  private:
-    void add(Promise& promise, std::uint64_t bytes);
-    void check(Promise& promise);
-    void set_owed(Promise& promise, std::uint64_t bytes);
+    void add(Promise& promise, std::uint64_t bytes) REQUIRES(mutex_);
+    void check(Promise& promise) REQUIRES(mutex_);
+    void set_owed(Promise& promise, std::uint64_t bytes) REQUIRES(mutex_);
 
     // Empty: allocated private memory cannot be determined, so all of it counts as owed.
     const OwnedFd pagemap_;
-    mutable std::mutex mutex_;
-    boost::intrusive::list<Promise> promises_;  // with bytes owed; the front is checked next
-    boost::intrusive::list<Promise> given_;
-    std::uint64_t owed_ = 0;
+    mutable Mutex mutex_;
+    // With bytes owed; the front is checked next.
+    boost::intrusive::list<Promise> promises_ GUARDED_BY(mutex_);
+    boost::intrusive::list<Promise> given_ GUARDED_BY(mutex_);
+    std::uint64_t owed_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gpunbd::storage

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 #include <stdexcept>
 
 #include "storage/base/log_line.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/gpu/pci.hpp"
 #include "storage/devices/pci/bar_channel.hpp"
@@ -63,7 +63,7 @@ class BarDevice final : public Device {
 
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return ranges_.free_bytes();
     }
     bool slow_to_allocate() const override { return true; }
@@ -84,7 +84,7 @@ class BarDevice final : public Device {
         return clear(out, 0, out.bytes);
     }
     void release(Slab& slab) noexcept override {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         ranges_.give_back(slab.handle);
         slab = Slab{};
     }
@@ -100,7 +100,7 @@ class BarDevice final : public Device {
  private:
     std::optional<std::uint64_t> take(std::uint64_t bytes) {
         try {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             return ranges_.take(bytes);
         } catch (const std::bad_alloc&) {
             return std::nullopt;
@@ -119,8 +119,8 @@ class BarDevice final : public Device {
 
     DeviceInfo info_;
     MappedBar memory_;
-    mutable std::mutex mutex_;  // guards the following members
-    Ranges ranges_;
+    mutable Mutex mutex_;
+    Ranges ranges_ GUARDED_BY(mutex_);
 };
 
 // Uses the start of the BAR: if less memory is behind it, it lies there.

@@ -6,7 +6,7 @@ BlockingCommands::BlockingCommands(VulkanState& state, Queue& queue)
     : buffers_(state.device, queue.family(), 1), ring_(state, queue, 1) {}
 
 VkResult BlockingCommands::run(const std::function<void(VkCommandBuffer)>& record) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     VkResult result = buffers_.begin(0);
     if (result != VK_SUCCESS) return result;
     record(buffers_.at(0));

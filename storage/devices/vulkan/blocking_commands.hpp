@@ -2,8 +2,8 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/vulkan/command_buffers.hpp"
 #include "storage/devices/vulkan/submission_ring.hpp"
 
@@ -21,9 +21,9 @@ class BlockingCommands {
     VkResult query() const { return ring_.query(); }
 
  private:
-    std::mutex mutex_;  // guards the following members
-    CommandBuffers buffers_;
-    SubmissionRing ring_;
+    Mutex mutex_;
+    CommandBuffers buffers_ GUARDED_BY(mutex_);
+    SubmissionRing ring_;  // also used with the mutex held, except by query()
 };
 
 }  // namespace gpunbd::storage::vulkan

@@ -36,7 +36,7 @@ DeviceTimer::~DeviceTimer() { device_.functions().DestroyQueryPool(device_.get()
 std::uint64_t DeviceTimer::time(const std::function<void(VkCommandBuffer)>& record) {
     if (valid_bits_ == 0) return 0;
     const DeviceFunctions& functions = device_.functions();
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const VkResult result = commands_.run([&](VkCommandBuffer commands) {
         functions.CmdResetQueryPool(commands, pool_, 0, 2);
         // Written once all earlier commands of the queue have ended.

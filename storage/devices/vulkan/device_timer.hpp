@@ -6,8 +6,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/vulkan/blocking_commands.hpp"
 #include "storage/devices/vulkan/vulkan_state.hpp"
 
@@ -31,7 +31,7 @@ class DeviceTimer {
     const LogicalDevice& device_;
     const std::uint64_t valid_bits_;  // of a timestamp; 0: the queue has no clock
     BlockingCommands commands_;
-    std::mutex mutex_;  // guards the two timestamps
+    Mutex mutex_;  // held while the two timestamps of the pool are in use
     VkQueryPool pool_ = VK_NULL_HANDLE;
 };
 

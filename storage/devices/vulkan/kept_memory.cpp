@@ -27,7 +27,7 @@ KeptMemory::KeptMemory(VulkanState& state, std::shared_ptr<const Instance> insta
     : state_(state), instance_(std::move(instance)) {}
 
 std::string KeptMemory::reason_not_kept() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!reason_) {
         try {
             reason_ = prove();
@@ -91,7 +91,7 @@ std::string KeptMemory::prove() {
 
 // NVIDIA's driver exports no memory that the CPU can address for a buffer.
 bool KeptMemory::allows(std::uint32_t type) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     try {
         if (!types_) types_ = Buffer::usable_types(state_.device, opaque);
     } catch (const Unavailable&) {  // the next call tries again

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "storage/base/mutex.hpp"
 #include "storage/base/owned_fd.hpp"
 #include "storage/devices/vulkan/vulkan_state.hpp"
 
@@ -40,9 +40,10 @@ class KeptMemory {
 
     VulkanState& state_;
     const std::shared_ptr<const Instance> instance_;
-    std::mutex mutex_;                    // guards the following members
-    std::optional<std::string> reason_;   // empty: not proven yet
-    std::optional<std::uint32_t> types_;  // a bit for each type; empty: not known yet
+    Mutex mutex_;
+    std::optional<std::string> reason_ GUARDED_BY(mutex_);  // empty: not proven yet
+    // A bit for each type; empty: not known yet.
+    std::optional<std::uint32_t> types_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::storage::vulkan

@@ -170,7 +170,7 @@ std::string VulkanDevice::describe_access(const std::string& reason_without_shad
 
 DeviceUse VulkanDevice::use(std::uint64_t allocated) const {
     const Competition& competition = state_.competition;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     DeviceUse use{.mapped = in_place_ ? allocated : mapped_bytes_};
     // Otherwise other programs are not detected.
     if (shader_ && !in_place_ && competition.use() == GpuUse::automatic) {

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/gpu/competition_watch.hpp"
 #include "storage/devices/gpu/device_watch.hpp"
@@ -96,11 +96,11 @@ class VulkanDevice final : public Device {
     std::optional<BlockingCommands> service_;
     std::atomic<std::uint32_t> channels_{0};  // that have been opened
 
-    mutable std::mutex mutex_;  // guards the following members and state_.slabs
-    std::uint64_t allocated_bytes_ = 0;
-    std::uint64_t mapped_bytes_ = 0;
-    bool mapping_exhausted_ = false;  // until a slab is released
-    bool exhaustion_logged_ = false;
+    mutable Mutex mutex_;  // also held while state_.slabs changes
+    std::uint64_t allocated_bytes_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t mapped_bytes_ GUARDED_BY(mutex_) = 0;
+    bool mapping_exhausted_ GUARDED_BY(mutex_) = false;  // until a slab is released
+    bool exhaustion_logged_ GUARDED_BY(mutex_) = false;
 
     std::optional<DeviceWatch> watch_;
     std::optional<CompetitionWatch> competition_watch_;  // destroyed first

@@ -28,7 +28,7 @@ std::uint64_t VulkanDevice::free_memory() const {
     if (state_.device.tells_free_memory()) {
         free = state_.device.free_memory();
     } else {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         free = info_.total - std::min(info_.total, allocated_bytes_);
     }
     return is_system_memory() ? std::min(free, system_.available()) : free;
@@ -36,7 +36,7 @@ std::uint64_t VulkanDevice::free_memory() const {
 
 std::uint64_t VulkanDevice::available() const {
     const std::uint64_t free = free_memory();
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const std::uint64_t capacity =
         options_.capacity.value_or(std::numeric_limits<std::uint64_t>::max());
     const std::uint64_t own = capacity > allocated_bytes_ ? capacity - allocated_bytes_ : 0;
@@ -109,14 +109,14 @@ void VulkanDevice::set_memory(Slab& slab, Buffer memory) {
     slab.cpu = memory.cpu();
     // The memory of a driver on the CPU may share memory pages with the heap.
     if (slab.cpu != nullptr && !physical().on_cpu()) exclude_from_forks(slab.cpu, slab.bytes);
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (memory.cpu() != nullptr) mapped_bytes_ += slab.bytes;
     state_.slabs.set(slab.address, std::move(memory));
 }
 
 std::optional<std::uint64_t> VulkanDevice::charge(std::uint64_t bytes) {
     const std::uint64_t free = free_memory();
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (free < bytes + info_.reserve) return std::nullopt;
     if (allocated_bytes_ + bytes > options_.capacity.value_or(~std::uint64_t{0})) {
         return std::nullopt;
@@ -127,7 +127,7 @@ std::optional<std::uint64_t> VulkanDevice::charge(std::uint64_t bytes) {
 }
 
 Buffer VulkanDevice::discharge(std::uint64_t address, std::uint64_t bytes) noexcept {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     allocated_bytes_ -= bytes;
     Buffer memory = state_.slabs.give_back(address);
     if (memory.cpu() != nullptr) mapped_bytes_ -= bytes;
@@ -158,7 +158,7 @@ Status VulkanDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& 
     if (failed()) return Status::io_error;
     std::optional<std::uint64_t> address;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         address = state_.slabs.take();
         if (address) allocated_bytes_ += record.bytes;
     }
@@ -208,7 +208,7 @@ std::string VulkanDevice::adopt_as_recorded(const OwnedFd& descriptor, const Sla
 
 bool VulkanDevice::may_map(std::uint64_t bytes) const {
     if (!memory().mapped_type) return false;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return !mapping_exhausted_ &&
            mapped_bytes_ + bytes <= options_.mapped.value_or(~std::uint64_t{0});
 }
@@ -216,7 +216,7 @@ bool VulkanDevice::may_map(std::uint64_t bytes) const {
 void VulkanDevice::mapping_ended(VkResult error) {
     std::uint64_t mapped = 0;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         mapping_exhausted_ = true;
         if (std::exchange(exhaustion_logged_, true)) return;
         mapped = mapped_bytes_;
@@ -232,7 +232,7 @@ void VulkanDevice::release(Slab& slab) noexcept {
     const Buffer memory = discharge(slab.address, slab.bytes);
     slab = Slab{};
     if (memory.cpu() == nullptr) return;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     mapping_exhausted_ = false;
 }
 

@@ -1,0 +1,133 @@
+// Mutexes whose rules clang checks at compile time (-Wthread-safety): a member that is GUARDED_BY a
+// mutex is accessed with it held only, and a function that REQUIRES a mutex is called with it held
+// only. All other compilers ignore the annotations.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <utility>
+
+#if defined(__clang__)
+#define GPUNBD_THREAD_SAFETY(attribute) __attribute__((attribute))
+#else
+#define GPUNBD_THREAD_SAFETY(attribute)
+#endif
+
+#define CAPABILITY(name) GPUNBD_THREAD_SAFETY(capability(name))
+#define SCOPED_CAPABILITY GPUNBD_THREAD_SAFETY(scoped_lockable)
+#define GUARDED_BY(mutex) GPUNBD_THREAD_SAFETY(guarded_by(mutex))
+#define REQUIRES(...) GPUNBD_THREAD_SAFETY(requires_capability(__VA_ARGS__))
+#define EXCLUDES(...) GPUNBD_THREAD_SAFETY(locks_excluded(__VA_ARGS__))
+#define ACQUIRE(...) GPUNBD_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
+#define RELEASE(...) GPUNBD_THREAD_SAFETY(release_capability(__VA_ARGS__))
+#define RETURN_CAPABILITY(mutex) GPUNBD_THREAD_SAFETY(lock_returned(mutex))
+#define NO_THREAD_SAFETY_ANALYSIS GPUNBD_THREAD_SAFETY(no_thread_safety_analysis)
+
+namespace gpunbd {
+
+class CAPABILITY("mutex") Mutex {
+ public:
+    void lock() ACQUIRE() { mutex_.lock(); }
+    void unlock() RELEASE() { mutex_.unlock(); }
+
+ private:
+    friend class HeldMutex;
+
+    std::mutex mutex_;
+};
+
+// Holds the mutex, except between unlock() and lock().
+class SCOPED_CAPABILITY Lock {
+ public:
+    explicit Lock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex.lock(); }
+    ~Lock() RELEASE() {
+        if (holds_) mutex_.unlock();
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+    void unlock() RELEASE() {
+        holds_ = false;
+        mutex_.unlock();
+    }
+    void lock() ACQUIRE() {
+        mutex_.lock();
+        holds_ = true;
+    }
+
+ private:
+    Mutex& mutex_;
+    bool holds_ = true;
+};
+
+// Releases a mutex that is held, and takes it again in the end.
+class SCOPED_CAPABILITY Unlock {
+ public:
+    explicit Unlock(Mutex& mutex) RELEASE(mutex) : mutex_(mutex) { mutex.unlock(); }
+    ~Unlock() RELEASE() { mutex_.lock(); }
+    Unlock(const Unlock&) = delete;
+    Unlock& operator=(const Unlock&) = delete;
+
+ private:
+    Mutex& mutex_;
+};
+
+// A mutex that is held, as the condition variables of the standard library take it.
+class HeldMutex {
+ public:
+    explicit HeldMutex(Mutex& mutex) : lock_(mutex.mutex_, std::adopt_lock) {}
+    ~HeldMutex() { lock_.release(); }
+    HeldMutex(const HeldMutex&) = delete;
+    HeldMutex& operator=(const HeldMutex&) = delete;
+
+    std::unique_lock<std::mutex>& lock() { return lock_; }
+
+ private:
+    std::unique_lock<std::mutex> lock_;
+};
+
+// A loop waits until a guarded member has a value: while (busy_) changed_.wait(mutex_). The other
+// functions take a predicate, which the analysis checks as a function of its own: it REQUIRES the
+// mutex if it reads what that guards.
+class Condition {
+ public:
+    void notify_one() noexcept { condition_.notify_one(); }
+    void notify_all() noexcept { condition_.notify_all(); }
+
+    void wait(Mutex& mutex) REQUIRES(mutex) { condition_.wait(HeldMutex(mutex).lock()); }
+    // These return what the predicate returned last.
+    template <typename Duration, typename Predicate>
+    bool wait_for(Mutex& mutex, const Duration& duration, Predicate predicate) REQUIRES(mutex) {
+        return condition_.wait_for(HeldMutex(mutex).lock(), duration, std::move(predicate));
+    }
+    template <typename TimePoint, typename Predicate>
+    bool wait_until(Mutex& mutex, const TimePoint& time, Predicate predicate) REQUIRES(mutex) {
+        return condition_.wait_until(HeldMutex(mutex).lock(), time, std::move(predicate));
+    }
+
+ private:
+    std::condition_variable condition_;
+};
+
+// Waits end when `stop` is requested, too.
+class StoppableCondition {
+ public:
+    void notify_one() noexcept { condition_.notify_one(); }
+    void notify_all() noexcept { condition_.notify_all(); }
+
+    template <typename Predicate>
+    bool wait(Mutex& mutex, const std::stop_token& stop, Predicate predicate) REQUIRES(mutex) {
+        return condition_.wait(HeldMutex(mutex).lock(), stop, std::move(predicate));
+    }
+    template <typename Duration, typename Predicate>
+    bool wait_for(Mutex& mutex, const std::stop_token& stop, const Duration& duration,
+                  Predicate predicate) REQUIRES(mutex) {
+        return condition_.wait_for(HeldMutex(mutex).lock(), stop, duration, std::move(predicate));
+    }
+
+ private:
+    std::condition_variable_any condition_;
+};
+
+}  // namespace gpunbd
