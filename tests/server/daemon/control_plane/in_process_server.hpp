@@ -109,7 +109,7 @@ class InProcessServer {
             if (context.io.poll_one() != 0) continue;
             if (std::chrono::steady_clock::now() > end)
                 throw std::runtime_error("the server does not continue");
-            context.io.run_one_for(std::chrono::microseconds(50));
+            std::this_thread::sleep_for(std::chrono::microseconds(20));  // the loop waits for 1 ms
         }
     }
     // Until all changes are made, or wait for the disk.
