@@ -166,6 +166,8 @@ class Dev(unittest.TestCase):
     def test_no_node(self):
         """Setup makes the system of diskless nodes if it is missing, and continues if that fails."""
         self.need_packages()
+        self.assertEqual(self.dev('setup', 'packages'), 0)
+        self.assertEqual(self.calls('node.sh'), [])
         self.assertEqual(self.dev('setup'), 0)
         self.assertEqual(self.calls('node.sh'), ['find'])
         self.assertEqual(self.dev('setup', NO_NODE='1'), 0)
