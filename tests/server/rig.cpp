@@ -17,7 +17,9 @@ namespace gpunbd::server::test {
 
 namespace {
 
-constexpr int rounds_to_settle = 60;
+// Other threads run while the test's thread waits, the worker's sockets are polled between rounds.
+constexpr int waits_to_settle = 12;
+constexpr int rounds_per_wait = 5;
 // Exceeds the inline buffer of std::string, so that copies allocate memory, as with real names.
 constexpr const char* listener_name = "unix socket /run/gpunbd/socket-of-a-test";
 
@@ -145,16 +147,42 @@ Client Rig::enter_at_once(const std::vector<Ask>& asks) {
     return client;
 }
 
-void Rig::let_run() {
-    for (int i = 0; i != rounds_to_settle; ++i) {
-        if (allocates_pages()) i = 0;
+// Tasks that post the next one to their own worker: tasks that the test's thread posts cost two
+// thread switches each.
+struct Rig::Rounds : std::enable_shared_from_this<Rig::Rounds> {
+    Rounds(Worker& its_worker, IsBusy its_busy) : worker(its_worker), is_busy(its_busy) {}
+
+    void post_next() {
+        worker.post([self = shared_from_this()](WorkerContext& its) {
+            self->was_busy = self->was_busy || self->is_busy(its);
+            ++self->count == rounds_per_wait ? self->done.set_value() : self->post_next();
+        });
+    }
+
+    Worker& worker;
+    const IsBusy is_busy;
+    int count = 0;
+    bool was_busy = false;
+    std::promise<void> done = {};
+};
+
+void Rig::run_rounds(IsBusy is_busy) {
+    for (int quiet = 0; quiet != waits_to_settle; ++quiet) {
+        const auto rounds = std::make_shared<Rounds>(worker, is_busy);
+        const auto done = rounds->done.get_future();
+        rounds->post_next();
+        wait(done);
+        if (rounds->was_busy) quiet = 0;
     }
 }
 
+void Rig::let_run() {
+    run_rounds(
+        [](WorkerContext& its) { return its.channels.page_completions().in_progress() != 0; });
+}
+
 void Rig::settle() {
-    for (int i = 0; i != rounds_to_settle; ++i) {
-        if (busy()) i = 0;
-    }
+    run_rounds([](WorkerContext& its) { return its.channels.busy(); });
 }
 
 void Rig::wait_until_left() {

@@ -86,11 +86,6 @@ class Rig {
         worker.cut_sessions();
         on_worker([] {});
     }
-    // An asynchronous page request is in progress.
-    bool allocates_pages() {
-        return on_worker_with(
-            [](WorkerContext& its) { return its.channels.page_completions().in_progress() != 0; });
-    }
     bool busy() {
         return on_worker_with([](WorkerContext& its) { return its.channels.busy(); });
     }
@@ -113,6 +108,10 @@ class Rig {
     Worker worker;
 
  private:
+    using IsBusy = bool (*)(WorkerContext&);
+    struct Rounds;
+    // Waits until the worker has had some rounds in succession in which it was not busy.
+    void run_rounds(IsBusy is_busy);
     static void wait(const auto& future) {
         if (future.wait_for(std::chrono::milliseconds(guard)) != std::future_status::ready) hang();
     }
