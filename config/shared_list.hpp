@@ -1,7 +1,8 @@
-// A list whose copies share their elements until one of the copies changes an element.
+// A list with copy-on-write elements: its copies share an element until one of them changes it.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
@@ -67,7 +68,6 @@ class SharedList {
         return (*this)[static_cast<std::size_t>(which.at_ - elements_.begin())];
     }
 
-    void clear() { elements_.clear(); }
     void reserve(std::size_t size) { elements_.reserve(size); }
     void push_back(T element) { elements_.push_back(std::make_shared<T>(std::move(element))); }
     T& emplace_back() { return *elements_.emplace_back(std::make_shared<T>()); }
@@ -84,7 +84,12 @@ class SharedList {
 
  private:
     static T& own(std::shared_ptr<T>& element) {
-        if (element.use_count() != 1) element = std::make_shared<T>(*element);
+        if (element.use_count() != 1) {
+            element = std::make_shared<T>(*element);
+        } else {
+            // use_count() is relaxed: reads by the thread that destroyed the last copy come first.
+            std::atomic_thread_fence(std::memory_order_acquire);
+        }
         return *element;
     }
 

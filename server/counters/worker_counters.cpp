@@ -22,6 +22,16 @@ bool copy_if_room(const Map& map, std::vector<Out>& out, Copy copy) {
     return true;
 }
 
+// Calls `fill`, which takes the lock, with an empty vector of ever more room until it returns true.
+template <typename Out, typename Fill>
+std::vector<Out> fill_with_room(Fill fill) {
+    std::vector<Out> out;
+    for (std::size_t room = least_room;; room *= 2) {
+        out.reserve(room);
+        if (fill(out)) return out;
+    }
+}
+
 }  // namespace
 
 std::shared_ptr<ExportCounters> WorkerCounters::of_export(const std::string& name) {
@@ -75,22 +85,18 @@ void WorkerCounters::end(const ConnectionCounters& connection) noexcept {
 
 std::vector<WorkerCounters::OfExport> WorkerCounters::exports() const {
     const auto copy = [](const Named& each) { return OfExport{each.name, each.counters}; };
-    std::vector<OfExport> out;
-    for (std::size_t room = least_room;; room *= 2) {
-        out.reserve(room);  // without the lock
+    return fill_with_room<OfExport>([&](std::vector<OfExport>& out) {
         const Lock lock(mutex_);
-        if (copy_if_room(exports_, out, copy)) return out;
-    }
+        return copy_if_room(exports_, out, copy);
+    });
 }
 
 std::vector<WorkerCounters::Seen> WorkerCounters::connections() const {
     const auto copy = [](const auto& each) { return Seen{each, each->facts}; };
-    std::vector<Seen> out;
-    for (std::size_t room = least_room;; room *= 2) {
-        out.reserve(room);  // without the lock
+    return fill_with_room<Seen>([&](std::vector<Seen>& out) {
         const Lock lock(mutex_);
-        if (copy_if_room(connections_, out, copy)) return out;
-    }
+        return copy_if_room(connections_, out, copy);
+    });
 }
 
 }  // namespace gpunbd::server

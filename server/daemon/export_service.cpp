@@ -81,7 +81,6 @@ struct ExportService::Reload {
     std::map<std::string, std::string> not_restored = {};
     std::optional<std::string> renewed = {};  // see VolumeLife
     bool restores = false;                    // the export that the edit adds
-    bool same_devices = false;                // see VolumeLife
 };
 
 struct ExportService::Restoring {
@@ -229,8 +228,8 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
     if (reload->edit.change) reload->renewed = renewed_by(context_.options, reload->options);
     reload->before = context_.exports.snapshot();
     reload->not_restored = not_restored_;
-    reload->same_devices = reload->options.devices == context_.options.devices;
-    return [this, reload](const std::stop_token& stop) {
+    const bool same_devices = reload->options.devices == context_.options.devices;
+    return [this, reload, same_devices](const std::stop_token& stop) {
         context_.devices.set_options(reload->options.devices);
         if (reload->edit.begin) {
             if (std::string why = reload->edit.begin(stop); !why.empty()) {
@@ -242,7 +241,7 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
         life.not_restored = reload->not_restored;
         life.renewed = reload->renewed;
         life.renaming = reload->edit.renames;
-        life.same_devices = reload->same_devices;
+        life.same_devices = same_devices;
         MadeExports made =
             make_exports(reload->options.exports, context_.devices, *reload->before, life);
         reload->restores = std::ranges::any_of(made.unfilled, [&](const auto& each) {

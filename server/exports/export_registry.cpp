@@ -15,17 +15,12 @@ void ExportRegistry::replace(Exports exports, ExportTemplates templates) {
         if (!each->needs_longer_name()) names->push_back(each->options.name);
     }
     for (std::size_t i = 0; i != next->size(); ++i) places.emplace((*names)[i], i);
-    // Exports that stay have their options. Both lists usually have the same order.
+    // Exports that stay have their options.
     const std::shared_ptr<const Exports> before = snapshot();
-    auto at = before->begin();
+    ExportLookup earlier(*before);
     for (const auto& each : *next) {
-        const auto end = at + std::min<std::ptrdiff_t>(2, before->end() - at);  // one may be gone
-        const auto found = std::find(at, end, each);
-        if (found == end) {
-            each->use->apply(each->options);
-        } else {
-            at = found + 1;
-        }
+        const auto* const found = earlier.find(each->info.name);
+        if (found == nullptr || *found != each) each->use->apply(each->options);
     }
     std::shared_ptr<const Names> next_names = std::move(names);
     auto next_templates = std::make_shared<const ExportTemplates>(std::move(templates));

@@ -65,10 +65,10 @@ void LogSink::set_formatter(std::unique_ptr<spdlog::formatter> formatter) {
 
 bool LogSink::wait_until_flushed(std::chrono::milliseconds patience) {
     const Lock lock(mutex_);
+    const auto is_flushed = [this]() REQUIRES(mutex_) { return flushed_; };
     std::uint64_t before = written_;
     for (int waits = 0; waits != max_waits; ++waits) {
-        if (changed_.wait_for(mutex_, patience, [this]() REQUIRES(mutex_) { return flushed_; }))
-            return true;
+        if (changed_.wait_for(mutex_, patience, is_flushed)) return true;
         if (written_ == before) return false;
         before = written_;
     }

@@ -1,6 +1,6 @@
-// Mutexes whose rules clang checks at compile time (-Wthread-safety): a member that is GUARDED_BY a
-// mutex is accessed with it held only, and a function that REQUIRES a mutex is called with it held
-// only. All other compilers ignore the annotations.
+// Mutexes with annotations that clang checks at compile time (-Wthread-safety): a GUARDED_BY member
+// may only be accessed, and a REQUIRES function may only be called, while the thread holds the
+// mutex. Other compilers ignore the annotations.
 #pragma once
 
 #include <condition_variable>
@@ -61,7 +61,7 @@ class SCOPED_CAPABILITY Lock {
     bool holds_ = true;
 };
 
-// Releases a mutex that is held, and takes it again in the end.
+// The reverse of Lock: releases the mutex, and acquires it again at the end of the scope.
 class SCOPED_CAPABILITY Unlock {
  public:
     explicit Unlock(Mutex& mutex) RELEASE(mutex) : mutex_(mutex) { mutex.unlock(); }
@@ -73,7 +73,7 @@ class SCOPED_CAPABILITY Unlock {
     Mutex& mutex_;
 };
 
-// A mutex that is held, as the condition variables of the standard library take it.
+// Adapts a mutex that the thread holds to the standard library's condition variables.
 class HeldMutex {
  public:
     explicit HeldMutex(Mutex& mutex) : lock_(mutex.mutex_, std::adopt_lock) {}

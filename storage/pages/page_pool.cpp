@@ -88,23 +88,21 @@ bool PagePool::lacks_slab() const {
 
 // The provisioner waits meanwhile, and quiesce() too.
 Status PagePool::add_missing_slab() {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     while (provisioning_) changed_.wait(mutex_);
     if (quiesced_ || free_.reserved_pages() >= pages_) return Status::no_space;
     provisioning_ = true;
     const Status status = add_slab();
     provisioning_ = false;
     changed_.notify_all();
-    const bool wakes = has_work();
-    lock.unlock();
-    if (wakes) wake_provisioner();
+    lock.unlock_and_wake();
     return status;
 }
 
 // --- mapping ---------------------------------------------------------------------------------
 
 bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     const PageEntry entry = slot.load();
     if (entry.is_mapped()) {
         if (entry == PageEntry::mapped(device_index_, entry.page())) {
@@ -118,9 +116,7 @@ bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
     FreePages::Page page;
     take_free_page(page);
     publish(slot, page.index, out);
-    const bool wakes = has_work();
-    lock.unlock();
-    if (wakes) wake_provisioner();
+    lock.unlock_and_wake();
     device_.populate(slabs_.slab_of(page.index), slabs_.offset_in_slab(page.index), page_size_);
     return true;
 }
@@ -279,7 +275,7 @@ bool PagePool::begin_move(std::uint64_t number, EntrySlot slot, PageRef& out) {
 }
 
 bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& target, PageIndex page) {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     const std::uint32_t sharers = sharers_[from].load(std::memory_order_relaxed);
     target.sharers_[page].store(sharers, std::memory_order_relaxed);
     target.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
@@ -296,18 +292,14 @@ bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& targe
         target.sharers_[page].store(0, std::memory_order_relaxed);
         target.mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
     }
-    const PageRequests waiters = end_move();
-    lock.unlock();
-    complete(waiters, Status::ok);
+    lock.unlock_and_complete(end_move());
     return is_moving;
 }
 
 void PagePool::cancel_move(std::uint64_t number, PageIndex from) {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     stop_moving(number, from);
-    const PageRequests waiters = end_move();
-    lock.unlock();
-    complete(waiters, Status::ok);
+    lock.unlock_and_complete(end_move());
 }
 
 // False: the page is not moving any more.
@@ -359,26 +351,22 @@ bool PagePool::wait_for_move(EntrySlot slot, PageRequest& request) {
 }
 
 bool PagePool::drain(std::uint32_t slab) {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     if (!slabs_.is_allocated(slab)) return false;
     if (free_.is_draining(slab)) return true;
     free_.set_draining(slab, true);
     if (!free_.is_empty(slab)) return true;
     announce_releases();
-    const bool wakes = has_work();
-    lock.unlock();
-    if (wakes) wake_provisioner();
+    lock.unlock_and_wake();
     if (!ahead_) release_empty_slabs();
     return true;
 }
 
 void PagePool::stop_draining(std::uint32_t slab) {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     if (free_.is_empty(slab)) return;
     free_.set_draining(slab, false);
-    const bool wakes = has_work();
-    lock.unlock();
-    if (wakes) wake_provisioner();
+    lock.unlock_and_wake();
 }
 
 bool PagePool::is_allocated(std::uint32_t slab) const {
@@ -397,7 +385,7 @@ Status PagePool::take(PageIndex& page) { return take(page, Purpose::zeroes); }
 
 Status PagePool::take_target(PageIndex& page, std::optional<SlabKind> kind) {
     if (!kind) return take(page, Purpose::move);
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     FreePages::Page found;
     while (!take_free_page(found, *kind)) {
         if (kind == SlabKind::revocable || quiesced_) return Status::no_space;
@@ -405,9 +393,7 @@ Status PagePool::take_target(PageIndex& page, std::optional<SlabKind> kind) {
     }
     page = found.index;
     filling_.fetch_add(1, std::memory_order_relaxed);
-    const bool wakes = has_work();
-    lock.unlock();
-    if (wakes) wake_provisioner();
+    lock.unlock_and_wake();
     return Status::ok;
 }
 
@@ -427,7 +413,7 @@ void PagePool::put_back(PageIndex page) {
 }
 
 Status PagePool::take(PageIndex& page, Purpose purpose) {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     FreePages::Page found;
     while (!take_free_page(found)) {
         if (pending_ != 0) {
@@ -441,9 +427,7 @@ Status PagePool::take(PageIndex& page, Purpose purpose) {
     }
     page = found.index;
     if (purpose == Purpose::move) filling_.fetch_add(1, std::memory_order_relaxed);
-    const bool wakes = has_work();
-    lock.unlock();
-    if (wakes) wake_provisioner();
+    lock.unlock_and_wake();
     if (found.is_clear) {
         device_.populate(slabs_.slab_of(page), slabs_.offset_in_slab(page), page_size_);
         return Status::ok;
@@ -523,11 +507,9 @@ void PagePool::free_if_unpinned(PageIndex page) {
 
 void PagePool::free(PageIndex page, bool discards) {
     const bool is_clear = discards && discard(page);
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     put_back({page, is_clear});
-    const bool wakes = has_work();
-    lock.unlock();
-    if (wakes) wake_provisioner();
+    lock.unlock_and_wake();
 }
 
 void PagePool::put_back(FreePages::Page page) {
@@ -726,7 +708,7 @@ std::string PagePool::adopt_slab(std::uint32_t number, SlabEntry entry, Descript
 
 // A page that is not mapped is discarded: it may contain part of an unfinished write.
 void PagePool::commit_adoption(const EntryCounts& entries) noexcept {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     slabs_.commit_adoption();
     for (PageIndex page = 0; page != entries.size(); ++page) {
         if (slabs_.index_in_slab(page) >= free_.pages_in_slab(slabs_.number_of(page))) continue;
@@ -744,9 +726,7 @@ void PagePool::commit_adoption(const EntryCounts& entries) noexcept {
         }
         put_back({page, is_clear});
     }
-    const bool wakes = has_work();
-    lock.unlock();
-    if (wakes) wake_provisioner();
+    lock.unlock_and_wake();
 }
 
 bool PagePool::adoption_finished() const {

@@ -265,9 +265,9 @@ class PagePool {
     // The provisioner's work, and the part of it that is done without a provisioner.
     void provision() EXCLUDES(mutex_);
     void release_empty_slabs() EXCLUDES(mutex_);
-    // Call it if has_work() was true.
     void wake_provisioner() EXCLUDES(mutex_);
     static void complete(PageRequests requests, Status status);
+    class PoolLock;
 
     // With the lock held that guards the entry, see page_entry.hpp. It may be another pool's.
     void publish(EntrySlot slot, PageIndex page, PageRef& out);
@@ -277,7 +277,7 @@ class PagePool {
     bool store_moving(std::uint64_t number, PageIndex page, PageEntry entry) REQUIRES(mutex_);
     void stop_moving(std::uint64_t number, PageIndex page) REQUIRES(mutex_);
     PageEntry entry_of(PageIndex page) REQUIRES(mutex_);
-    // These return the requests that have waited for the end; complete() them without the lock.
+    // These return the requests that have waited for the end: see PoolLock::unlock_and_complete().
     PageRequests end_move() REQUIRES(mutex_);
     PageRequests end_sharing(EntrySlot slot, PageIndex page) REQUIRES(mutex_);
     std::uint32_t number_of_next_slab() REQUIRES(mutex_);
@@ -294,7 +294,8 @@ class PagePool {
     std::uint32_t releasable_slabs() const REQUIRES(mutex_);
     std::uint32_t slab_to_release() const REQUIRES(mutex_);
     bool can_prepare() const REQUIRES(mutex_);
-    // Whether the provisioner has slabs to release or can prepare pages.
+    // Whether the provisioner has slabs to release or can prepare pages: see
+    // PoolLock::unlock_and_wake().
     bool has_work() const REQUIRES(mutex_);
     std::uint32_t pages_of_next_slab(bool fixed) const REQUIRES(mutex_);
 
@@ -374,6 +375,30 @@ class PagePool {
     Condition changed_;  // pending_ or provisioning_ has changed
     PageRequests requests_ GUARDED_BY(mutex_);
     Provisioner provisioner_;
+};
+
+// Holds the mutex of a pool. What a change causes is done after the mutex has been released.
+class SCOPED_CAPABILITY PagePool::PoolLock {
+ public:
+    explicit PoolLock(PagePool& pool) ACQUIRE(pool.mutex_) : pool_(pool), lock_(pool.mutex_) {}
+    ~PoolLock() RELEASE() {}
+    PoolLock(const PoolLock&) = delete;
+    PoolLock& operator=(const PoolLock&) = delete;
+
+    // The analysis cannot follow a member function that releases the mutex of another object.
+    void unlock_and_wake() RELEASE() NO_THREAD_SAFETY_ANALYSIS {
+        const bool wakes = pool_.has_work();
+        lock_.unlock();
+        if (wakes) pool_.wake_provisioner();
+    }
+    void unlock_and_complete(PageRequests waiters) RELEASE() NO_THREAD_SAFETY_ANALYSIS {
+        lock_.unlock();
+        complete(std::move(waiters), Status::ok);
+    }
+
+ private:
+    PagePool& pool_;
+    Lock lock_;
 };
 
 // A pinned page, or a hole. Move-only; unpins the page when it is destroyed.

@@ -141,12 +141,10 @@ std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::u
 }
 
 bool PagePool::settle(const PageTable& from, const PageTable& to, std::uint64_t number) {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     const PageIndex page = to.slot(number).load().page();
     if (pins_.any_writer(page)) return false;
-    const PageRequests waiters = end_sharing(from.slot(number), page);
-    lock.unlock();
-    complete(waiters, Status::ok);
+    lock.unlock_and_complete(end_sharing(from.slot(number), page));
     return true;
 }
 
@@ -156,16 +154,14 @@ Status PagePool::copy_written(const PageTable& from, const PageTable& to, std::u
     const PageIndex page = slot.load().page();
     TakenPage copy;
     if (const Status status = make_copy(page, home, copy); status != Status::ok) return status;
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     const bool is_needed = pins_.any_writer(page);
     if (is_needed) {
         copy.owner->mapped_pages_.fetch_add(1, std::memory_order_relaxed);
         slot.store(PageEntry::mapped(copy.owner->device_index_, copy.page));
         drop(page, RetiredPages::no_number);
     }
-    const PageRequests waiters = end_sharing(from.slot(number), page);
-    lock.unlock();
-    complete(waiters, Status::ok);
+    lock.unlock_and_complete(end_sharing(from.slot(number), page));
     if (is_needed) {
         free_if_unpinned(page);
     } else {
@@ -175,14 +171,12 @@ Status PagePool::copy_written(const PageTable& from, const PageTable& to, std::u
 }
 
 void PagePool::cancel_sharing(const PageTable& from, const PageTable& to, std::uint64_t number) {
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     const EntrySlot slot = to.slot(number);
     const PageIndex page = slot.load().page();
     slot.store(PageEntry());
     drop(page, RetiredPages::no_number);
-    const PageRequests waiters = end_sharing(from.slot(number), page);
-    lock.unlock();
-    complete(waiters, Status::ok);
+    lock.unlock_and_complete(end_sharing(from.slot(number), page));
     free_if_unpinned(page);
 }
 
@@ -253,15 +247,13 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
 // over while a page is half filled; the other half would be lost.
 PageRef PagePool::take_replacement() {
     if (provision_ == Provision::full || slabs_.is_retained()) return {};
-    Lock lock(mutex_);
+    PoolLock lock(*this);
     FreePages::Page free;
     if (!take_free_page(free)) return {};
     filling_.fetch_add(1, std::memory_order_relaxed);
     pin(free.index, Access::write);
     PageRef out(*this, free.index, Access::write);
-    const bool wakes = has_work();
-    lock.unlock();
-    if (wakes) wake_provisioner();
+    lock.unlock_and_wake();
     return out;
 }
 

@@ -244,7 +244,7 @@ std::optional<Step> Sequence::save() {
                     [=, this, before = inode_of(path), pages = model_.exports[name].pages] {
                         if (inode_of(path) == before) return;
                         if (fails && disk::has_failed()) {
-                            throw Violation("a save whose writes have failed replaces its file");
+                            throw Violation("a save has replaced its file although its writes have failed");
                         }
                         files_[path] = pages;
                     }};
