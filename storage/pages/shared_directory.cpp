@@ -93,6 +93,7 @@ std::variant<SharedDirectory, std::string> SharedDirectory::open(OwnedFd descrip
     const std::uint64_t added = std::atomic_ref(header_at(directory.base_).added).load();
     const auto is_valid = [&](const DeviceRecord& record) {
         return record.home < header.devices && record.pages <= DeviceRecord::max_pages &&
+               record.pages <= std::uint64_t{record.slab_pages} * record.slabs &&
                std::has_single_bit(record.slab_pages) && record.slabs != 0 &&
                record.slabs <= max_slabs;
     };

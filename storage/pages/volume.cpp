@@ -67,6 +67,13 @@ std::string contradiction_in(const KeptContents& contents, const KeptContents::M
     for (std::uint32_t i = 0; is_shared && i != devices; ++i) {
         if (directory == nullptr || !directory->in_use(i)) return "its slab directory is missing";
     }
+    for (std::uint32_t i = 0; directory != nullptr && i != devices; ++i) {
+        const TableShape::DeviceShare& share = shape.devices[i];
+        const std::uint32_t needed = PagePool::slabs_for(share.pages, share.slab_pages);
+        if (directory->in_use(i) && std::max(needed, share.slabs) > SharedDirectory::max_slabs) {
+            return "its slab directory has no room for its slabs";
+        }
+    }
     for (const KeptContents::Member& each : contents.members) {
         TableShape own = each.table.shape();
         if (&each != &first && has_directory(own)) return "it has several slab directories";
