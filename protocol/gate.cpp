@@ -1,8 +1,10 @@
 #include "protocol/gate.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "protocol/bytes.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::protocol {
 namespace {
@@ -101,6 +103,7 @@ Verdict verdict(const Request& request, CommandType type, const NegotiatedOption
         case CommandType::write_zeroes:
             break;
     }
+    GPUNBD_ASSERT(std::has_single_bit(info.minimum_block), "the minimum block is a power of two");
     if (((request.offset | request.length) & (info.minimum_block - 1)) != 0) return unaligned;
     // Does not add the client's numbers, so nothing overflows.
     if (request.offset > info.size || request.length > info.size - request.offset) {
@@ -113,6 +116,7 @@ Verdict verdict(const Request& request, CommandType type, const NegotiatedOption
 }
 
 Refusal refusal(const Request& request, const Verdict& verdict, std::uint64_t discard) {
+    GPUNBD_ASSERT(verdict.error != Error::none, "only an invalid request is refused");
     return {.type = request.type,
             .error = verdict.error,
             .cookie = request.cookie,
@@ -167,6 +171,10 @@ Validated validate(const Request& request, const NegotiatedOptions& negotiated) 
 
 Validated validate_status(const Request& request, std::span<const std::byte> payload,
                           const NegotiatedOptions& negotiated) {
+    GPUNBD_ASSERT(payload.size() == request.length &&
+                      payload.size() >= sizeof(std::uint64_t) + sizeof(std::uint32_t) &&
+                      payload.size() % sizeof(std::uint32_t) == 0,
+                  "a status payload is validated when it is complete, and its length is valid");
     Request meant = request;
     meant.flags = static_cast<std::uint16_t>(meant.flags & ~command_flag::payload_len);
     meant.length = load_be<std::uint64_t>(payload.data());

@@ -7,6 +7,7 @@
 #include "protocol/option_data.hpp"
 #include "protocol/option_reply.hpp"
 #include "protocol/text.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::protocol {
 namespace {
@@ -105,6 +106,8 @@ Negotiation::Next Negotiation::feed(std::span<const std::byte> bytes, std::size_
 }
 
 void Negotiation::enter_tls() {
+    GPUNBD_ASSERT(next_ == Next::start_tls && !inside_tls_, "TLS starts once, after STARTTLS");
+    GPUNBD_ASSERT(output_.empty(), "the answer to STARTTLS was sent in plain text");
     Negotiation fresh(*directory_, tls_);
     fresh.inside_tls_ = true;
     fresh.stage_ = Stage::option_header;
@@ -119,7 +122,10 @@ std::vector<std::byte> Negotiation::take_output() { return std::exchange(output_
 
 void Negotiation::shut_down() { shut_down_ = true; }
 
-const NegotiatedOptions& Negotiation::negotiated() const { return negotiated_; }
+const NegotiatedOptions& Negotiation::negotiated() const {
+    GPUNBD_ASSERT(next_ == Next::transmit, "options hold once the negotiation has ended");
+    return negotiated_;
+}
 
 const std::string& Negotiation::reason() const { return reason_; }
 
@@ -151,6 +157,8 @@ std::size_t Negotiation::take(std::span<const std::byte> bytes) {
             if (header_filled_ == option_header_size) on_option_header();
             break;
         case Stage::option_data:
+            GPUNBD_ASSERT(data_.size() < option_length_,
+                          "an option is answered when it is complete");
             taken = std::min<std::size_t>(bytes.size(), option_length_ - data_.size());
             data_.insert(data_.end(), bytes.begin(),
                          bytes.begin() + static_cast<std::ptrdiff_t>(taken));
@@ -160,6 +168,8 @@ std::size_t Negotiation::take(std::span<const std::byte> bytes) {
             }
             break;
         case Stage::drained_data:
+            GPUNBD_ASSERT(drained_ < option_length_ && data_.empty(),
+                          "the data of an option that is too long is skipped, to its end");
             taken = std::min<std::size_t>(bytes.size(), option_length_ - drained_);
             drained_ += static_cast<std::uint32_t>(taken);
             if (drained_ == option_length_) on_option();
@@ -213,6 +223,7 @@ void Negotiation::on_option_header() {
 
 void Negotiation::on_option() {
     stage_ = Stage::option_header;
+    GPUNBD_ASSERT(!listing_ && !waiting_, "an option is answered before the next one");
     answered_ = true;
     const auto option = static_cast<OptionType>(option_);
 
@@ -417,6 +428,9 @@ bool Negotiation::has_other_contents(const ExportInfo& info, std::string_view as
 }
 
 void Negotiation::enter_transmission(const ExportInfo& info, std::string_view asked_name) {
+    GPUNBD_ASSERT(next_ == Next::receive, "the transmission phase begins once");
+    GPUNBD_ASSERT(contexts_.none() || negotiated_.headers != Headers::simple,
+                  "contexts are selected only after headers that can report them");
     negotiated_.export_info = info;
     if (context_export_ == asked_name) {
         negotiated_.contexts = contexts_;

@@ -72,7 +72,7 @@ class Negotiation {
     // reply, closes.
     void shut_down();
 
-    // Valid after Next::transmit only.
+    // After Next::transmit.
     const NegotiatedOptions& negotiated() const;
 
     // Why the connection is being closed, as one log line in printable ASCII; empty for a plain

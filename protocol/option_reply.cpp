@@ -3,6 +3,8 @@
 #include <span>
 
 #include "protocol/bytes.hpp"
+#include "protocol/constants.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::protocol {
 
@@ -26,11 +28,14 @@ void OptionReplies::text(std::string_view text) {
 void OptionReplies::ack() { header(OptionReply::ack, 0); }
 
 void OptionReplies::error(OptionReply type, std::string_view message) {
+    GPUNBD_ASSERT(message.size() <= max_string, "an error text is a string that a client accepts");
     header(type, message.size());
     text(message);
 }
 
 void OptionReplies::server(const ExportInfo& info) {
+    GPUNBD_ASSERT(info.name.size() <= max_string && info.description.size() <= max_string,
+                  "the texts of an export are strings that a client accepts");
     const auto name_length = static_cast<std::uint32_t>(info.name.size());
     header(OptionReply::server, sizeof name_length + info.name.size() + info.description.size());
     append_be(out_, name_length);

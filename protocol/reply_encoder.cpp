@@ -1,9 +1,9 @@
 #include "protocol/reply_encoder.hpp"
 
 #include <algorithm>
-#include <cassert>
 
 #include "protocol/bytes.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::protocol {
 
@@ -23,7 +23,9 @@ std::size_t put_simple(ReplyHeader& out, Error error, std::uint64_t cookie) {
 }  // namespace
 
 std::byte* ReplyEncoder::put_header(std::byte* to, const Chunk& chunk) const {
-    assert(headers_ != Headers::simple);
+    GPUNBD_ASSERT(headers_ != Headers::simple, "only negotiated headers are sent");
+    GPUNBD_ASSERT(chunk.last || chunk.type != ChunkType::none,
+                  "a chunk without payload ends a reply");
     const bool extended = headers_ == Headers::extended;
     to = store_be(to, extended ? extended_reply_magic : structured_reply_magic);
     to = store_be(to, chunk.last ? chunk_flag_done : std::uint16_t{0});
@@ -35,6 +37,7 @@ std::byte* ReplyEncoder::put_header(std::byte* to, const Chunk& chunk) const {
 }
 
 std::size_t ReplyEncoder::success(ReplyHeader& out, const Command& command) const {
+    GPUNBD_ASSERT(command.type != CommandType::disc, "a DISC has no reply");
     const bool chunk = headers_ == Headers::extended ||
                        (headers_ == Headers::structured && command.type == CommandType::read);
     if (!chunk) return put_simple(out, Error::none, command.cookie);
@@ -43,7 +46,9 @@ std::size_t ReplyEncoder::success(ReplyHeader& out, const Command& command) cons
 }
 
 ReplyEncoder::EncodedError ReplyEncoder::error(ReplyHeader& out, const Refusal& refusal) const {
-    assert(refusal.error != Error::none && refusal.text.size() <= max_string);
+    GPUNBD_ASSERT(refusal.error != Error::none, "an error reply has an error");
+    GPUNBD_ASSERT(refusal.text.size() <= max_string,
+                  "reasons are texts of the server that a client accepts as a string");
     if (headers_ == Headers::simple) {
         return {.header_length = put_simple(out, refusal.error, refusal.cookie)};
     }
@@ -68,7 +73,9 @@ std::size_t ReplyEncoder::error_offset(ReplyHeader& out, std::uint64_t offset) {
 }
 
 std::size_t ReplyEncoder::whole(ReplyHeader& out, const Command& read) const {
-    // The gate limits the length of a READ to 32 bits.
+    GPUNBD_ASSERT(read.type == CommandType::read && !splits(read),
+                  "only a READ that is not split has one header for all of its data");
+    GPUNBD_ASSERT(read.length <= UINT32_MAX, "the gate limits the length of a READ to 32 bits");
     return headers_ == Headers::simple
                ? put_simple(out, Error::none, read.cookie)
                : data(out, read, read.offset, static_cast<std::uint32_t>(read.length), true);
@@ -76,7 +83,12 @@ std::size_t ReplyEncoder::whole(ReplyHeader& out, const Command& read) const {
 
 std::size_t ReplyEncoder::data(ReplyHeader& out, const Command& read, std::uint64_t offset,
                                std::uint32_t length, bool last) const {
-    assert(length > 0 && length <= UINT32_MAX - sizeof offset);
+    GPUNBD_ASSERT(length > 0, "a chunk of data has data");
+    GPUNBD_ASSERT(length <= UINT32_MAX - sizeof offset,
+                  "the length of a chunk, with its offset, has 32 bits");
+    GPUNBD_ASSERT(offset >= read.offset && length <= read.length &&
+                      offset - read.offset <= read.length - length,
+                  "the data of a chunk was asked for");
     std::byte* const to =
         put_header(out.data(), {.type = ChunkType::offset_data,
                                 .cookie = read.cookie,
@@ -89,7 +101,11 @@ std::size_t ReplyEncoder::data(ReplyHeader& out, const Command& read, std::uint6
 
 std::size_t ReplyEncoder::hole(ReplyHeader& out, const Command& read, std::uint64_t offset,
                                std::uint32_t length, bool last) const {
-    assert(length > 0);
+    GPUNBD_ASSERT(length > 0, "a hole has a length");
+    GPUNBD_ASSERT(splits(read), "a READ that is not split gets zeroes for a hole");
+    GPUNBD_ASSERT(offset >= read.offset && length <= read.length &&
+                      offset - read.offset <= read.length - length,
+                  "a hole lies within the range that was asked for");
     constexpr auto payload = static_cast<std::uint32_t>(sizeof offset + sizeof length);
     std::byte* const to = put_header(out.data(), {.type = ChunkType::offset_hole,
                                                   .cookie = read.cookie,
@@ -103,7 +119,8 @@ std::size_t ReplyEncoder::hole(ReplyHeader& out, const Command& read, std::uint6
 void ReplyEncoder::block_status(std::vector<std::byte>& out, const Command& command,
                                 MetaContext context, std::span<const Extent> extents,
                                 bool last) const {
-    assert(!extents.empty());
+    GPUNBD_ASSERT(!extents.empty(), "a reply to BLOCK_STATUS describes at least one extent");
+    GPUNBD_ASSERT(command.contexts.has(context), "a reply describes a context that was asked for");
     extents = extents.first(std::min<std::size_t>(extents.size(), max_extents));
     const auto count = static_cast<std::uint32_t>(extents.size());
     const std::uint32_t id = id_of(context);
@@ -131,7 +148,8 @@ void ReplyEncoder::block_status(std::vector<std::byte>& out, const Command& comm
         return;
     }
     for (const Extent& extent : extents) {
-        assert(extent.length <= UINT32_MAX);
+        GPUNBD_ASSERT(extent.length <= UINT32_MAX,
+                      "an extent has 32 bits, unless extended headers are negotiated");
         to = store_be(to, static_cast<std::uint32_t>(extent.length));
         to = store_be(to, extent.status);
     }

@@ -1,6 +1,7 @@
 #include "protocol/request.hpp"
 
 #include "protocol/bytes.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::protocol {
 namespace {
@@ -16,6 +17,8 @@ std::byte* encode_common(std::byte* to, std::uint32_t magic, const Request& requ
 }  // namespace
 
 std::optional<Request> decode_request(std::span<const std::byte> bytes, Headers headers) {
+    GPUNBD_ASSERT(bytes.size() >= request_size_of(headers),
+                  "a request is decoded when its header has arrived");
     const std::byte* const from = bytes.data();
     const bool extended = headers == Headers::extended;
     const std::uint32_t magic = extended ? extended_request_magic : request_magic;

@@ -8,6 +8,8 @@
 #include <stop_token>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 #if defined(__clang__)
 #define GPUNBD_THREAD_SAFETY(attribute) __attribute__((attribute))
 #else
@@ -48,10 +50,12 @@ class SCOPED_CAPABILITY Lock {
     Lock& operator=(const Lock&) = delete;
 
     void unlock() RELEASE() {
+        GPUNBD_ASSERT(holds_, "a thread releases a mutex that it holds");
         holds_ = false;
         mutex_.unlock();
     }
     void lock() ACQUIRE() {
+        GPUNBD_ASSERT(!holds_, "a thread does not wait for a mutex that it holds");
         mutex_.lock();
         holds_ = true;
     }

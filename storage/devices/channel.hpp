@@ -2,9 +2,11 @@
 // worker's event loop. poll() submits them together and completes those that have ended.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/chained_queue.hpp"
 #include "storage/base/histogram.hpp"
 #include "storage/base/status.hpp"
@@ -36,6 +38,9 @@ struct Copy {
     void prepare(Kind its_kind, std::uint32_t bytes, std::uint64_t device_address,
                  std::byte* cpu_address, std::byte* its_staging, CopyOwner& its_owner,
                  bool is_revocable = false) {
+        GPUNBD_ASSERT(bytes != 0, "a copy of nothing does not end");
+        GPUNBD_ASSERT((its_kind == Kind::zero) == (its_staging == nullptr),
+                      "all copies but those of zeroes have staging memory");
         kind = its_kind;
         status = Status::ok;
         revocable = is_revocable;
@@ -84,6 +89,9 @@ class Channel {
         if (options_.chunk_size > options_.pinned) {
             options_.chunk_size = static_cast<std::uint32_t>(options_.pinned);
         }
+        GPUNBD_ASSERT(std::has_single_bit(options_.chunk_size),
+                      "chunks are pieces of staging memory, which are powers of two");
+        GPUNBD_ASSERT(options_.slots != 0, "a transfer can make progress on each device");
     }
     virtual ~Channel() = default;
     Channel(const Channel&) = delete;
@@ -107,6 +115,8 @@ class Channel {
     virtual bool sends_from(const Slab& slab, std::uint32_t length) const = 0;
 
     void enqueue(Copy& copy) {
+        GPUNBD_ASSERT(copy.owner != nullptr && copy.length != 0,
+                      "a copy is prepared before it is enqueued");
         if (options_.trace != nullptr) {
             copy.submitted = false;
             copy.since = TraceClock::now();
@@ -134,6 +144,7 @@ class Channel {
     // Takes copies off `queued`, starts them, and finishes those that have ended. Must not block.
     virtual void progress(CopyQueue& queued) = 0;
     void finish(Copy& copy, Status status) {
+        GPUNBD_ASSERT(unfinished_ != 0, "a copy ends once");
         --unfinished_;
         copy.status = status;
         if (status != Status::ok) counters_.failures.add();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/counter.hpp"
 #include "storage/devices/path_kind.hpp"
 
@@ -22,6 +23,8 @@ struct ChannelCounters {
     };
 
     void moved(std::size_t path, std::size_t direction, std::uint64_t length) {
+        GPUNBD_ASSERT(path < paths && direction < directions,
+                      "each path and each direction has a counter");
         PathCounts& moved = by_path[path][direction];
         moved.copies.add();
         moved.bytes.add(length);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_completions.hpp"
@@ -67,7 +68,11 @@ class Channels {
         return open_late(device);
     }
     // The channel, which is open.
-    Channel& to(const Device& device) { return *by_number_[device.number()]; }
+    Channel& to(const Device& device) {
+        GPUNBD_ASSERT(device.number() < by_number_.size() && by_number_[device.number()] != nullptr,
+                      "the channel of a copy is opened before the copy is made");
+        return *by_number_[device.number()];
+    }
 
     PageCompletions& page_completions() { return page_completions_; }
 
@@ -79,6 +84,7 @@ class Channels {
     }
     // A later poll resumes the work, unless it has been destroyed. Neither argument is owned.
     void defer(DeferredQueue& client, DeferredWork& work) {
+        GPUNBD_ASSERT(!work.hook_.is_linked(), "work is deferred once until it is resumed");
         client.works_.push_back(work);
         if (!client.hook_.is_linked()) deferred_.push_back(client);
     }

@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 void PageCompletions::put(PageRequest& request) {
     // The worker may end once it has the last request. It takes this lock first.
+    GPUNBD_ASSERT(request.completions == this, "a request returns to the worker that made it");
     const Lock lock(mutex_);
     answered_.push(request);
     any_.store(true, std::memory_order_release);
@@ -20,6 +23,7 @@ void PageCompletions::deliver() {
         any_.store(false, std::memory_order_release);
     }
     while (PageRequest* const request = answered.pop()) {
+        GPUNBD_ASSERT(request->in_progress && in_progress_ != 0, "a request is answered once");
         request->in_progress = false;
         --in_progress_;
         request->waiter->page_ready();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/devices/page_request.hpp"
 
@@ -20,12 +21,16 @@ class PageCompletions {
 
     // For the worker: a request is about to be submitted to a provisioner.
     void begin(PageRequest& request) {
+        GPUNBD_ASSERT(!request.in_progress, "a request is answered before it is made again");
+        GPUNBD_ASSERT(request.waiter != nullptr, "the answer to a request has a receiver");
         request.in_progress = true;
         request.completions = this;
         ++in_progress_;
     }
     // For the worker: the request is not submitted after all.
     void cancel(PageRequest& request) {
+        GPUNBD_ASSERT(request.in_progress && in_progress_ != 0,
+                      "only a request that was begun ends");
         request.in_progress = false;
         --in_progress_;
     }

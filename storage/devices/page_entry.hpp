@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 using PageIndex = std::uint32_t;  // within one pool
@@ -48,11 +50,14 @@ class PageEntry {
     constexpr bool is_writable() const { return state() == State::mapped; }
     constexpr bool is_moving() const { return state() == State::moving; }
     constexpr bool is_shared() const { return state() == State::shared; }
-    // Only of mapped, moving, shared and retired pages.
     constexpr std::uint32_t device() const {
+        GPUNBD_ASSERT(has_location(), "a hole has no device");
         return static_cast<std::uint32_t>(word_ >> 32 & 0xffff);
     }
-    constexpr PageIndex page() const { return static_cast<PageIndex>(word_); }
+    constexpr PageIndex page() const {
+        GPUNBD_ASSERT(has_location(), "a hole has no page");
+        return static_cast<PageIndex>(word_);
+    }
     constexpr std::uint64_t word() const { return word_; }
     // Whether both are mapped to the same page of the same volume or of volumes that share pages.
     constexpr bool has_page_of(PageEntry other) const {
@@ -65,7 +70,10 @@ class PageEntry {
  private:
     constexpr PageEntry(State state, std::uint32_t device, PageIndex page)
         : word_(std::uint64_t{static_cast<std::uint8_t>(state)} << 56 |
-                std::uint64_t{device & 0xffff} << 32 | page) {}
+                std::uint64_t{device & 0xffff} << 32 | page) {
+        GPUNBD_ASSERT(device <= 0xffff, "the index of a device fits into the 16 bits of an entry");
+    }
+    constexpr bool has_location() const { return is_mapped() || state() == State::retired; }
 
     std::uint64_t word_ = 0;
 };
@@ -79,9 +87,13 @@ class EntrySlot {
     explicit EntrySlot(std::uint64_t& word) : word_(&word) {}
 
     PageEntry load(std::memory_order order = std::memory_order_seq_cst) const {
+        GPUNBD_ASSERT(word_ != nullptr, "an entry that is loaded is in a table");
         return PageEntry(std::atomic_ref(*word_).load(order));
     }
-    void store(PageEntry entry) const { std::atomic_ref(*word_).store(entry.word()); }
+    void store(PageEntry entry) const {
+        GPUNBD_ASSERT(word_ != nullptr, "an entry that is stored is in a table");
+        std::atomic_ref(*word_).store(entry.word());
+    }
 
  private:
     std::uint64_t* word_ = nullptr;

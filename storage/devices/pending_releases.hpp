@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 
 namespace gpunbd::storage {
@@ -19,6 +20,7 @@ class PendingReleases {
     void end() {
         {
             const Lock lock(mutex_);
+            GPUNBD_ASSERT(pending_ != 0, "a release is announced before it ends");
             --pending_;
             ++ended_;
         }
@@ -36,6 +38,7 @@ class PendingReleases {
     // short time, since the caller may itself have got slabs to release meanwhile.
     bool wait_for_one(std::uint64_t before) {
         const Lock lock(mutex_);
+        GPUNBD_ASSERT(before <= ended_, "the number of releases that have ended only grows");
         if (ended_ != before) return true;
         if (pending_ == 0) return false;
         changed_.wait_for(mutex_, std::chrono::milliseconds(10),

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 Ranges::Ranges(std::uint64_t bytes) : free_bytes_(bytes) {
@@ -9,6 +11,7 @@ Ranges::Ranges(std::uint64_t bytes) : free_bytes_(bytes) {
 }
 
 std::optional<std::uint64_t> Ranges::take(std::uint64_t bytes) {
+    GPUNBD_ASSERT(bytes != 0, "an empty range has no place of its own");
     auto best = parts_.end();
     for (auto each = parts_.begin(); each != parts_.end(); ++each) {
         const Part& part = each->second;
@@ -25,6 +28,8 @@ std::optional<std::uint64_t> Ranges::take(std::uint64_t bytes) {
 
 void Ranges::give_back(std::uint64_t offset) noexcept {
     const auto part = parts_.find(offset);
+    GPUNBD_ASSERT(part != parts_.end() && !part->second.free,
+                  "a range that take() has returned is freed once");
     part->second.free = true;
     free_bytes_ += part->second.bytes;
     join_next(part);

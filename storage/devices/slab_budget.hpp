@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 // All functions may be called from any thread. All sizes are in bytes.
@@ -25,7 +27,10 @@ class SlabBudget {
     }
     // For memory that is allocated already.
     void add(std::uint64_t bytes) { used_.fetch_add(bytes); }
-    void give_back(std::uint64_t bytes) { used_.fetch_sub(bytes); }
+    void give_back(std::uint64_t bytes) {
+        const std::uint64_t used = used_.fetch_sub(bytes);
+        GPUNBD_ASSERT(bytes <= used, "memory was counted before it is given back");
+    }
 
     std::uint64_t used() const { return used_.load(); }
     std::uint64_t limit() const { return limit_.load(); }

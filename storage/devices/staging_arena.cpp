@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 unsigned StagingArena::order_of(std::size_t length) {
@@ -10,6 +12,9 @@ unsigned StagingArena::order_of(std::size_t length) {
 }
 
 void StagingArena::adopt(std::byte* memory, std::size_t bytes) {
+    GPUNBD_ASSERT(std::has_single_bit(bytes) && bytes >= smallest,
+                  "staging memory is a power of two, so that it can be halved");
+    GPUNBD_ASSERT(free_bytes() == bytes_, "no piece of earlier staging memory is in use");
     memory_ = memory;
     bytes_ = bytes;
     free_bytes_.set(bytes);
@@ -20,6 +25,9 @@ void StagingArena::adopt(std::byte* memory, std::size_t bytes) {
 
 void StagingArena::push_free(std::uint32_t index, unsigned order) {
     Block& block = blocks_[index];
+    GPUNBD_ASSERT((index & ((1U << order) - 1)) == 0,
+                  "a block begins at a multiple of its size, so that its buddy can be found");
+    GPUNBD_ASSERT(!block.free, "a block becomes free once");
     block = {.next = free_lists_[order],
              .previous = none,
              .order = static_cast<std::uint8_t>(order),
@@ -30,6 +38,7 @@ void StagingArena::push_free(std::uint32_t index, unsigned order) {
 
 void StagingArena::remove_free(std::uint32_t index) {
     Block& block = blocks_[index];
+    GPUNBD_ASSERT(block.free, "only a free block leaves its list");
     (block.previous == none ? free_lists_[block.order] : blocks_[block.previous].next) = block.next;
     if (block.next != none) blocks_[block.next].previous = block.previous;
     block.free = false;
@@ -38,6 +47,7 @@ void StagingArena::remove_free(std::uint32_t index) {
 std::byte* StagingArena::take(std::size_t length, std::size_t& held) {
     const unsigned order = order_of(length);
     const std::size_t size = smallest << order;
+    GPUNBD_ASSERT(memory_ != nullptr, "an arena gets its memory before it lends any");
     if (held != 0 && free_bytes() != bytes_ && held + 2 * size > free_bytes()) return nullptr;
     unsigned from = order;
     while (from < free_lists_.size() && free_lists_[from] == none) ++from;
@@ -56,9 +66,15 @@ std::byte* StagingArena::take(std::size_t length, std::size_t& held) {
 
 void StagingArena::give_back(std::byte* piece, std::size_t length, std::size_t& held) {
     unsigned order = order_of(length);
+    auto index = static_cast<std::uint32_t>(static_cast<std::size_t>(piece - memory_) / smallest);
+    GPUNBD_ASSERT(piece >= memory_ && index < blocks_.size(),
+                  "a piece returns to the arena that has lent it");
+    GPUNBD_ASSERT(!blocks_[index].free && blocks_[index].order == order,
+                  "a piece is returned once, and with the length with which it was taken");
+    GPUNBD_ASSERT(held >= smallest << order, "a borrower returns what it holds");
     free_bytes_.add(smallest << order);
     held -= smallest << order;
-    auto index = static_cast<std::uint32_t>(static_cast<std::size_t>(piece - memory_) / smallest);
+    GPUNBD_ASSERT(free_bytes() <= bytes_, "no more is free than an arena has");
     for (; order + 1 < free_lists_.size(); ++order) {
         const std::uint32_t buddy = index ^ (1U << order);
         if (!blocks_[buddy].free || blocks_[buddy].order != order) break;

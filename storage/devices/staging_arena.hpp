@@ -31,7 +31,7 @@ class StagingArena {
  public:
     static constexpr std::size_t smallest = 4096;  // bytes; shorter requests are rounded up
 
-    // Uses `memory`, which is not owned. `bytes` is a power of two, at least `smallest`.
+    // Uses `memory`, which is not owned. `bytes` is at least `smallest`.
     void adopt(std::byte* memory, std::size_t bytes);
 
     // Returns a piece of at least `length` bytes, or null. The pieces of one borrower (`held`, in

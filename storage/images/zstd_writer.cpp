@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/images/compressed_format.hpp"
 
 namespace gpunbd::storage {
@@ -44,6 +45,7 @@ std::string ZstdWriter::begin(std::uint64_t size) {
 }
 
 std::string ZstdWriter::run(std::uint64_t length) {
+    GPUNBD_ASSERT(left_ == 0, "the data of a run is complete before the next run begins");
     left_ = length;
     return append(file_, {.kind = ImageRecord::Kind::data, .length = length});
 }
@@ -54,6 +56,7 @@ std::string ZstdWriter::data(const std::byte* from, std::uint64_t length) {
         const std::uint64_t part =
             from == nullptr ? std::min<std::uint64_t>(length, zero_block().size()) : length;
         length -= part;
+        GPUNBD_ASSERT(part <= left_, "no more data follows than the length of the run");
         left_ -= part;
         why = compress(from == nullptr ? zero_block().data() : from, part, left_ == 0);
     }
@@ -61,6 +64,7 @@ std::string ZstdWriter::data(const std::byte* from, std::uint64_t length) {
 }
 
 std::string ZstdWriter::compress(const std::byte* from, std::size_t length, bool last) {
+    GPUNBD_ASSERT(context_ != nullptr && !out_.empty(), "an image begins before its data");
     ZSTD_inBuffer in{from, length, 0};
     for (;;) {
         ZSTD_outBuffer out{out_.data(), out_.size(), 0};
@@ -94,6 +98,7 @@ std::string ZstdWriter::zeroes(std::uint64_t length, Frame& out) {
 }
 
 std::string ZstdWriter::hole(std::uint64_t length) {
+    GPUNBD_ASSERT(left_ == 0, "the data of a run is complete before a hole begins");
     const std::uint64_t long_ones = length / max_zeroes;
     if (long_ones != 0 && long_hole_.empty()) {
         if (std::string why = zeroes(max_zeroes, long_hole_); !why.empty()) return why;

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/signals_blocked.hpp"
 #include "storage/migration/full_provision.hpp"
 
@@ -64,6 +65,7 @@ Migrator::~Migrator() {
 
 void Migrator::start() {
     const SignalsBlocked blocked;
+    GPUNBD_ASSERT(!thread_.joinable(), "a migrator is started once");
     thread_ = std::thread([this] { run(); });
     ::pthread_setname_np(thread_.native_handle(), "migrator");
 }
@@ -134,6 +136,7 @@ void Migrator::run() {
 }
 
 void Migrator::serve(const Request& request) {
+    GPUNBD_ASSERT(request.done != nullptr, "the result of a request has a receiver");
     const auto begin = Clock::now();
     SlabBudget& budget = device_.budget();
     Migration out;
@@ -449,6 +452,8 @@ bool Migrator::move_back(const Spilled& spilled, Pools& full, Migration& out) {
             Volume* const volume = volumes[page.volume].get();
             if (volume == nullptr) continue;
             PagePool& spill = volume->pool(page.pool);
+            GPUNBD_ASSERT(spill.home() < volume->layout_devices(),
+                          "pages return to a device of the layout");
             if (contains(full, &spill)) continue;
             PagePool& home = volume->pool(spill.home());
             batch.push_back({.volume = volume, .from = &spill, .to = &home, .number = page.number});
@@ -524,6 +529,7 @@ std::uint64_t Migrator::move(std::span<PageToMove> pages, Pools& full, Migration
             case PageToMove::Outcome::stayed:
                 break;
             case PageToMove::Outcome::moved:
+                GPUNBD_ASSERT(page.to != nullptr, "a page that has moved knows its pool");
                 out.moved[page.to->device().info().id] += page.volume->page_size();
                 moved += page.volume->page_size();
                 if (work_ != nullptr) work_->set_done(work_moved_ += page.volume->page_size());

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/long_work.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/migration/mover_pool.hpp"
@@ -171,6 +172,7 @@ class Migrator {
     // Shows the progress of a request while it exists.
     struct Shown {
         Shown(Migrator& its_migrator, LongWork& work) : migrator(its_migrator) {
+            GPUNBD_ASSERT(migrator.work_ == nullptr, "one request is in progress at a time");
             migrator.work_ = &work;
             migrator.work_moved_ = 0;
         }

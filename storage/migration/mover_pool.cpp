@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/usable_cpus.hpp"
 
 namespace gpunbd::storage {
@@ -87,6 +88,7 @@ void MoverPool::run() {
             const Unlock unlock(mutex_);
             works = perform(mover, work);
         }
+        GPUNBD_ASSERT(living_ != 0 && working_ != 0, "each living thread works on each round");
         if (!works) --living_;
         if (--working_ == 0) ended_.notify_one();
     }
@@ -106,6 +108,7 @@ bool MoverPool::perform(PageMover& mover, const Work& work) {
 void MoverPool::begin_round(const Work& work) {
     {
         const Lock lock(mutex_);
+        GPUNBD_ASSERT(working_ == 0, "a round ends before the next one begins");
         work_ = work;
         working_ = living_;
         ++round_;

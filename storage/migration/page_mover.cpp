@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
@@ -45,6 +46,8 @@ void PageMover::move(MoveQueue& queue) noexcept {
 }
 
 bool PageMover::Move::begin(PageToMove& page) {
+    GPUNBD_ASSERT(idle() && source_.hole(), "a move ends before the next one begins");
+    GPUNBD_ASSERT(page.outcome == PageToMove::Outcome::stayed, "a page is in the list once");
     page_ = &page;
     const std::span<PagePool* const> targets =
         page.to != nullptr ? std::span<PagePool* const>(&page.to, 1) : page.from->spills();
@@ -92,6 +95,7 @@ bool PageMover::Move::advance(Channels& channels) {
 }
 
 bool PageMover::Move::start_read(Channels& channels) {
+    GPUNBD_ASSERT(at_ < page_->volume->page_size(), "a page that has a next chunk is not complete");
     Channel* const source = channels.find(source_.device());
     const Channel* const target = channels.find(to_->device());
     if (source == nullptr || target == nullptr) {
@@ -107,6 +111,7 @@ bool PageMover::Move::start_read(Channels& channels) {
         state_ = State::read;
         return true;
     }
+    GPUNBD_ASSERT(read_staging_ == nullptr, "a chunk returns its memory before the next one");
     read_staging_ = from.read_staging().take(length_, read_held_);
     if (read_staging_ == nullptr) return false;
     data_ = read_staging_;
@@ -130,6 +135,7 @@ bool PageMover::Move::start_write(Channels& channels) {
     auto kind = Copy::Kind::zero;  // costs no transfer
     if (!is_zero(data_, length_)) {
         kind = Copy::Kind::write;
+        GPUNBD_ASSERT(write_staging_ == nullptr, "a chunk returns its memory before the next one");
         write_staging_ = to.write_staging().take(length_, write_held_);
         if (write_staging_ == nullptr) return false;
         std::memcpy(write_staging_, data_, length_);
@@ -142,6 +148,8 @@ bool PageMover::Move::start_write(Channels& channels) {
 }
 
 void PageMover::Move::copy_done(Copy& copy) {
+    GPUNBD_ASSERT(state_ == State::reading || state_ == State::writing,
+                  "a move waits for the end of its copy");
     if (copy.status != Status::ok) {
         state_ = State::failed;
     } else {
@@ -152,6 +160,7 @@ void PageMover::Move::copy_done(Copy& copy) {
 void PageMover::Move::end_chunk(Channels& channels) {
     release_staging(channels);
     at_ += length_;
+    GPUNBD_ASSERT(at_ <= page_->volume->page_size(), "a move copies its page only");
     state_ = State::next_chunk;
 }
 
@@ -169,6 +178,7 @@ void PageMover::Move::release_staging(Channels& channels) {
 }
 
 void PageMover::Move::commit() {
+    GPUNBD_ASSERT(at_ == page_->volume->page_size(), "the whole page is copied before it moves");
     store_fence();  // clients may read the new page at once
     if (page_->from->commit_move(page_->number, source_.index(), *to_, target_)) {
         page_->to = to_;
@@ -187,6 +197,9 @@ void PageMover::Move::fail(Channels& channels) {
 }
 
 void PageMover::Move::end(PageToMove::Outcome outcome) {
+    GPUNBD_ASSERT(read_staging_ == nullptr && write_staging_ == nullptr && read_held_ == 0 &&
+                      write_held_ == 0,
+                  "a move that ends has returned its staging memory");
     source_.reset();
     page_->outcome = outcome;
     state_ = State::idle;

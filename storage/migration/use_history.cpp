@@ -2,9 +2,13 @@
 
 #include <algorithm>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 void UseHistory::tick(const PagePool& pool) {
+    GPUNBD_ASSERT(uses_.size() <= pool.page_numbers(),
+                  "a history belongs to one pool, which grows");
     uses_.resize(pool.page_numbers());
     idle_ticks_.resize(pool.page_numbers(), longest);
     for (PageIndex page = 0; page != uses_.size(); ++page) {

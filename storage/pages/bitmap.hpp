@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 class Bitmap {
@@ -15,11 +17,12 @@ class Bitmap {
 
     // Throws std::bad_alloc.
     void grow(std::size_t bits) { words_.resize(bits / word_bits + 1); }
-    void set(std::uint32_t bit) { words_[bit / word_bits] |= mask(bit); }
-    void reset(std::uint32_t bit) { words_[bit / word_bits] &= ~mask(bit); }
-    bool is_set(std::uint32_t bit) const { return (words_[bit / word_bits] & mask(bit)) != 0; }
-    // The first set bit in [from, to), or `to`. The range is not empty.
+    void set(std::uint32_t bit) { words_[word_of(bit)] |= mask(bit); }
+    void reset(std::uint32_t bit) { words_[word_of(bit)] &= ~mask(bit); }
+    bool is_set(std::uint32_t bit) const { return (words_[word_of(bit)] & mask(bit)) != 0; }
+    // The first set bit in [from, to), or `to`.
     std::uint32_t first_set(std::uint32_t from, std::uint32_t to) const {
+        GPUNBD_ASSERT(from < to, "a range that is searched has a bit");
         std::uint32_t index = from / word_bits;
         const std::uint32_t last = (to - 1) / word_bits;
         std::uint64_t word = words_[index] & ~std::uint64_t{0} << (from % word_bits);
@@ -32,6 +35,10 @@ class Bitmap {
 
  private:
     static constexpr std::uint32_t word_bits = 64;
+    std::size_t word_of(std::uint32_t bit) const {
+        GPUNBD_ASSERT(bit / word_bits < words_.size(), "the set has grown to each of its numbers");
+        return bit / word_bits;
+    }
     static std::uint64_t mask(std::uint32_t bit) { return std::uint64_t{1} << (bit % word_bits); }
 
     std::vector<std::uint64_t> words_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::storage {
@@ -29,6 +30,8 @@ std::variant<Layout, Misfit> lay_out_stripe(const VolumeOptions& options, std::u
 
 std::variant<Layout, Misfit> lay_out(const VolumeOptions& options,
                                      const std::vector<std::uint64_t>& available) {
+    GPUNBD_ASSERT(options.stripe_size % options.page_size == 0,
+                  "a stripe consists of whole pages, each on one device");
     const std::uint64_t pages = (options.size + options.page_size - 1) / options.page_size;
     if (options.stripe_size != 0) return lay_out_stripe(options, pages, available);
     std::vector<std::uint64_t> shares;

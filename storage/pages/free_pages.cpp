@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstddef>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 FreePages::FreePages(std::uint32_t slabs, std::uint32_t slab_pages)
@@ -12,9 +14,13 @@ FreePages::FreePages(std::uint32_t slabs, std::uint32_t slab_pages)
       free_(std::size_t{slabs} << slab_shift_),
       clear_(std::size_t{slabs} << slab_shift_),
       has_free_(slabs),
-      has_clear_(slabs) {}
+      has_clear_(slabs) {
+    GPUNBD_ASSERT(std::has_single_bit(slab_pages),
+                  "slabs have a power of two of page numbers, so that a shift finds the slab");
+}
 
 void FreePages::grow(std::uint32_t slabs) {
+    GPUNBD_ASSERT(slabs >= slab_count_, "slab numbers are added and never removed");
     slabs_.resize(slabs);
     free_.grow(std::size_t{slabs} << slab_shift_);
     clear_.grow(std::size_t{slabs} << slab_shift_);
@@ -30,17 +36,26 @@ std::uint32_t FreePages::unreserved_slab() const {
 }
 
 void FreePages::reserve_slab(std::uint32_t slab, std::uint32_t pages) {
+    GPUNBD_ASSERT(slab < slab_count_, "there is room for a slab number before it is reserved");
+    GPUNBD_ASSERT(slabs_[slab].pages == 0, "a slab number is reserved for one slab at a time");
+    GPUNBD_ASSERT(pages != 0 && pages <= std::uint32_t{1} << slab_shift_,
+                  "a slab has at most as many pages as it has page numbers");
     slabs_[slab].pages = pages;
     reserved_pages_ += pages;
 }
 
 void FreePages::unreserve_slab(std::uint32_t slab) {
+    GPUNBD_ASSERT(slabs_[slab].pages != 0, "only a reserved slab number is given up");
+    GPUNBD_ASSERT(slabs_[slab].free == 0 && !slabs_[slab].draining,
+                  "a slab is removed before its number is given up");
     reserved_pages_ -= slabs_[slab].pages;
     slabs_[slab].pages = 0;
 }
 
 void FreePages::add_slab(std::uint32_t slab) {
     SlabCounts& counts = slabs_[slab];
+    GPUNBD_ASSERT(counts.pages != 0, "a slab number is reserved before its slab is added");
+    GPUNBD_ASSERT(counts.free == 0 && !counts.draining, "a slab is added once");
     counts.free = counts.clear = counts.pages;
     const PageIndex begin = slab << slab_shift_;
     for (PageIndex page = begin; page != begin + counts.pages; ++page) {
@@ -56,6 +71,7 @@ void FreePages::add_slab(std::uint32_t slab) {
 
 void FreePages::remove_slab(std::uint32_t slab) {
     SlabCounts& counts = slabs_[slab];
+    GPUNBD_ASSERT(is_empty(slab), "a slab is removed once none of its pages is in use");
     if (counts.draining) {
         counts.draining = false;
         --draining_slabs_;
@@ -76,12 +92,14 @@ void FreePages::remove_slab(std::uint32_t slab) {
 }
 
 std::uint32_t FreePages::last_empty_slab() const {
+    GPUNBD_ASSERT(empty_slabs_ != 0, "an empty slab is looked for only if there is one");
     std::uint32_t slab = slab_count_ - 1;
     while (!is_empty(slab) || slabs_[slab].draining) --slab;
     return slab;
 }
 
 std::uint32_t FreePages::drained_slab() const {
+    GPUNBD_ASSERT(drained_slabs_ != 0, "a drained slab is looked for only if there is one");
     std::uint32_t slab = slab_count_ - 1;
     while (!is_empty(slab) || !slabs_[slab].draining) --slab;
     return slab;
@@ -90,6 +108,9 @@ std::uint32_t FreePages::drained_slab() const {
 void FreePages::set_draining(std::uint32_t slab, bool draining) {
     SlabCounts& counts = slabs_[slab];
     if (counts.draining == draining) return;
+    GPUNBD_ASSERT(counts.pages != 0, "only a slab that exists is drained");
+    GPUNBD_ASSERT(draining || !is_empty(slab),
+                  "a slab that is drained is released, and does not stop draining");
     counts.draining = draining;
     if (draining) {
         ++draining_slabs_;
@@ -113,7 +134,9 @@ void FreePages::set_draining(std::uint32_t slab, bool draining) {
 bool FreePages::find(Page& page) const {
     if (free_pages_ == 0) return false;
     const Bitmap& slabs = clear_pages_ != 0 ? has_clear_ : has_free_;
-    return find_in(slabs.first_set(0, slab_count_), page);
+    const std::uint32_t slab = slabs.first_set(0, slab_count_);
+    GPUNBD_ASSERT(slab != slab_count_, "each counted page is in a slab that is marked");
+    return find_in(slab, page);
 }
 
 bool FreePages::find_in(std::uint32_t slab, Page& page) const {
@@ -122,10 +145,13 @@ bool FreePages::find_in(std::uint32_t slab, Page& page) const {
     const PageIndex begin = slab << slab_shift_;
     const PageIndex end = begin + (PageIndex{1} << slab_shift_);
     page.index = (page.is_clear ? clear_ : free_).first_set(begin, end);
+    GPUNBD_ASSERT(page.index != end, "a slab is marked while it has a free page");
     return true;
 }
 
 FreePages::Page FreePages::find_unclear() const {
+    GPUNBD_ASSERT(free_pages_ > clear_pages_,
+                  "a page that has to be cleared is looked for only if there is one");
     const std::uint32_t end = slab_count_ << slab_shift_;
     PageIndex page = free_.first_set(0, end);
     while (clear_.is_set(page) || slabs_[page >> slab_shift_].draining) {
@@ -137,6 +163,10 @@ FreePages::Page FreePages::find_unclear() const {
 bool FreePages::take(Page page) {
     const std::uint32_t slab = page.index >> slab_shift_;
     SlabCounts& counts = slabs_[slab];
+    GPUNBD_ASSERT(is_free(page.index), "only a free page is taken");
+    GPUNBD_ASSERT(clear_.is_set(page.index) == page.is_clear,
+                  "whether a page reads as zeroes does not change while it is free");
+    GPUNBD_ASSERT(!counts.draining, "no page of a draining slab is taken");
     const bool was_empty = counts.free == counts.pages;
     if (was_empty) --empty_slabs_;
     free_.reset(page.index);
@@ -152,6 +182,9 @@ bool FreePages::take(Page page) {
 bool FreePages::put(Page page) {
     const std::uint32_t slab = page.index >> slab_shift_;
     SlabCounts& counts = slabs_[slab];
+    GPUNBD_ASSERT(page.index - (slab << slab_shift_) < counts.pages,
+                  "a free page lies within a slab that exists");
+    GPUNBD_ASSERT(!is_free(page.index), "a page becomes free once");
     free_.set(page.index);
     if (page.is_clear) {
         clear_.set(page.index);

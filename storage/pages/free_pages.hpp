@@ -12,7 +12,6 @@ namespace gpunbd::storage {
 
 class FreePages {
  public:
-    // `slab_pages` is a power of two.
     FreePages(std::uint32_t slabs, std::uint32_t slab_pages);
 
     // Adds slab numbers up to this count. Throws std::bad_alloc.
@@ -26,13 +25,13 @@ class FreePages {
     void add_slab(std::uint32_t slab);
     // The pages of an empty slab are not free any more. It is not draining any more either.
     void remove_slab(std::uint32_t slab);
-    // The last slab of which all pages are free and that is not draining; there must be one.
+    // The last slab of which all pages are free and that is not draining.
     std::uint32_t last_empty_slab() const;
     // While a slab is draining, none of its free pages is found or counted below, so that it
-    // becomes empty once its pages have moved. A slab that is empty cannot stop draining.
+    // becomes empty once its pages have moved.
     void set_draining(std::uint32_t slab, bool draining);
     bool is_draining(std::uint32_t slab) const { return slabs_[slab].draining; }
-    // An empty slab that is draining: to be released. There must be one.
+    // An empty slab that is draining: to be released.
     std::uint32_t drained_slab() const;
     std::uint32_t pages_in_slab(std::uint32_t slab) const { return slabs_[slab].pages; }
 
@@ -44,7 +43,7 @@ class FreePages {
     bool find(Page& page) const;
     // The same, of one slab that is not draining.
     bool find_in(std::uint32_t slab, Page& page) const;
-    // A free page that has to be cleared; there must be one.
+    // A free page that has to be cleared.
     Page find_unclear() const;
     // The page is not free any more. True: its slab was empty until now.
     bool take(Page page);

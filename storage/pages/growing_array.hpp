@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 template <class T>
@@ -28,6 +30,7 @@ class GrowingArray {
     std::size_t size() const { return size_; }
     // Doubles the size until it is at least `size`. Throws std::bad_alloc; what was added stays.
     void grow(std::size_t size) {
+        GPUNBD_ASSERT(size_ != 0 || size == 0, "an array that can double has an element");
         while (size_ < size) {
             if (blocks_ == nullptr) blocks_ = std::make_unique<Blocks>();
             (*blocks_)[block_of(size_)] = std::make_unique<T[]>(size_);
@@ -45,6 +48,8 @@ class GrowingArray {
     }
     T& added(std::size_t index) const {
         const std::size_t block = block_of(index);
+        GPUNBD_ASSERT(blocks_ != nullptr && block < max_blocks && (*blocks_)[block] != nullptr,
+                      "an array grows before a later element is used");
         return (*blocks_)[block][index - (first_size_ << block)];
     }
 

@@ -1,5 +1,7 @@
 #include "storage/pages/imported_slabs.hpp"
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 ImportedSlabs::~ImportedSlabs() {
@@ -23,6 +25,7 @@ bool ImportedSlabs::take(std::uint32_t device, std::uint32_t slab, SlabEntry ent
                          Slab& out) noexcept {
     const auto found = slabs_.find({device, slab});
     if (found == slabs_.end() || found->second.entry != entry) return false;
+    GPUNBD_ASSERT(found->second.slab.bytes != 0, "a slab is in the list once it is imported");
     out = std::move(found->second.slab);
     slabs_.erase(found);
     return true;

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/long_work.hpp"
 #include "storage/devices/page_completions.hpp"
 
@@ -57,6 +58,11 @@ PagePool::PagePool(Device& device, const Config& config)
 
 PagePool::~PagePool() {
     provisioner_.stop();
+    GPUNBD_ASSERT(requests_.empty() && move_waiters_.empty() && thaw_waiters_.empty(),
+                  "the requests for pages are answered before a pool ends");
+    GPUNBD_ASSERT(moving_ == 0 && pending_ == 0 && frozen_ == 0,
+                  "moves, releases and clones end before the pool");
+    GPUNBD_ASSERT(retired_.count() == 0, "the last pin of a retired page ends before its pool");
     slabs_.release_all();
     for (; announced_ != 0; --announced_) device_.releases().end();
 }
@@ -114,7 +120,9 @@ bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
     // A retired page of this number has to be cleared and reused: with another, it would have two.
     if (is_retired_from(entry, number) || free_.clear_pages() == 0 || frozen_ != 0) return false;
     FreePages::Page page;
-    take_free_page(page);
+    const bool found = take_free_page(page);
+    GPUNBD_ASSERT(found && page.is_clear,
+                  "a page that reads as zeroes is taken while there is one");
     publish(slot, page.index, out);
     lock.unlock_and_wake();
     device_.populate(slabs_.slab_of(page.index), slabs_.offset_in_slab(page.index), page_size_);
@@ -122,6 +130,7 @@ bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
 }
 
 void PagePool::submit(PageRequest& request) {
+    GPUNBD_ASSERT(request.in_progress, "a worker knows of its request before the provisioner does");
     {
         const Lock lock(mutex_);
         requests_.push(request);
@@ -198,6 +207,9 @@ bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, const TakenPage& 
 }
 
 void PagePool::publish(EntrySlot slot, PageIndex page, PageRef& out) {
+    GPUNBD_ASSERT(!slot.load().is_mapped(), "a page number has one page");
+    GPUNBD_ASSERT(!retired_.contains(page), "a page that is mapped is not retired");
+    GPUNBD_ASSERT(!is_shared(page), "a page that is mapped newly has one entry");
     pin(page, Access::write);
     out = PageRef(*this, page, Access::write);
     mapped_pages_.fetch_add(1, std::memory_order_relaxed);
@@ -246,7 +258,9 @@ void PagePool::drop(PageIndex page, std::uint64_t number) {
         sharers_[page].fetch_sub(1, std::memory_order_relaxed);
         return;
     }
-    mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
+    GPUNBD_ASSERT(!free_.is_free(page), "a page that has an entry is not free");
+    const std::uint64_t mapped = mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
+    GPUNBD_ASSERT(mapped != 0, "a page that loses its last entry was counted");
     retired_.add(page, number);
 }
 
@@ -255,9 +269,11 @@ void PagePool::drop(PageIndex page, std::uint64_t number) {
 bool PagePool::begin_move(std::uint64_t number, EntrySlot slot, PageRef& out) {
     const Lock lock(mutex_);
     const PageEntry entry = slot.load();
-    const PageIndex page = entry.page();
     if (quiesced_ || !entry.is_mapped() || entry.is_moving()) return false;
     if (entry.device() != device_index_) return false;
+    const PageIndex page = entry.page();
+    GPUNBD_ASSERT(!free_.is_free(page) && !retired_.contains(page),
+                  "a page that has an entry is neither free nor retired");
     for (const Table& table : tables_) {
         const auto each = table.slot(number);
         if (!each || !each->load().has_page_of(entry)) continue;
@@ -276,6 +292,9 @@ bool PagePool::begin_move(std::uint64_t number, EntrySlot slot, PageRef& out) {
 
 bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& target, PageIndex page) {
     PoolLock lock(*this);
+    GPUNBD_ASSERT(&target != this || page != from, "a page moves to another one");
+    GPUNBD_ASSERT(target.home_ == home_, "a page moves between the pools of one part of a layout");
+    GPUNBD_ASSERT(!target.is_shared(page), "the target of a move has no entry yet");
     const std::uint32_t sharers = sharers_[from].load(std::memory_order_relaxed);
     target.sharers_[page].store(sharers, std::memory_order_relaxed);
     target.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
@@ -287,7 +306,7 @@ bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& targe
         sharers_[from].store(0, std::memory_order_relaxed);
         mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
         retired_.add(from, RetiredPages::no_number);  // pinned by the caller
-        target.filling_.fetch_sub(1, std::memory_order_relaxed);
+        target.end_filling();
     } else {
         target.sharers_[page].store(0, std::memory_order_relaxed);
         target.mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
@@ -331,6 +350,7 @@ bool PagePool::moves_from_here(PageEntry entry) const {
 }
 
 PageRequests PagePool::end_move() {
+    GPUNBD_ASSERT(moving_ != 0, "a move ends once");
     --moving_;
     changed_.notify_all();
     PageRequests waiters;
@@ -344,6 +364,7 @@ PageRequests PagePool::end_move() {
 
 bool PagePool::wait_for_move(EntrySlot slot, PageRequest& request) {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(request.in_progress, "a worker knows of its request before it waits for a move");
     if (!moves_from_here(slot.load())) return false;
     request.slot = slot;
     move_waiters_.push(request);
@@ -399,13 +420,19 @@ Status PagePool::take_target(PageIndex& page, std::optional<SlabKind> kind) {
 
 void PagePool::put_back_target(PageIndex page) {
     put_back(page);
-    filling_.fetch_sub(1, std::memory_order_relaxed);
+    end_filling();
+}
+
+void PagePool::end_filling() {
+    const std::uint32_t filling = filling_.fetch_sub(1, std::memory_order_relaxed);
+    GPUNBD_ASSERT(filling != 0, "a page that was taken to be filled is mapped or given back once");
 }
 
 void PagePool::put_back(PageIndex page) {
     bool discards = false;
     {
         const Lock lock(mutex_);
+        GPUNBD_ASSERT(!free_.is_free(page), "a page that was taken is given back once");
         discards = !quiesced_;
         ++pending_;
     }
@@ -488,6 +515,8 @@ bool PagePool::take_free_page(FreePages::Page& page, SlabKind kind) {
 }
 
 void PagePool::take_out(FreePages::Page page) {
+    GPUNBD_ASSERT(!retired_.contains(page.index) && !is_shared(page.index),
+                  "a free page has no entry and no former entry");
     const bool was_empty = free_.take(page);
     if (was_empty) announce_releases();  // the slab is not to be released any more
 }
@@ -498,6 +527,7 @@ void PagePool::free_if_unpinned(PageIndex page) {
         // Several threads may find the page unpinned; the lock lets one of them free it.
         const Lock lock(mutex_);
         if (!retired_.contains(page) || pins_.any(page)) return;
+        GPUNBD_ASSERT(!free_.is_free(page), "a retired page is not free");
         retired_.remove(page);
         discards = !quiesced_;
         ++pending_;
@@ -514,6 +544,9 @@ void PagePool::free(PageIndex page, bool discards) {
 
 void PagePool::put_back(FreePages::Page page) {
     const std::uint32_t slab = slabs_.number_of(page.index);
+    GPUNBD_ASSERT(slabs_.is_allocated(slab), "a slab is not released while its pages are in use");
+    GPUNBD_ASSERT(!retired_.contains(page.index) && !is_shared(page.index),
+                  "a page becomes free when it has no entry and no former entry");
     const bool emptied = free_.put(page);
     const bool is_unused =
         emptied && (free_.is_draining(slab) ||
@@ -525,6 +558,7 @@ void PagePool::put_back(FreePages::Page page) {
 
 // A page or slab has become free, or has failed to.
 void PagePool::end_pending() {
+    GPUNBD_ASSERT(pending_ != 0, "others know beforehand that a page or slab may become free");
     --pending_;
     changed_.notify_all();
 }
@@ -642,6 +676,7 @@ bool PagePool::may_wait_for_others() const {
 bool PagePool::releases_later() const { return ahead_ && provision_ == Provision::thin; }
 
 void PagePool::release_slab(std::uint32_t number) {
+    GPUNBD_ASSERT(!ahead_ || provisioning_, "one thread at a time releases slabs ahead of need");
     Slab slab = slabs_.remove(number);
     free_.remove_slab(number);
     ++releasing_;
@@ -652,6 +687,7 @@ void PagePool::release_slab(std::uint32_t number) {
         slabs_.release(number, slab);
     }
     free_.unreserve_slab(number);
+    GPUNBD_ASSERT(releasing_ != 0, "a release ends once");
     --releasing_;
     announce_releases();
     end_pending();
@@ -659,6 +695,9 @@ void PagePool::release_slab(std::uint32_t number) {
 
 // A quiesced pool keeps its slabs, so allocations by other pools do not wait for them.
 void PagePool::announce_releases() {
+    GPUNBD_ASSERT(
+        free_.clear_pages() <= free_.free_pages() && free_.free_pages() <= free_.reserved_pages(),
+        "pages that read as zeroes are free, and free pages are in slabs");
     const std::uint32_t slabs = releasing_ + (quiesced_ ? 0 : releasable_slabs());
     for (; announced_ < slabs; ++announced_) device_.releases().begin();
     for (; announced_ > slabs; --announced_) device_.releases().end();
@@ -670,6 +709,8 @@ std::string PagePool::adopt(Descriptors& descriptors, const EntryCounts& entries
                             ImportedSlabs* imported) {
     LongWork work("taking over", device_.info().id, page_numbers() * page_size_, "bytes");
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(free_.reserved_pages() == 0, "a pool adopts slabs before it makes any");
+    GPUNBD_ASSERT(entries.size() <= page_numbers(), "each page that is counted has a number");
     for (std::uint32_t number = 0; number != slabs_.count(); ++number) {
         const SlabEntry entry = slabs_.entry(number);
         if (entry.pages == 0) continue;
@@ -713,6 +754,7 @@ void PagePool::commit_adoption(const EntryCounts& entries) noexcept {
     for (PageIndex page = 0; page != entries.size(); ++page) {
         if (slabs_.index_in_slab(page) >= free_.pages_in_slab(slabs_.number_of(page))) continue;
         if (free_.is_free(page)) continue;  // fill() has made its slab since
+        GPUNBD_ASSERT(!retired_.contains(page), "no process keeps the retired pages of another");
         if (entries[page] != 0) {
             sharers_[page].store(entries[page] - 1, std::memory_order_relaxed);
             mapped_pages_.fetch_add(1, std::memory_order_relaxed);
@@ -830,6 +872,7 @@ void PagePool::resume() {
 }
 
 void PagePool::complete_requests() {
+    GPUNBD_ASSERT(provisioning_, "quiesce() waits for requests that are being served");
     while (PageRequest* const request = requests_.pop()) {
         const Unlock unlock(mutex_);
         {
@@ -845,16 +888,18 @@ Status PagePool::prepare() {
     return free_.clear_pages() != free_.free_pages() ? clear_a_page() : add_slab();
 }
 
-// Only the thread that has set provisioning_ releases slabs, so this slab stays.
 bool PagePool::map_adopted_slab() {
     Slab* const slab = slabs_.next_unmapped();
     if (slab == nullptr) return false;
+    GPUNBD_ASSERT(provisioning_ && ahead_,
+                  "an adopted slab stays while it is mapped, because only this thread releases it");
     const Unlock unlock(mutex_);
     slabs_.map(*slab);
     return true;
 }
 
 Status PagePool::clear_a_page() {
+    GPUNBD_ASSERT(provisioning_, "one thread at a time clears pages ahead of need");
     const FreePages::Page page = free_.find_unclear();
     take_out(page);
     ++pending_;

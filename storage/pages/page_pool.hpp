@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_request.hpp"
@@ -211,7 +212,11 @@ class PagePool {
     // thread that changes this sees the pin; either the unpinning thread sees that the page is
     // retired, or the retiring thread sees that no pin is left. This holds since each side stores
     // before it loads, and these operations are sequentially consistent.
-    void pin(PageIndex page, Access access) { pins_.add(page, access); }
+    void pin(PageIndex page, Access access) {
+        GPUNBD_ASSERT(page < page_numbers(),
+                      "the numbers of a pool grow before its pages are used");
+        pins_.add(page, access);
+    }
     void unpin(PageIndex page, Access access) {
         pins_.remove(page, access);
         if (retired_.contains(page)) free_if_unpinned(page);
@@ -249,7 +254,7 @@ class PagePool {
     // spill memory that has one. Passes over devices that have failed.
     Status take_in_order(TakenPage& out, Purpose purpose) EXCLUDES(mutex_);
     void free_if_unpinned(PageIndex page) EXCLUDES(mutex_);
-    // After ++pending_. `discards`: false if the pool was quiesced then: another process may use
+    // `discards`: false if the pool was quiesced then: another process may use
     // the page already.
     void free(PageIndex page, bool discards) EXCLUDES(mutex_);
     Status clear(PageIndex page) EXCLUDES(mutex_);
@@ -288,6 +293,8 @@ class PagePool {
     bool take_free_page(FreePages::Page& page, SlabKind kind) REQUIRES(mutex_);
     void take_out(FreePages::Page page) REQUIRES(mutex_);
     void end_pending() REQUIRES(mutex_);
+    // A replacement or a target is mapped or given back.
+    void end_filling();
     bool releases_later() const;
     // Updates PendingReleases. Must be called after each change of the slabs to be released.
     void announce_releases() REQUIRES(mutex_);
@@ -300,7 +307,7 @@ class PagePool {
     std::uint32_t pages_of_next_slab(bool fixed) const REQUIRES(mutex_);
 
     // These release the lock while they call the device.
-    void put_back(FreePages::Page page) REQUIRES(mutex_);  // after ++pending_
+    void put_back(FreePages::Page page) REQUIRES(mutex_);
     // `fixed`: the slab must not be revocable, and may be one more than the exports need.
     Status add_slab(bool fixed = false) REQUIRES(mutex_);
     Status add_slab_of(std::uint32_t pages, bool fixed) REQUIRES(mutex_);
@@ -428,8 +435,9 @@ class PageRef {
         pool_ = nullptr;
     }
 
-    // A second pin of the page, which must not be a hole.
+    // A second pin of the page.
     PageRef again() const {
+        GPUNBD_ASSERT(pool_ != nullptr, "a hole is not pinned");
         pool_->pin(page_, access_);
         return {*pool_, page_, access_};
     }
@@ -440,7 +448,10 @@ class PageRef {
     // Null if the CPU cannot address the page.
     std::byte* cpu() const { return pool_->slabs().cpu_of(page_); }
     std::uint64_t address() const { return pool_->slabs().address_of(page_); }
-    PageIndex index() const { return page_; }
+    PageIndex index() const {
+        GPUNBD_ASSERT(pool_ != nullptr, "a hole has no page");
+        return page_;
+    }
 
  private:
     friend class PagePool;

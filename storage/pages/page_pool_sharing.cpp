@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/page_completions.hpp"
 #include "storage/devices/slab_copy.hpp"
 #include "storage/pages/page_pool.hpp"
@@ -19,6 +20,8 @@ constexpr std::uint64_t pages_at_once = 256;  // under the lock, for which clien
 
 void PagePool::add_table(const PageTable& table, std::uint64_t pages) {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(std::ranges::find(tables_, &table, &Table::table) == tables_.end(),
+                  "a table is added to a pool once");
     tables_.push_back({&table, pages});
     if (tables_.size() == 1) return;
     pages_ += pages;
@@ -43,6 +46,7 @@ void PagePool::remove_table(const PageTable& table, bool empty) noexcept {
     const auto removed = std::ranges::find(tables_, &table, &Table::table);
     if (removed == tables_.end()) return;
     const std::uint64_t pages = removed->pages;
+    GPUNBD_ASSERT(pages <= pages_, "a pool promises what its tables were promised");
     tables_.erase(removed);
     if (tables_.empty() || !empty) return;
     pages_ -= pages;
@@ -62,7 +66,9 @@ std::shared_ptr<const SharedDirectory> PagePool::shared_directory() const {
 
 void PagePool::resize(const PageTable& table, std::uint64_t pages) noexcept {
     const Lock lock(mutex_);
-    std::uint64_t& old = std::ranges::find(tables_, &table, &Table::table)->pages;
+    const auto resized = std::ranges::find(tables_, &table, &Table::table);
+    GPUNBD_ASSERT(resized != tables_.end(), "a volume is resized in pools that know its table");
+    std::uint64_t& old = resized->pages;
     pages_ += pages - old;  // modulo 2^64
     const bool shrinks = pages < old;
     old = pages;
@@ -104,6 +110,7 @@ void PagePool::thaw() {
     PageRequests waiters;
     {
         const Lock lock(mutex_);
+        GPUNBD_ASSERT(frozen_ != 0, "each thaw() ends a freeze()");
         if (--frozen_ != 0) return;
         waiters = std::exchange(thaw_waiters_, PageRequests{});
     }
@@ -118,6 +125,7 @@ void PagePool::wait_for_thaw() {
 std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::uint64_t begin,
                               std::uint64_t end, std::vector<std::uint64_t>& written) {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(frozen_ != 0, "no entry changes between the first and the last page of a clone");
     end = std::min(end, begin + pages_at_once);
     for (std::uint64_t number = begin; number != end; ++number) {
         const EntrySlot slot = from.slot(number);
@@ -125,6 +133,7 @@ std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::u
         if (!entry.is_mapped()) continue;
         if (entry.device() != device_index_) return number;
         const PageIndex page = entry.page();
+        GPUNBD_ASSERT(!to.slot(number).load().is_mapped(), "a clone has no page of its own yet");
         const PageEntry shared = PageEntry::shared(device_index_, page);
         sharers_[page].fetch_add(1, std::memory_order_relaxed);
         to.slot(number).store(entry.is_moving() ? entry : shared);
@@ -134,6 +143,8 @@ std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::u
         if (pins_.any_writer(page)) {
             slot.store(PageEntry::moving(device_index_, page));
             ++moving_;
+            GPUNBD_ASSERT(written.size() < written.capacity(),
+                          "nothing is allocated while clients wait for a clone");
             written.push_back(number);
         }
     }
@@ -143,6 +154,8 @@ std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::u
 bool PagePool::settle(const PageTable& from, const PageTable& to, std::uint64_t number) {
     PoolLock lock(*this);
     const PageIndex page = to.slot(number).load().page();
+    GPUNBD_ASSERT(to.slot(number).load().device() == device_index_,
+                  "a page that a clone waits for does not move");
     if (pins_.any_writer(page)) return false;
     lock.unlock_and_complete(end_sharing(from.slot(number), page));
     return true;
@@ -174,6 +187,8 @@ void PagePool::cancel_sharing(const PageTable& from, const PageTable& to, std::u
     PoolLock lock(*this);
     const EntrySlot slot = to.slot(number);
     const PageIndex page = slot.load().page();
+    GPUNBD_ASSERT(slot.load().device() == device_index_,
+                  "a page that a clone waits for does not move");
     slot.store(PageEntry());
     drop(page, RetiredPages::no_number);
     lock.unlock_and_complete(end_sharing(from.slot(number), page));
@@ -191,8 +206,8 @@ PageRequests PagePool::end_sharing(EntrySlot slot, PageIndex page) {
 bool PagePool::claim(EntrySlot slot, PageRef& out) {
     const Lock lock(mutex_);
     const PageEntry entry = slot.load();
+    if (!entry.is_shared() || entry.device() != device_index_) return true;
     const PageIndex page = entry.page();
-    if (entry != PageEntry::shared(device_index_, page)) return true;
     if (is_shared(page)) return false;
     pin(page, Access::write);
     out = PageRef(*this, page, Access::write);
@@ -206,8 +221,10 @@ Status PagePool::copy_shared(EntrySlot slot) {
     const PageEntry entry = slot.load();
     if (!entry.is_shared()) return Status::ok;
     if (entry.device() == device_index_) return copy_shared(slot, *this);
-    return (*std::ranges::find(spills(), entry.device(), &PagePool::device_index_))
-        ->copy_shared(slot, *this);
+    const std::span<PagePool* const> all = spills();
+    const auto spill = std::ranges::find(all, entry.device(), &PagePool::device_index_);
+    GPUNBD_ASSERT(spill != all.end(), "a page is in its home pool or in one of its spills");
+    return (*spill)->copy_shared(slot, *this);
 }
 
 Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
@@ -217,7 +234,7 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
     {
         const Lock lock(mutex_);
         entry = slot.load();
-        if (entry != PageEntry::shared(device_index_, entry.page())) return Status::ok;
+        if (!entry.is_shared() || entry.device() != device_index_) return Status::ok;
         if (!is_shared(entry.page())) return Status::ok;
         pin(entry.page(), Access::read);
         source = PageRef(*this, entry.page(), Access::read);
@@ -259,6 +276,9 @@ PageRef PagePool::take_replacement() {
 
 PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
     PagePool& owner = *page.pool_;
+    GPUNBD_ASSERT(page.access_ == Access::write, "its writer has pinned a replacement");
+    GPUNBD_ASSERT(!owner.is_shared(page.page_) && !owner.retired_.contains(page.page_),
+                  "a replacement has no entry before it is complete");
     PageIndex former = 0;
     {
         const Lock lock(mutex_);
@@ -266,7 +286,7 @@ PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
         const bool is_here = entry.is_mapped() ? entry.device() == device_index_ : !is_spill_;
         if (!is_here) return Replaced::moved_to_other_pool;
         if (frozen_ != 0) return Replaced::later;
-        owner.filling_.fetch_sub(1, std::memory_order_relaxed);
+        owner.end_filling();
         owner.mapped_pages_.fetch_add(1, std::memory_order_relaxed);
         slot.store(PageEntry::mapped(owner.device_index_, page.page_));
         if (!entry.is_mapped()) return Replaced::done;
@@ -278,9 +298,10 @@ PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
 }
 
 void PagePool::give_up(PageRef page) {
+    GPUNBD_ASSERT(!page.hole(), "a replacement is given up once");
     PagePool& owner = *page.pool_;
     const Lock lock(owner.mutex_);
-    owner.filling_.fetch_sub(1, std::memory_order_relaxed);
+    owner.end_filling();
     owner.retired_.add(page.page_, RetiredPages::no_number);
 }
 

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/memory_file.hpp"
 #include "storage/pages/device_record.hpp"
 
@@ -236,6 +237,8 @@ PageTable::PageTable(TableShape shape, bool kept, std::uint64_t size, bool compl
       has_names_(kept),
       size_(size != 0 ? size : shape_.size),
       complete_(complete) {
+    GPUNBD_ASSERT(size_ != 0, "a volume is not empty");
+    GPUNBD_ASSERT(shape_.devices.size() > shape_.spills, "a volume has a device of its layout");
     const std::uint64_t head =
         head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
     const std::uint64_t used = table_bytes(shape_, head, std::max(shape_.pages(), pages()));
@@ -341,6 +344,8 @@ void PageTable::set_parts(std::uint64_t head, bool has_sizes) {
 void PageTable::set_slots(std::uint64_t accessible) {
     const auto before = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(entries_) - base_);
     const std::uint64_t slots = (accessible - before) / sizeof(std::uint64_t);
+    GPUNBD_ASSERT(sizes_ == nullptr || slots >= slots_.load(std::memory_order_relaxed),
+                  "entries that were accessible stay accessible");
     slots_.store(sizes_ == nullptr ? shape_.pages() : slots, std::memory_order_release);
 }
 
@@ -359,6 +364,9 @@ bool PageTable::make_room(std::uint64_t size) {
 }
 
 void PageTable::set_size(std::uint64_t size) {
+    GPUNBD_ASSERT(sizes_ != nullptr, "the size in a format without sizes does not change");
+    GPUNBD_ASSERT((size - 1) / shape_.page_size < slots(),
+                  "the entries of a larger size are accessible before it is set");
     size_.store(size, std::memory_order_relaxed);
     std::atomic_ref(sizes_->current).store(complete() ? size : incomplete_mark);
 }
@@ -375,6 +383,7 @@ std::uint64_t PageTable::configured_size() const {
 }
 
 void PageTable::set_configured_size(std::uint64_t size) {
+    GPUNBD_ASSERT(sizes_ != nullptr, "a format without sizes has no configured size");
     std::atomic_ref(sizes_->configured).store(size);
 }
 
@@ -431,6 +440,8 @@ bool PageTable::set_name(const std::string& name) {
 }
 
 SlabDirectory PageTable::slabs(std::uint32_t device) const {
+    GPUNBD_ASSERT(device < shape_.devices.size(),
+                  "a table has the slabs of the devices with which it was made");
     std::uint64_t* words = slabs_;
     for (std::uint32_t i = 0; i != device; ++i) words += shape_.devices[i].slabs;
     return {words, shape_.devices[device].slabs};

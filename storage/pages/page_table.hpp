@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/base/owned_fd.hpp"
 #include "storage/devices/device.hpp"
@@ -51,9 +52,11 @@ class SlabDirectory {
 
     std::uint32_t slabs() const { return slabs_; }
     SlabEntry load(std::uint32_t slab) const {
+        GPUNBD_ASSERT(slab < slabs_, "the number of a slab is within its directory");
         return SlabEntry::of_word(std::atomic_ref(words_[slab]).load());
     }
     void store(std::uint32_t slab, SlabEntry entry) const {
+        GPUNBD_ASSERT(slab < slabs_, "the number of a slab is within its directory");
         std::atomic_ref(words_[slab]).store(entry.word());
     }
 
@@ -141,8 +144,10 @@ class PageTable {
     const OwnedFd& descriptor() const {
         return descriptor_;
     }  // empty: the table ends with the process
-    // `number` is less than slots().
-    EntrySlot slot(std::uint64_t number) const { return EntrySlot(entries_[number]); }
+    EntrySlot slot(std::uint64_t number) const {
+        GPUNBD_ASSERT(number < slots(), "a table has room for each page number that is used");
+        return EntrySlot(entries_[number]);
+    }
     // Of a table without a descriptor, only the number of slabs may be used.
     SlabDirectory slabs(std::uint32_t device) const;
 

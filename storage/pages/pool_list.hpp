@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/pages/page_pool.hpp"
 
 namespace gpunbd::storage {
@@ -25,15 +26,19 @@ class PoolList {
 
     std::uint32_t size() const { return size_.load(std::memory_order_acquire); }
     bool is_full() const { return size() == room_; }
-    // One thread at a time, if the list is not full. The pool is used by threads that know of it
+    // One thread at a time. The pool is used by threads that know of it
     // through size() or through a later store of the thread that adds it.
     void add(std::shared_ptr<PagePool> pool) noexcept {
         const std::uint32_t index = size();
+        GPUNBD_ASSERT(index != room_, "a pool is added only to a list that is not full");
         pools_[index] = std::move(pool);
         size_.store(index + 1, std::memory_order_release);
     }
 
-    PagePool& at(std::uint32_t index) const { return *pools_[index]; }
+    PagePool& at(std::uint32_t index) const {
+        GPUNBD_ASSERT(index < size(), "a pool is in the list before any entry refers to it");
+        return *pools_[index];
+    }
     const std::shared_ptr<PagePool>& shared(std::uint32_t index) const { return pools_[index]; }
     PagePool& front() const { return *pools_[0]; }
     const std::shared_ptr<PagePool>* begin() const { return pools_.get(); }

@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 PoolSlabs::PoolSlabs(Device& device, const PoolConfig& config)
@@ -20,16 +22,25 @@ PoolSlabs::PoolSlabs(Device& device, const PoolConfig& config)
       slab_mask_(config.slab_pages - 1),
       slabs_(count()),
       entries_(is_retained() ? 0 : count()),
-      adopted_(count()) {}
+      adopted_(count()) {
+    GPUNBD_ASSERT(std::has_single_bit(page_size_),
+                  "a page size is a power of two, so that a mask finds the offset in a page");
+    GPUNBD_ASSERT(count() != 0, "a pool has a slab number, so that their count can double");
+    GPUNBD_ASSERT(!is_retained() || count() <= directory_.slabs(),
+                  "the directory of retained slabs has an entry for each slab number");
+}
 
 std::uint64_t PoolSlabs::max_count() const {
     return is_retained() ? directory_.slabs() : std::numeric_limits<std::uint32_t>::max();
 }
 
 void PoolSlabs::move_directory(const std::shared_ptr<const SharedDirectory>& target) {
+    GPUNBD_ASSERT(is_retained(), "only retained slabs have a directory that can move");
     shared_ = target;
     if (target->in_use(config_.device)) return;
     const SlabDirectory slabs = target->slabs(config_.device);
+    GPUNBD_ASSERT(directory_.slabs() <= slabs.slabs(),
+                  "a shared directory has room for all slabs of a table");
     for (std::uint32_t number = 0; number != directory_.slabs(); ++number) {
         slabs.store(number, directory_.load(number));
     }
@@ -42,6 +53,8 @@ void PoolSlabs::move_directory(const std::shared_ptr<const SharedDirectory>& tar
 }
 
 void PoolSlabs::grow(std::uint32_t count) {
+    GPUNBD_ASSERT(count >= this->count(), "slab numbers are added and never removed");
+    GPUNBD_ASSERT(count <= max_count(), "there are no more slab numbers than directory entries");
     slabs_.grow(count);
     if (!is_retained()) entries_.grow(count);
     adopted_.resize(count);
@@ -71,11 +84,14 @@ void PoolSlabs::release(std::uint32_t number, Slab& slab) {
 
 void PoolSlabs::release_memory(Slab& slab) noexcept {
     const std::uint64_t bytes = slab.bytes;
+    GPUNBD_ASSERT(bytes != 0, "only an allocated slab is released");
     device_.release(slab);
     budget().give_back(bytes);
 }
 
 void PoolSlabs::add(std::uint32_t number, std::uint32_t pages, Slab slab) {
+    GPUNBD_ASSERT(!is_allocated(number), "a slab number has one slab at a time");
+    GPUNBD_ASSERT(slab.bytes >= pages * page_size_, "a slab has memory for each of its pages");
     slabs_[number] = std::move(slab);
     store(
         number,
@@ -83,6 +99,7 @@ void PoolSlabs::add(std::uint32_t number, std::uint32_t pages, Slab slab) {
 }
 
 Slab PoolSlabs::remove(std::uint32_t number) {
+    GPUNBD_ASSERT(is_allocated(number), "only an allocated slab leaves the directory");
     Slab slab = std::exchange(slabs_[number], Slab{});
     store(number, {.generation = entry(number).generation});
     return slab;
@@ -102,6 +119,7 @@ std::vector<PoolSlabs::Copy> PoolSlabs::copy() const {
 
 bool PoolSlabs::adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor,
                       ImportedSlabs* imported) {
+    GPUNBD_ASSERT(!is_allocated(number), "a slab is adopted once");
     Slab slab;
     const SlabRecord record{
         .bytes = entry.pages * page_size_, .provision = config_.provision, .kind = entry.kind};

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/owned_fd.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_entry.hpp"
@@ -42,8 +43,13 @@ class PoolSlabs {
     std::uint32_t number_of(PageIndex page) const { return page >> slab_shift_; }
     std::uint32_t index_in_slab(PageIndex page) const { return page & slab_mask_; }
 
-    // The slab of a page that the caller has pinned or taken; it is allocated.
-    const Slab& slab_of(PageIndex page) const { return slabs_[page >> slab_shift_]; }
+    // The slab of a page that the caller has pinned or taken.
+    const Slab& slab_of(PageIndex page) const {
+        const Slab& slab = slabs_[page >> slab_shift_];
+        GPUNBD_ASSERT(offset_in_slab(page) + page_size_ <= slab.bytes,
+                      "the slab of a page that is pinned or taken is allocated");
+        return slab;
+    }
     std::uint64_t offset_in_slab(PageIndex page) const { return (page & slab_mask_) * page_size_; }
     // Null if the CPU cannot address the page.
     std::byte* cpu_of(PageIndex page) const {
@@ -89,7 +95,7 @@ class PoolSlabs {
     void move_directory(const std::shared_ptr<const SharedDirectory>& target);
     // Publishes an allocated slab in the directory.
     void add(std::uint32_t number, std::uint32_t pages, Slab slab);
-    // Takes the slab out of the directory; release() is next.
+    // Takes the allocated slab out of the directory; release() is next.
     Slab remove(std::uint32_t number);
     // Throws std::system_error if a descriptor cannot be copied.
     std::vector<Copy> copy() const;

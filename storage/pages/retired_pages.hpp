@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/page_entry.hpp"
 #include "storage/pages/growing_array.hpp"
 
@@ -31,12 +32,16 @@ class RetiredPages {
     // `number`: the page number in the volume to which the page was mapped. no_number: its contents
     // are elsewhere, or will not be needed again.
     void add(PageIndex page, std::uint64_t number) {
+        GPUNBD_ASSERT(!contains(page), "a page is retired once before it is reused");
         numbers_[page] = number;
         retired_[page].store(true);
         ++count_;
         if (number == no_number) ++unnumbered_;
     }
     void remove(PageIndex page) {
+        GPUNBD_ASSERT(contains(page), "only a retired page is reused");
+        GPUNBD_ASSERT(count_ != 0 && (numbers_[page] != no_number || unnumbered_ != 0),
+                      "every retired page is counted");
         retired_[page].store(false);
         --count_;
         if (numbers_[page] == no_number) --unnumbered_;

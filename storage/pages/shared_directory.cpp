@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/memory_file.hpp"
 #include "storage/pages/device_record.hpp"
 
@@ -92,6 +93,7 @@ std::variant<SharedDirectory, std::string> SharedDirectory::open(OwnedFd descrip
     const std::uint64_t added = std::atomic_ref(header_at(directory.base_).added).load();
     const auto is_valid = [&](const DeviceRecord& record) {
         return record.home < header.devices && record.pages <= DeviceRecord::max_pages &&
+               record.pages <= std::uint64_t{record.slab_pages} * record.slabs &&
                std::has_single_bit(record.slab_pages) && record.slabs != 0 &&
                record.slabs <= max_slabs;
     };
@@ -150,11 +152,14 @@ bool SharedDirectory::make_room() const noexcept {
 void SharedDirectory::add(const TableShape::DeviceShare& share) const noexcept {
     DirectoryHeader& header = header_at(base_);
     const std::uint64_t count = std::atomic_ref(header.added).load();
+    GPUNBD_ASSERT(count < room_, "room is made for a device before it is added");
+    GPUNBD_ASSERT(share.home < devices_, "spill memory belongs to a device of the layout");
     header.records[count] = DeviceRecord::of(share);
     std::atomic_ref(header.added).store(count + 1);
 }
 
 std::uint64_t* SharedDirectory::words_of(std::uint32_t device) const {
+    GPUNBD_ASSERT(device < devices_ + room_, "each device of the volumes has a directory");
     return reinterpret_cast<std::uint64_t*>(base_ + header_bytes) + device * words_of_device;
 }
 

@@ -41,7 +41,7 @@ class SharedDirectory {
     // The following two exclude each other. The first makes the directory of the next device that
     // is added accessible. False: there is no room, or no memory.
     bool make_room() const noexcept;
-    // Its last step is one store. After make_room().
+    // Its last step is one store.
     void add(const TableShape::DeviceShare& share) const noexcept;
     SlabDirectory slabs(std::uint32_t device) const { return {words_of(device) + 1, max_slabs}; }
     // Whether it has the slabs of the device, instead of a page table. One store makes it so.

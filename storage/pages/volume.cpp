@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 namespace {
@@ -64,6 +66,13 @@ std::string contradiction_in(const KeptContents& contents, const KeptContents::M
         contents.members.size() != 1 || !has_directory(shape) || first.table.size() != shape.size;
     for (std::uint32_t i = 0; is_shared && i != devices; ++i) {
         if (directory == nullptr || !directory->in_use(i)) return "its slab directory is missing";
+    }
+    for (std::uint32_t i = 0; directory != nullptr && i != devices; ++i) {
+        const TableShape::DeviceShare& share = shape.devices[i];
+        const std::uint32_t needed = PagePool::slabs_for(share.pages, share.slab_pages);
+        if (directory->in_use(i) && std::max(needed, share.slabs) > SharedDirectory::max_slabs) {
+            return "its slab directory has no room for its slabs";
+        }
     }
     for (const KeptContents::Member& each : contents.members) {
         TableShape own = each.table.shape();
@@ -135,6 +144,7 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents conten
                                                              const std::vector<Device*>& devices,
                                                              bool quiesced, ImportedSlabs* imported,
                                                              const std::vector<Spill>& spills) {
+    GPUNBD_ASSERT(!contents.members.empty(), "kept contents have a table");
     for (const KeptContents::Member& each : contents.members) {
         if (!each.table.complete()) return std::string("they are incomplete");
     }
@@ -220,6 +230,9 @@ Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devic
         for (const TableShape::DeviceShare& each : directory->added()) shares.push_back(each);
     }
     pools_ = std::make_shared<PoolList>(static_cast<std::uint32_t>(shares.size()) + room_for_pools);
+    GPUNBD_ASSERT(devices.size() == layout_.devices(), "each part of a layout has its device");
+    GPUNBD_ASSERT(devices.size() + spills.size() <= shares.size(),
+                  "the records of a volume name each of its devices");
     const auto add = [&](Device& device, SlabBudget* budget) {
         const std::uint32_t index = pools_->size();
         pools_->add(make_pool(device, index, shares[index], budget, directory));
@@ -228,6 +241,8 @@ Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devic
     for (Device* const device : devices) add(*device, nullptr);
     std::vector<PagePool::Spills> spills_of(devices.size());
     for (const Spill& spill : spills) {
+        GPUNBD_ASSERT(spill.home < devices.size(),
+                      "spill memory belongs to a device of the layout");
         add(*spill.device, spill.budget);
         spills_of[spill.home].push_back(&pools_->at(pools_->size() - 1));
     }
@@ -448,6 +463,7 @@ Volume::Run Volume::run_of(Property property, std::uint64_t offset, std::uint64_
     std::uint64_t page = page_of(offset);
     const std::uint32_t value = property(page);
     const std::uint64_t end = offset + length;
+    GPUNBD_ASSERT(offset < end, "a run has a length, so that a walk over runs ends");
     std::uint64_t at = (page + 1) << page_shift_;
     while (at < end && property(page + 1) == value) {
         ++page;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::storage {
@@ -67,6 +68,8 @@ std::string Volume::resize(std::uint64_t size, const std::stop_token& stop,
     const std::vector<std::uint64_t> shares = pages_by_device(new_pages);
     const std::vector<std::uint64_t> old_shares = pages_by_device(old_pages);
     for (std::uint32_t i = 0; i != layout_.devices() && !shrinks; ++i) {
+        GPUNBD_ASSERT(shares[i] >= old_shares[i],
+                      "no device has fewer pages of a volume that has grown");
         const std::uint64_t more = (shares[i] - old_shares[i]) * page_size_;
         const Device& device = pools_->at(i).device();
         if (more > device.available()) {

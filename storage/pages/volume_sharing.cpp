@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::storage {
@@ -168,6 +169,7 @@ PageRef Volume::take_replacement(std::uint64_t page) {
 }
 
 bool Volume::replace(std::uint64_t page, const PageRef& by) {
+    GPUNBD_ASSERT(!by.hole(), "a page number gets a page that its writer has filled");
     const EntrySlot slot = table_.slot(page);
     while (true) {
         const PageEntry entry = slot.load();

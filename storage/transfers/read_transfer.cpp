@@ -1,5 +1,7 @@
 #include "storage/transfers/read_transfer.hpp"
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 void ReadTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range) {
@@ -66,6 +68,9 @@ void ReadTransfer::release(Chunk& chunk) {
 }
 
 void ReadTransfer::give_back() {
+    GPUNBD_ASSERT(returned_ != taken_, "only a piece that was taken is returned");
+    GPUNBD_ASSERT(chunk(returned_).state == Chunk::State::ready,
+                  "a piece that was taken had been copied");
     release(chunk(returned_));
     ++returned_;
     advance();

@@ -1,10 +1,17 @@
 #include "storage/transfers/transfer.hpp"
 
 #include <algorithm>
+#include <limits>
+
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::storage {
 
 void Transfer::start(const TransferContext& context, TransferOwner& owner, Range range) {
+    GPUNBD_ASSERT(issued_ == returned_ && staged_ == 0 && !request_.in_progress,
+                  "a transfer is done with one request before it begins the next");
+    GPUNBD_ASSERT(range.length <= std::numeric_limits<std::uint64_t>::max() - range.offset,
+                  "a request is within the volume, so that its end does not overflow");
     volume_ = &context.volume;
     channels_ = &context.channels;
     account_ = &context.account;
@@ -32,6 +39,8 @@ bool Transfer::unmap() {
 
 void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
     const std::uint64_t in_page = volume_->offset_in_page(chunk.offset);
+    GPUNBD_ASSERT(!chunk.page.hole(), "a page stays pinned while it is copied");
+    GPUNBD_ASSERT(in_page + chunk.length <= volume_->page_size(), "a copy ends with its page");
     // A write that cannot be received in place does not use the mapping.
     std::byte* const mapping = kind == Copy::Kind::write ? nullptr : chunk.page.cpu();
     chunk.copy.prepare(kind, chunk.length, chunk.page.address() + in_page,
@@ -56,6 +65,8 @@ bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingAre
     if (memory == nullptr) {
         // If chunks are in flight, their completion calls advance().
         if (staged_ == 0) {
+            GPUNBD_ASSERT(waiting_at_ == nullptr || waiting_at_ == &arena,
+                          "a transfer waits for one kind of staging memory at a time");
             waiting_at_ = &arena;
             arena.wait(*this);
         }
@@ -69,6 +80,7 @@ bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingAre
 }
 
 void Transfer::unstage(Chunk& chunk, StagingArena& arena, std::size_t& held) {
+    GPUNBD_ASSERT(chunk.staged && staged_ != 0, "a chunk returns its staging memory once");
     arena.give_back(chunk.memory, chunk.length, held);
     recycled_ = chunk.length;
     chunk.staged = false;
@@ -78,6 +90,8 @@ void Transfer::unstage(Chunk& chunk, StagingArena& arena, std::size_t& held) {
 void Transfer::copy_done(Copy& copy) {
     const auto moved = std::find_if(chunks_.begin(), chunks_.end(),
                                     [&](const Chunk& chunk) { return &chunk.copy == &copy; });
+    GPUNBD_ASSERT(moved != chunks_.end() && moved->state == Chunk::State::moving,
+                  "a copy that ends belongs to a chunk that is moving");
     moved->state = Chunk::State::ready;
     if (copy.status != Status::ok && status_ == Status::ok) {
         status_ = copy.status;
@@ -93,6 +107,7 @@ void Transfer::page_ready() {
 }
 
 void Transfer::staging_available() {
+    GPUNBD_ASSERT(waiting_at_ != nullptr, "only a transfer that waits is told of staging memory");
     waiting_at_ = nullptr;
     advance();
     if (waiting_at_ == nullptr) owner_->transfer_moved(*this);

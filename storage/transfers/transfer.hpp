@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/channels.hpp"
 #include "storage/pages/volume.hpp"
 
@@ -80,6 +81,7 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
     const Chunk& chunk(std::uint32_t number) const { return chunks_[number % window]; }
     // The next chunk starts at position_ and ends with its page or with the range.
     std::uint32_t next_length() const {
+        GPUNBD_ASSERT(position_ < end_, "the range of a request has bytes left for a chunk");
         const std::uint64_t page_left = volume_->page_size() - volume_->offset_in_page(position_);
         return static_cast<std::uint32_t>(std::min(page_left, end_ - position_));
     }
@@ -103,6 +105,12 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
 
     // The chunk that starts at position_ is in use from now on.
     void issue(const Chunk& chunk) {
+        GPUNBD_ASSERT(
+            chunk.offset == position_ && chunk.length != 0 && chunk.length <= end_ - position_,
+            "the chunks of a request follow each other and lie within its range");
+        GPUNBD_ASSERT(volume_->offset_in_page(chunk.offset) + chunk.length <= volume_->page_size(),
+                      "a chunk ends with its page at the latest");
+        GPUNBD_ASSERT(issued_ - returned_ < window, "a chunk is returned before it is used again");
         position_ += chunk.length;
         ++issued_;
         // It may have waited for staging memory and got a page that needs none.

@@ -4,11 +4,14 @@
 #include <cstring>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
 
 void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range) {
+    GPUNBD_ASSERT(!deferred_ && replacement_.hole(),
+                  "each whole page of an earlier write replaces the shared one, or is given up");
     start(context, owner, range);
     begin_ = range.offset;
     filled_ = 0;
@@ -71,6 +74,8 @@ std::size_t WriteTransfer::lend(std::span<iovec> out) const {
     std::uint32_t skip = filled_bytes_;
     for (std::uint32_t number = filled_; number != issued_ && count != out.size(); ++number) {
         const Chunk& lent = chunk(number);
+        GPUNBD_ASSERT(lent.memory != nullptr && skip < lent.length,
+                      "a chunk of a write has memory that is not filled yet");
         out[count++] = {.iov_base = lent.memory + skip, .iov_len = lent.length - skip};
         skip = 0;
     }
@@ -79,6 +84,7 @@ std::size_t WriteTransfer::lend(std::span<iovec> out) const {
 
 void WriteTransfer::filled(std::size_t bytes) {
     while (bytes != 0) {
+        GPUNBD_ASSERT(filled_ != issued_, "no more is filled than was lent");
         Chunk& filling = chunk(filled_);
         const std::size_t part = std::min<std::size_t>(bytes, filling.length - filled_bytes_);
         filled_bytes_ += static_cast<std::uint32_t>(part);
@@ -136,6 +142,8 @@ void WriteTransfer::release_done() {
 }
 
 bool WriteTransfer::replace(Chunk& chunk) {
+    GPUNBD_ASSERT(chunk.replaces && !chunk.page.hole(),
+                  "the last chunk of a page that replaces another one has pinned it");
     if (status_ != Status::ok) {
         PagePool::give_up(std::move(chunk.page));
         return true;
@@ -147,6 +155,7 @@ bool WriteTransfer::replace(Chunk& chunk) {
 }
 
 void WriteTransfer::resume() {
+    GPUNBD_ASSERT(deferred_, "a write is resumed only after it was deferred");
     deferred_ = false;
     release_done();
     if (deferred_) return;

@@ -1,9 +1,12 @@
 #include "storage/transfers/zero_transfer.hpp"
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 void ZeroTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range,
                          bool keep_pages) {
+    GPUNBD_ASSERT(!deferred_, "a deferred step of an earlier request has been resumed");
     start(context, owner, range);
     keep_pages_ = keep_pages;
     deferred_ = false;
@@ -44,6 +47,8 @@ void ZeroTransfer::advance() {
             status_ = Status::io_error;
         }
         if (channel != nullptr) {
+            GPUNBD_ASSERT(next.state == Chunk::State::ready,
+                          "a chunk has ended before it is used again");
             next.offset = position_;
             next.length = length;
             next.state = Chunk::State::moving;
@@ -63,6 +68,7 @@ void ZeroTransfer::defer_remainder() {
 }
 
 void ZeroTransfer::resume() {
+    GPUNBD_ASSERT(deferred_, "a request is resumed only after it was deferred");
     deferred_ = false;
     advance();
     if (!deferred_) owner_->transfer_moved(*this);

@@ -96,7 +96,8 @@ void serve_raw(int fd, Shape shape) {
             if (into < shape.taken) break;
             into = 0;
             encoder.success(headers[replies],
-                            {.cookie = protocol::load_be<std::uint64_t>(request + 8)});
+                            {.type = protocol::CommandType::flush,
+                             .cookie = protocol::load_be<std::uint64_t>(request + 8)});
             if (++replies == max_replies) flush();
         }
         flush();

@@ -105,6 +105,7 @@ void check_read(const ReplyEncoder& encoder, const Command& read,
     }
     const std::size_t header_size = chunk_header_size_of(negotiated.headers);
     for (const bool hole : {false, true}) {
+        if (hole && !encoder.splits(read)) break;
         if (hole) {
             require(encoder.hole(header, read, read.offset, length, true) ==
                         header_size + wire::hole_size,
@@ -132,6 +133,7 @@ void check_command(const Command& command, const NegotiatedOptions& negotiated) 
     require(command.offset % info.minimum_block == 0 && command.length % info.minimum_block == 0,
             "a command is aligned");
     require(permitted(command, negotiated), "a command is permitted");
+    if (command.type == CommandType::disc) return;  // it has no reply
     const ReplyEncoder encoder(negotiated);
     ReplyHeader header{};
     check_end(header, encoder.success(header, command), command, Error::none, negotiated);
@@ -143,7 +145,9 @@ void check_command(const Command& command, const NegotiatedOptions& negotiated) 
     if (command.type == CommandType::block_status) {
         std::vector<std::byte> out;
         const Extent extent{.length = command.length, .status = 3};
-        encoder.block_status(out, command, MetaContext::base_allocation, {&extent, 1}, true);
+        const MetaContext context = *std::ranges::find_if(
+            all_contexts, [&](MetaContext each) { return command.contexts.has(each); });
+        encoder.block_status(out, command, context, {&extent, 1}, true);
         const wire::ReplyHead head = head_of(out.data(), negotiated);
         const auto payload =
             std::span<const std::byte>(out).subspan(chunk_header_size_of(negotiated.headers));

@@ -101,7 +101,7 @@ inline Outcome run(const ExportDirectory& directory, const Bytes& input,
     }
     outcome.reason = negotiation.reason();
     outcome.asked = negotiation.asked();
-    outcome.negotiated = negotiation.negotiated();
+    if (outcome.next == Next::transmit) outcome.negotiated = negotiation.negotiated();
     return outcome;
 }
 

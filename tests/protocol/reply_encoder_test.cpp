@@ -14,7 +14,11 @@ namespace {
 
 constexpr std::uint64_t cookie = 0x0102030405060708;
 constexpr std::uint64_t offset = 0x1112131415161718;
-constexpr Command command{.cookie = cookie, .offset = 0x2122232425262728};
+constexpr Command command{.type = CommandType::read,
+                          .cookie = cookie,
+                          .offset = 0x1011121314151617,
+                          .length = std::uint64_t{1} << 58,
+                          .contexts = MetaContexts::all()};
 
 ReplyEncoder encoder(Headers headers) {
     return ReplyEncoder(NegotiatedOptions{.headers = headers});
@@ -61,8 +65,8 @@ const Row rows[] = {
      "668e33ef 0001 0001 0102030405060708 ffffffff 1112131415161718"},
     {"hole", [](auto& out) { return compact.hole(out, command, offset, 0x2000, false); },
      "668e33ef 0000 0002 0102030405060708 0000000c 1112131415161718 00002000"},
-    {"hole, last", [](auto& out) { return compact.hole(out, command, 0, UINT32_MAX, true); },
-     "668e33ef 0001 0002 0102030405060708 0000000c 0000000000000000 ffffffff"},
+    {"hole, last", [](auto& out) { return compact.hole(out, command, offset, UINT32_MAX, true); },
+     "668e33ef 0001 0002 0102030405060708 0000000c 1112131415161718 ffffffff"},
     {"done",
      [](auto& out) { return compact.success(out, {.type = CommandType::read, .cookie = cookie}); },
      "668e33ef 0001 0000 0102030405060708 00000000"},
@@ -74,18 +78,18 @@ const Row rows[] = {
      },
      "668e33ef 0001 8001 0102030405060708 00001006 00000005 1000"},
     {"extended data", [](auto& out) { return extended.data(out, command, offset, 1, false); },
-     "6e8a278c 0000 0001 0102030405060708 2122232425262728 0000000000000009 1112131415161718"},
+     "6e8a278c 0000 0001 0102030405060708 1011121314151617 0000000000000009 1112131415161718"},
     {"extended data, the longest that fits",
      [](auto& out) { return extended.data(out, command, offset, UINT32_MAX - 8, true); },
-     "6e8a278c 0001 0001 0102030405060708 2122232425262728 00000000ffffffff 1112131415161718"},
-    {"extended hole", [](auto& out) { return extended.hole(out, command, 7, 0x2000, true); },
-     "6e8a278c 0001 0002 0102030405060708 2122232425262728 000000000000000c"
-     "0000000000000007 00002000"},
+     "6e8a278c 0001 0001 0102030405060708 1011121314151617 00000000ffffffff 1112131415161718"},
+    {"extended hole", [](auto& out) { return extended.hole(out, command, offset, 0x2000, true); },
+     "6e8a278c 0001 0002 0102030405060708 1011121314151617 000000000000000c"
+     "1112131415161718 00002000"},
     {"extended done", [](auto& out) { return extended.success(out, command); },
-     "6e8a278c 0001 0000 0102030405060708 2122232425262728 0000000000000000"},
+     "6e8a278c 0001 0000 0102030405060708 1011121314151617 0000000000000000"},
     {"extended error, and a message follows",
      [](auto& out) { return extended.error(out, refusal(Error::einval, "why")).header_length; },
-     "6e8a278c 0001 8001 0102030405060708 2122232425262728 0000000000000009 00000016 0003"},
+     "6e8a278c 0001 8001 0102030405060708 1011121314151617 0000000000000009 00000016 0003"},
 };
 
 TEST_CASE("reply headers are encoded, and bytes after them are not changed") {
@@ -201,7 +205,7 @@ TEST_CASE("extended block status extents may exceed 4 GiB") {
     extended.block_status(out, command, MetaContext::base_allocation, extents, true);
     CHECK(to_hex(out) ==
           squeezed("abcd"
-                   "6e8a278c 0001 0006 0102030405060708 2122232425262728 0000000000000028"
+                   "6e8a278c 0001 0006 0102030405060708 1011121314151617 0000000000000028"
                    "00000000 00000002"
                    "0000000000001000 0000000000000000 0000010000000000 0000000000000003"));
 }

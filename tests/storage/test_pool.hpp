@@ -23,6 +23,15 @@ class TestPool : private DirectoryWords, public PagePool {
                     .provision = provision,
                     .slab_pages = slab_pages_for(pages, page_size, false),
                     .directory = {words.data(), static_cast<std::uint32_t>(words.size())}}) {}
+
+    // Takes a page that reads as zeroes and maps it, so that retire() can unmap it.
+    Status take(PageIndex& page) {
+        std::uint64_t word = 0;
+        PageRef mapped;
+        const Status status = map(0, EntrySlot(word), mapped);
+        if (status == Status::ok) page = mapped.index();
+        return status;
+    }
 };
 
 inline void retire(PagePool& pool, PageIndex page, std::uint64_t number = 0) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_device_class.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
@@ -287,11 +288,14 @@ void CudaDevice::release(Slab& slab) noexcept {
         shareable_.release(shared->second);
         shared_slabs_.erase(shared);
     } else if (const auto mapped = mapped_slabs_.find(slab.handle); mapped != mapped_slabs_.end()) {
+        GPUNBD_ASSERT(mapped->second.mapping.cpu == nullptr || slab.bytes <= mapped_bytes_,
+                      "mapped memory is counted");
         if (mapped->second.mapping.cpu != nullptr) mapped_bytes_ -= slab.bytes;
         release_mapped(vulkan_.get(), mapped->second);
         mapped_slabs_.erase(mapped);
         mapping_exhausted_ = false;
     }
+    GPUNBD_ASSERT(slab.bytes <= allocated_bytes_, "the memory of a slab is counted");
     allocated_bytes_ -= slab.bytes;
     free_seen_at_ = {};
     slab = Slab{};
@@ -314,6 +318,9 @@ Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t b
 Status CudaDevice::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
                         std::uint64_t to_offset, std::uint64_t bytes) {
     if (failed()) return Status::io_error;
+    GPUNBD_ASSERT(from.address + from_offset + bytes <= to.address + to_offset ||
+                      to.address + to_offset + bytes <= from.address + from_offset,
+                  "two pages do not overlap");
     const Lock lock(service_mutex_);
     use_device(state_.ordinal);
     // Not as cudaMemcpyDeviceToDevice: memory of cudaMallocManaged may be elsewhere.

@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage::cuda {
 
 void EngineBatch::add(const Copy& copy, const std::byte* zeroes) {
+    GPUNBD_ASSERT(!full(), "a batch is started when it is full");
     const auto device = static_cast<CUdeviceptr>(copy.address);
     const auto host =
         reinterpret_cast<CUdeviceptr>(copy.kind == Copy::Kind::zero ? zeroes : copy.staging);
@@ -14,6 +17,7 @@ void EngineBatch::add(const Copy& copy, const std::byte* zeroes) {
 }
 
 CUresult EngineBatch::start(DeviceState::MemcpyBatch call, cudaStream_t stream) {
+    GPUNBD_ASSERT(!empty(), "a call has a copy");
     const std::size_t count = std::exchange(count_, 0);
 #if CUDART_VERSION >= 12080
     CUmemcpyAttributes attributes{};

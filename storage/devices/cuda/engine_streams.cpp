@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
 
@@ -21,6 +22,7 @@ void EngineStream::add_to_batch(Copy& copy) {
 }
 
 void EngineStream::added(std::uint32_t bytes, std::uint32_t enough) {
+    GPUNBD_ASSERT(!counter_.open().empty(), "a copy is in the open group before it is counted");
     open_bytes_ += bytes;
     if (batch_.full() || open_bytes_ >= enough) close();
 }

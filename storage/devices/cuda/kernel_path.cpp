@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/cuda/copy_errors.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
 #include "storage/devices/gpu/units_of_copy.hpp"
@@ -49,6 +50,8 @@ StreamCounter* KernelPath::free_stream() {
 }
 
 bool KernelPath::add(Copy& copy) {
+    GPUNBD_ASSERT(batch_.stream != nullptr && batch_.count + units_of(copy) <= max_copy_units,
+                  "a copy is added after has_room() was true");
     batch_.stream->open().push(copy);
     cut_into_units(copy, [&](const CopyUnit& unit) { batch_.units[batch_.count++] = unit; });
     return false;
@@ -60,6 +63,8 @@ void KernelPath::submit() {
 
 void KernelPath::launch() {
     use_device(state_.ordinal);
+    GPUNBD_ASSERT(batch_.stream != nullptr && batch_.count <= max_copy_units,
+                  "a launch has a stream, and not more units than fit");
     StreamCounter& stream = *std::exchange(batch_.stream, nullptr);
     const std::uint32_t count = std::exchange(batch_.count, 0);
     const auto index = static_cast<std::size_t>(&stream - streams_.data());

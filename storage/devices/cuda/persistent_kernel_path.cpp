@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/cuda/copy_errors.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
 #include "storage/devices/gpu/copy_text.hpp"
@@ -69,6 +70,8 @@ bool PersistentKernelPath::has_room(const Copy& copy) {
 }
 
 bool PersistentKernelPath::add(Copy& copy) {
+    GPUNBD_ASSERT(units_of(copy) <= mailbox_slots - (next_ - first_),
+                  "a copy is added after has_room() was true");
     cut_into_units(copy, [&](const CopyUnit& unit) {
         const Mailbox::Slot slot{.from = reinterpret_cast<std::uintptr_t>(unit.from),
                                  .to = reinterpret_cast<std::uintptr_t>(unit.to),

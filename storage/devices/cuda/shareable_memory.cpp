@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/cuda/driver_entry.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -63,6 +64,7 @@ bool ShareableMemory::supported() const {
 }
 
 std::uint64_t ShareableMemory::whole(std::uint64_t bytes) const {
+    GPUNBD_ASSERT(reason_.empty(), "memory is shared only by a driver that can do it");
     return (bytes + granularity_ - 1) / granularity_ * granularity_;
 }
 
@@ -129,6 +131,7 @@ CUresult ShareableMemory::map(Piece& piece) const noexcept {
 }
 
 void ShareableMemory::release(Piece& piece) const noexcept {
+    GPUNBD_ASSERT(piece.address != 0 && piece.bytes != 0, "memory is released once");
     call_.unmap(piece.address, piece.bytes);
     call_.give_back(piece.address, piece.bytes);
     call_.release(piece.handle);

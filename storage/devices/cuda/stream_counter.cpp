@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage::cuda {
 
 namespace {
@@ -16,6 +18,9 @@ StreamCounter::StreamCounter(int ordinal, Stream::Priority priority, std::uint32
     : stream_(ordinal, priority), word_(word) {}
 
 void StreamCounter::close() {
+    GPUNBD_ASSERT(!full(), "a group has ended before its number is used again");
+    GPUNBD_ASSERT(groups_[next_ % depth].empty(),
+                  "the copies of a group that has ended were returned");
     groups_[next_ % depth] = open_;
     open_ = CopyQueue{};
     ++next_;

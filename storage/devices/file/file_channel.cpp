@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/devices/file/uring_queue.hpp"
 
@@ -86,6 +87,8 @@ void FileChannel::progress(CopyQueue& queued) {
 bool FileChannel::begin_next(CopyQueue& queued) {
     Copy& copy = *queued.front();
     Operation& operation = *free_.front();
+    GPUNBD_ASSERT(operation.copy == nullptr && operation.in_flight == 0,
+                  "a free operation has no copy and no I/O");
     operation.copy = &copy;
     operation.blocks = BlockRange::around(copy.address, copy.length);
     operation.edge_count = 0;
@@ -118,6 +121,7 @@ void FileChannel::find_edges(Operation& operation) {
     const auto add = [&](std::uint64_t block) {
         operation.edges[operation.edge_count++] = {.block = block};
     };
+    GPUNBD_ASSERT(operation.blocks.count() != 0, "a copy touches a block");
     if (copy.address % block_bytes != 0) add(operation.blocks.first);
     if (end % block_bytes == 0) return;
     const std::uint64_t last = operation.blocks.end - 1;
@@ -150,6 +154,7 @@ bool FileChannel::find_memory(Operation& operation) {
 }
 
 void FileChannel::start(Operation& operation) {
+    GPUNBD_ASSERT(operation.lock.granted(), "a copy touches its blocks after it has their lock");
     if (operation.copy->kind == Copy::Kind::read) {
         start_read(operation);
     } else if (state_.failed.load(std::memory_order_acquire)) {
@@ -188,6 +193,7 @@ void FileChannel::fetch_edges(Operation& operation) {
 }
 
 void FileChannel::store(Operation& operation) {
+    GPUNBD_ASSERT(!operation.storing, "the blocks of a copy are stored once");
     operation.storing = true;
     for (std::uint32_t i = 0; i != operation.edge_count; ++i) {
         const Edge& edge = operation.edges[i];
@@ -230,6 +236,8 @@ void FileChannel::store_zeroes(Operation& operation) {
 
 void FileChannel::io_ended(OperationIo& io) {
     Operation& operation = *io.operation;
+    GPUNBD_ASSERT(operation.in_flight != 0 && operation.copy != nullptr,
+                  "an operation lasts until its last read or write has ended");
     if (io.error != 0) {
         operation.error = io.error;
         state_.report(io);
@@ -260,6 +268,8 @@ void FileChannel::finish_read(Operation& operation) {
 }
 
 void FileChannel::end(Operation& operation) {
+    GPUNBD_ASSERT(operation.in_flight == 0,
+                  "blocks stay locked until their last read or write has ended");
     Copy& copy = *operation.copy;
     if (operation.error == 0 && copy.kind == Copy::Kind::write) {
         state_.written.set(operation.blocks);
@@ -268,7 +278,7 @@ void FileChannel::end(Operation& operation) {
     }
     state_.locks.release(operation.lock);
     if (operation.bounce_bytes != 0) {
-        std::size_t held = operation.bounce_bytes;
+        std::size_t held = std::bit_ceil(operation.bounce_bytes);  // as take() has counted it
         bounce_.give_back(operation.memory, operation.bounce_bytes, held);
     }
     operation.copy = nullptr;
@@ -278,6 +288,10 @@ void FileChannel::end(Operation& operation) {
 }
 
 void FileChannel::add_io(Operation& operation, bool write, std::byte* memory, BlockRange blocks) {
+    GPUNBD_ASSERT(operation.in_flight != operation.ios.size(),
+                  "an operation reads or writes at most two ranges at a time");
+    GPUNBD_ASSERT(operation.blocks.first <= blocks.first && blocks.end <= operation.blocks.end,
+                  "an operation reads and writes the blocks that it has locked");
     OperationIo& io = operation.ios[operation.in_flight++];
     io.write = write;
     io.memory = memory;

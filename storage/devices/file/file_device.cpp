@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/devices/device_driver.hpp"
@@ -80,8 +81,9 @@ class FileDevice final : public Device {
         ranges_.give_back(slab.handle);
         slab = Slab{};
     }
-    // Pages consist of whole blocks.
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
+        GPUNBD_ASSERT((slab.address + offset) % block_bytes == 0 && bytes % block_bytes == 0,
+                      "pages consist of whole blocks");
         state_.written.reset(BlockRange::within(slab.address + offset, bytes));
         return Status::ok;
     }

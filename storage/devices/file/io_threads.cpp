@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::storage {
@@ -89,6 +90,8 @@ void ThreadQueue::submit() {
 FileIo* ThreadQueue::completed() {
     if (done_count_.load(std::memory_order_acquire) == 0) return nullptr;
     const Lock lock(threads_.mutex_);
+    GPUNBD_ASSERT(in_progress_ != 0 && !done_.empty(),
+                  "what the threads have done is in the queue before it is counted");
     done_count_.fetch_sub(1, std::memory_order_relaxed);
     --in_progress_;
     return done_.pop();

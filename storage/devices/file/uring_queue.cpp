@@ -6,6 +6,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 std::string UringQueue::reason_unavailable() {
@@ -59,6 +61,7 @@ bool UringQueue::prepare(FileIo& io) {
 }
 
 void UringQueue::add(FileIo& io) {
+    GPUNBD_ASSERT(io.done < io.bytes, "a read or write that is added has bytes left");
     ++in_progress_;
     if (!prepare(io)) unprepared_.push(io);
 }
@@ -75,6 +78,7 @@ FileIo* UringQueue::completed() {
     auto& io = *static_cast<FileIo*>(::io_uring_cqe_get_data(entry));
     const int result = entry->res;
     ::io_uring_cqe_seen(&ring_, entry);
+    GPUNBD_ASSERT(in_progress_ != 0, "the kernel completes what was added");
     --in_progress_;
     if (io.ended(result)) return &io;
     add(io);  // for the next submit()

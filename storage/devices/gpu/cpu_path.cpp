@@ -1,10 +1,12 @@
 #include "storage/devices/gpu/cpu_path.hpp"
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
 
 bool CpuPath::add(Copy& copy) {
+    GPUNBD_ASSERT(copy.cpu != nullptr, "the CPU copies only what is mapped");
     switch (copy.kind) {
         case Copy::Kind::read:
             drop_loaded_lines();

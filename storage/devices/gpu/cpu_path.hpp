@@ -10,7 +10,6 @@ class CpuPath final : public CopyPath {
  public:
     CpuPath() : CopyPath(any_length) {}
 
-    // copy.cpu must not be null.
     bool add(Copy& copy) override;
 };
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 
 namespace gpunbd::storage {
@@ -76,6 +77,7 @@ void EvictionWatch::look_at_host(Clock::time_point now) {
 }
 
 void EvictionWatch::begin(Clock::time_point now, std::uint64_t free) {
+    GPUNBD_ASSERT(!evicting() && !returning_slab_, "an eviction ends before the next one begins");
     access_.set_by_cpu(true);
     slabs_.yield_all();
     evicting_.store(true, std::memory_order_relaxed);
@@ -94,6 +96,7 @@ void EvictionWatch::begin(Clock::time_point now, std::uint64_t free) {
 }
 
 void EvictionWatch::end(Clock::time_point now) {
+    GPUNBD_ASSERT(!returning_slab_, "an eviction ends when no slab has to return");
     evicting_.store(false, std::memory_order_relaxed);
     returning_ = false;
     free_since_.reset();
@@ -121,6 +124,7 @@ EvictionWatch::Clock::duration EvictionWatch::bring_back(Clock::time_point now) 
         returned_ = 0;
     }
     const MemoryRange slab = *returning_slab_;
+    GPUNBD_ASSERT(returned_ < slab.bytes, "a slab that returns is claimed until it is complete");
     const std::uint64_t bytes = std::min(piece, slab.bytes - returned_);
     if (!calls_.fetch({.address = slab.address + returned_, .bytes = bytes})) {
         stop_returning();

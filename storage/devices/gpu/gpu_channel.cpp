@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/devices/gpu/recent_writers.hpp"
 #include "storage/devices/store.hpp"
@@ -45,6 +46,7 @@ void GpuChannel::Waiting::push(Copy& copy) {
 Copy* GpuChannel::Waiting::pop() {
     Copy* const copy = copies.pop();
     if (copy == nullptr) return nullptr;
+    GPUNBD_ASSERT(count != 0 && bytes >= copy->length, "each copy that waits is counted");
     --count;
     bytes -= copy->length;
     return copy;
@@ -56,11 +58,17 @@ GpuChannel::GpuChannel(const ChannelOptions& options, GpuState& state, const Pol
 }
 
 void GpuChannel::set_policy(const Policy& policy) {
+    GPUNBD_ASSERT(unfinished() == 0, "the paths of copies in flight do not change");
     policy_ = policy;
     max_for_kernel_ = policy.max_for_kernel();
 }
 
 void GpuChannel::use(const CopyPaths& paths) {
+    GPUNBD_ASSERT(paths.cpu != nullptr && paths.copy_engine != nullptr &&
+                      paths.engine_batch != nullptr && paths.kernel != nullptr &&
+                      paths.persistent_kernel != nullptr,
+                  "a path that a GPU lacks is there, and takes no copies");
+    GPUNBD_ASSERT(unfinished() == 0, "paths are known before the first copy");
     paths_ = paths;
     in_turn_ = {paths.persistent_kernel, paths.kernel, paths.copy_engine,
                 paths.engine_batch,      paths.cpu,    &managed_};
@@ -95,6 +103,7 @@ void GpuChannel::submit(Waiting& waiting) {
     while (Copy* copy = waiting.copies.front()) {
         const PathKind kind = choose(*copy, load, waiting.bytes);
         CopyPath& taken = path(kind);
+        GPUNBD_ASSERT(taken.can_take(*copy), "a path is chosen only if it can take the copy");
         if (!taken.has_room(*copy)) break;
         waiting.pop();
         count(kind, *copy);

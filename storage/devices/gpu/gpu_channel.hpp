@@ -27,7 +27,6 @@ struct CopyPaths {
 
 class GpuChannel : public Channel {
  public:
-    // Not while copies are in flight.
     void set_policy(const Policy& policy);
 
     bool sends_from(const Slab&, std::uint32_t) const override { return false; }

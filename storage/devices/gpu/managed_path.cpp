@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 namespace {
@@ -39,6 +41,7 @@ bool transfer(pid_t process, Copy::Kind kind, std::uint64_t address, std::byte* 
 ManagedPath::ManagedPath() : CopyPath(any_length), process_(::getpid()) {}
 
 bool ManagedPath::add(Copy& copy) {
+    GPUNBD_ASSERT(copy.revocable, "only revocable memory has the same address for the CPU");
     const auto begin = std::chrono::steady_clock::now();
     if (!transfer(process_, copy.kind, copy.address, copy.staging, copy.length)) {
         copy.status = Status::io_error;

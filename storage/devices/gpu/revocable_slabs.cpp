@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 void RevocableSlabs::add(MemoryRange slab) {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(!slabs_.contains(slab.address), "a slab is removed before its memory is freed");
     slabs_.insert_or_assign(slab.address, Entry{.bytes = slab.bytes});
     bytes_.fetch_add(slab.bytes, std::memory_order_relaxed);
 }
@@ -13,6 +16,7 @@ void RevocableSlabs::add(MemoryRange slab) {
 void RevocableSlabs::remove(std::uint64_t address) noexcept {
     const Lock lock(mutex_);
     const auto found = slabs_.find(address);
+    GPUNBD_ASSERT(found != slabs_.end(), "a revocable slab is removed once");
     while (found->second.claimed) unclaimed_.wait(mutex_);
     bytes_.fetch_sub(found->second.bytes, std::memory_order_relaxed);
     if (found->second.yielded) {
@@ -38,7 +42,10 @@ std::optional<MemoryRange> RevocableSlabs::claim() {
 
 void RevocableSlabs::unclaim(std::uint64_t address, bool returned) noexcept {
     const Lock lock(mutex_);
-    Entry& slab = slabs_.find(address)->second;
+    const auto found = slabs_.find(address);
+    GPUNBD_ASSERT(found != slabs_.end() && found->second.claimed,
+                  "a slab is not removed while it is claimed");
+    Entry& slab = found->second;
     slab.claimed = false;
     if (returned) {
         slab.yielded = false;

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/exclude_from_forks.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/base/memory_file.hpp"
@@ -120,6 +121,7 @@ class HostDevice final : public Device {
     }
 
     void release(Slab& slab) noexcept override {
+        GPUNBD_ASSERT(slab.handle != 0, "the memory of a slab was promised before it was made");
         const std::unique_ptr<PromisedMemory::Promise> promise(&promise_of(slab));
         discharge(*promise);  // before the slab closes the descriptor that the promise uses
         unmap(slab.cpu, slab.bytes);
@@ -143,6 +145,7 @@ class HostDevice final : public Device {
     }
 
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
+        GPUNBD_ASSERT(offset + bytes <= slab.bytes, "a page lies within its slab");
         if (slab.resident) return false;
         // MADV_DONTNEED would not free shared memory.
         const bool gone = slab.descriptor ? punch_memory_file(slab.descriptor, offset, bytes)
@@ -261,7 +264,8 @@ class HostDevice final : public Device {
         return false;
     }
     void discharge(PromisedMemory::Promise& promise) noexcept {
-        allocated_.fetch_sub(promise.bytes);
+        const std::uint64_t allocated = allocated_.fetch_sub(promise.bytes);
+        GPUNBD_ASSERT(promise.bytes <= allocated, "memory was charged before it is discharged");
         promised_.drop(promise);
     }
 

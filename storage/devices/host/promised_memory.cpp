@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/memory_file.hpp"
 
 namespace gpunbd::storage {
@@ -57,6 +58,7 @@ void PromisedMemory::take_over(Promise& promise, std::uint64_t bytes, std::byte*
 }
 
 void PromisedMemory::add(Promise& promise, std::uint64_t bytes) {
+    GPUNBD_ASSERT(!promise.is_linked() && promise.owed == 0, "a promise is made once");
     promise.bytes = bytes;
     given_.push_back(promise);
     set_owed(promise, bytes);
@@ -91,6 +93,8 @@ void PromisedMemory::set_owed(Promise& promise, std::uint64_t bytes) {
     } else if (promise.owed != 0 && bytes == 0) {
         given_.splice(given_.end(), promises_, promises_.iterator_to(promise));
     }
+    GPUNBD_ASSERT(bytes <= promise.bytes, "a slab is owed at most its own memory");
+    GPUNBD_ASSERT(promise.owed <= owed_, "each promise is part of the sum");
     owed_ += bytes - promise.owed;
     promise.owed = bytes;
 }

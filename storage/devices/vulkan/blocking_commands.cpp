@@ -1,5 +1,7 @@
 #include "storage/devices/vulkan/blocking_commands.hpp"
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage::vulkan {
 
 BlockingCommands::BlockingCommands(VulkanState& state, Queue& queue)
@@ -7,6 +9,7 @@ BlockingCommands::BlockingCommands(VulkanState& state, Queue& queue)
 
 VkResult BlockingCommands::run(const std::function<void(VkCommandBuffer)>& record) {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(ring_.idle(), "commands have ended before their buffer is recorded again");
     VkResult result = buffers_.begin(0);
     if (result != VK_SUCCESS) return result;
     record(buffers_.at(0));

@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage::vulkan {
 
 namespace {
@@ -12,6 +14,10 @@ constexpr std::uint32_t most_at_once = 32;  // submissions in one call
 }  // namespace
 
 void Queue::add(Submission& submission) noexcept {
+    GPUNBD_ASSERT(submission.outcome.load(std::memory_order_relaxed) != VK_NOT_READY,
+                  "commands are submitted before they are added again");
+    GPUNBD_ASSERT(submission.commands != nullptr && submission.semaphore != VK_NULL_HANDLE,
+                  "a submission has commands and a semaphore that counts them");
     submission.outcome.store(VK_NOT_READY, std::memory_order_relaxed);
     submission.next = added_.load(std::memory_order_relaxed);
     while (!added_.compare_exchange_weak(submission.next, &submission)) {

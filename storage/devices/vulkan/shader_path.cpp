@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/gpu/units_of_copy.hpp"
 
 namespace gpunbd::storage::vulkan {
@@ -54,6 +55,8 @@ bool ShaderPath::has_room(const Copy& copy) {
 }
 
 bool ShaderPath::add(Copy& copy) {
+    GPUNBD_ASSERT(!ring_.full() && count_ + units_of(copy) <= max_units,
+                  "a copy is added after has_room() was true");
     // The same copy between addresses of the device.
     Copy on_device;
     on_device.kind = copy.kind;
@@ -74,6 +77,7 @@ void ShaderPath::submit() {
 }
 
 void ShaderPath::close() {
+    GPUNBD_ASSERT(count_ != 0 && count_ <= max_units, "a run has units, and not more than fit");
     const auto size = static_cast<std::uint32_t>(std::bit_width(count_ - 1));
     // The shader skips units without a length.
     std::fill(units() + count_, units() + (1U << size), CopyUnit{});

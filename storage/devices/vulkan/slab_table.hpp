@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/vulkan/buffer.hpp"
 
 namespace gpunbd::storage::vulkan {
@@ -28,12 +29,14 @@ class SlabTable {
         return (std::uint64_t{number} + 1) << offset_bits;  // 0 is no address
     }
     void set(std::uint64_t address, Buffer buffer) {
+        GPUNBD_ASSERT(offset_of(address) == 0, "a buffer belongs to the address of a whole slab");
         buffers_[number_of(address)] = std::move(buffer);
     }
     // Returns the buffer, which may be empty.
     Buffer give_back(std::uint64_t address) noexcept {
         const std::uint32_t number = number_of(address);
-        free_.push_back(number);  // has room
+        GPUNBD_ASSERT(free_.size() < free_.capacity(), "an address is given back once");
+        free_.push_back(number);
         return std::exchange(buffers_[number], Buffer());
     }
 
@@ -45,6 +48,7 @@ class SlabTable {
  private:
     static constexpr unsigned offset_bits = 40;
     static std::uint32_t number_of(std::uint64_t address) {
+        GPUNBD_ASSERT(address >> offset_bits != 0, "an address of a slab has its number");
         return static_cast<std::uint32_t>((address >> offset_bits) - 1);
     }
 

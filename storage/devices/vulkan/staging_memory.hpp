@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/private_memory.hpp"
 #include "storage/devices/vulkan/buffer.hpp"
 
@@ -20,6 +21,7 @@ class StagingMemory {
     VkBuffer buffer() const { return buffer_.get(); }
     bool imported() const { return pages_ != nullptr; }
     std::uint64_t offset_of(const std::byte* place) const {
+        GPUNBD_ASSERT(place >= cpu_, "copies are to and from the staging memory of their channel");
         return static_cast<std::uint64_t>(place - cpu_);
     }
     // In shaders.

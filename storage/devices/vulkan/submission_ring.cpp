@@ -3,6 +3,8 @@
 #include <thread>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage::vulkan {
 
 namespace {
@@ -35,7 +37,9 @@ SubmissionRing::~SubmissionRing() {
 }
 
 void SubmissionRing::close(VkCommandBuffer commands) {
+    GPUNBD_ASSERT(!full(), "a group has ended before its command buffer is used again");
     Group& group = groups_[slot()];
+    GPUNBD_ASSERT(group.copies.empty(), "the copies of a group that has ended were returned");
     group.copies = std::exchange(open_, CopyQueue{});
     group.submission.commands = commands;
     group.submission.semaphore = semaphore_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage::vulkan {
 
 namespace {
@@ -44,6 +46,7 @@ void TransferPath::warm_up() {
 
 bool TransferPath::add(Copy& copy) {
     Stream& stream = stream_of(copy);
+    GPUNBD_ASSERT(!stream.ring.full(), "a copy is added after has_room() was true");
     if (!stream.recording) {
         const VkResult result = stream.buffers.begin(stream.ring.slot());
         if (result != VK_SUCCESS) {
@@ -82,6 +85,7 @@ void TransferPath::record_zeroes(Stream& stream, const Copy& copy) {
     const VkBuffer slab = state_.slabs.at(copy.address).get();
     const std::uint64_t begin = SlabTable::offset_of(copy.address);
     const std::uint64_t end = begin + copy.length;
+    GPUNBD_ASSERT(stream.recording, "zeroes are part of the commands of a group");
     const std::uint64_t fill_begin = std::min(end, (begin + fill_unit - 1) / fill_unit * fill_unit);
     const std::uint64_t fill_end = std::max(fill_begin, end / fill_unit * fill_unit);
     if (fill_end > fill_begin) {
@@ -115,6 +119,7 @@ void TransferPath::record_regions(Stream& stream) {
 }
 
 void TransferPath::close(Stream& stream) {
+    GPUNBD_ASSERT(stream.recording, "a group that is closed has commands");
     record_regions(stream);
     stream.recording = false;
     stream.bytes = 0;

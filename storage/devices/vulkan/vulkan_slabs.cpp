@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/exclude_from_forks.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/devices/vulkan/vulkan_device_class.hpp"
@@ -128,8 +129,10 @@ std::optional<std::uint64_t> VulkanDevice::charge(std::uint64_t bytes) {
 
 Buffer VulkanDevice::discharge(std::uint64_t address, std::uint64_t bytes) noexcept {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(bytes <= allocated_bytes_, "memory was charged before it is discharged");
     allocated_bytes_ -= bytes;
     Buffer memory = state_.slabs.give_back(address);
+    GPUNBD_ASSERT(memory.cpu() == nullptr || bytes <= mapped_bytes_, "mapped memory is counted");
     if (memory.cpu() != nullptr) mapped_bytes_ -= bytes;
     return memory;
 }
@@ -250,6 +253,9 @@ Status VulkanDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t
 Status VulkanDevice::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
                           std::uint64_t to_offset, std::uint64_t bytes) {
     if (failed()) return Status::io_error;
+    GPUNBD_ASSERT(
+        &from != &to || from_offset + bytes <= to_offset || to_offset + bytes <= from_offset,
+        "the pages of one slab do not overlap");
     const VkBufferCopy region{.srcOffset = from_offset, .dstOffset = to_offset, .size = bytes};
     const VkBuffer source = state_.slabs.at(from.address).get();
     const VkBuffer target = state_.slabs.at(to.address).get();

@@ -464,14 +464,14 @@ TEST_CASE("page reference: moves, resets, and releases its pin once") {
     TestPool first(devices[0], page_size, 1, Provision::thin);
     TestPool second(devices[1], page_size, 1, Provision::thin);
     // Returns true if only a reference pins the page.
-    const auto held = [](PagePool& pool) {
+    const auto held = [](TestPool& pool) {
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
         pool.pin(page, Access::read);
         retire(pool, page);
         return PageRef(pool, page, Access::read);
     };
-    const auto is_free = [](PagePool& pool) {
+    const auto is_free = [](TestPool& pool) {
         PageIndex page = 0;
         const bool taken = pool.take(page) == Status::ok;
         if (taken) retire(pool, page);

@@ -72,6 +72,17 @@ TEST_CASE("shared directory: one without room is used, and no device is added to
     CHECK_FALSE(opened->make_room());
 }
 
+TEST_CASE("shared directory: a device whose pages do not fit into its slabs is refused") {
+    const SharedDirectory made(2);
+    REQUIRE(made.make_room());
+    TableShape::DeviceShare share = added_share;
+    share.pages = share.slab_pages * share.slabs + 1;
+    made.add(share);
+    const auto opened = SharedDirectory::open(OwnedFd::copy_of(made.descriptor()));
+    REQUIRE(std::holds_alternative<std::string>(opened));
+    CHECK(std::get<std::string>(opened) == "the records of its devices are inconsistent");
+}
+
 TEST_CASE("shared directory: files of another kind are refused") {
     const SharedDirectory made(2);
     std::vector<std::byte> bytes = bytes_in(made.descriptor());
@@ -166,6 +177,19 @@ TEST_CASE("take over: parts that do not belong together are refused") {
         left.add(left.clone, contents);
         contents.directory = std::make_shared<SharedDirectory>(2U);
         why = "its slab directory is for 2 devices, and it has 1";
+    }
+    SUBCASE("more slabs than a directory has room for") {
+        TableShape shape{.name = "clone",
+                         .wanted = {},
+                         .size = (SharedDirectory::max_slabs + 1) * 4 * kib,
+                         .page_size = 4 * kib,
+                         .devices = {{.identity = "memory:0",
+                                      .pages = SharedDirectory::max_slabs + 1,
+                                      .slab_pages = 1}}};
+        contents.members.push_back({PageTable(std::move(shape), true), left.clone});
+        contents.directory = std::make_shared<SharedDirectory>(1U);
+        contents.directory->set_in_use(0);
+        why = "its slab directory has no room for its slabs";
     }
     SUBCASE("two sources") {
         left.add(left.source, contents);

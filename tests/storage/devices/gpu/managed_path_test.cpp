@@ -45,7 +45,7 @@ TEST_CASE("managed path: copies by the CPU, and fails where memory cannot be acc
     const auto run = [&](Copy::Kind kind, std::size_t offset, std::uint32_t length) {
         Copy copy;
         copy.prepare(kind, length, reinterpret_cast<std::uintptr_t>(memory.get()) + offset, nullptr,
-                     staging.data(), owner, true);
+                     kind == Copy::Kind::zero ? nullptr : staging.data(), owner, true);
         CHECK(path.add(copy));
         return copy.status;
     };
