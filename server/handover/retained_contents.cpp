@@ -15,6 +15,7 @@
 #include "config/local_time_text.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 
 namespace gpunbd::server {
@@ -278,15 +279,15 @@ RetainedContents::Inherited::iterator RetainedContents::find_inherited(
 std::shared_ptr<storage::Volume> RetainedContents::held_for(const config::ExportOptions& options) {
     for (auto& [unused, own] : own_) {
         // settle() may not have run since contents were taken, if the reload failed.
-        const auto& volume = own.held ? own.held : own.taken;
-        if (!volume || own.name != options.name || !suits(*volume, options)) continue;
-        own.ends.reset();
-        if (own.held) own.taken = std::exchange(own.held, nullptr);
-        own.refused.clear();
-        if (std::exchange(own.unclaimed, false)) {
-            storage::log_if_possible([&] { log_taken_over(options.name, *own.taken); });
+        const bool is_free = own.without_export() || std::holds_alternative<Taken>(own.state);
+        if (!is_free || own.name != options.name) continue;
+        const auto volume = own.volume();
+        if (!suits(*volume, options)) continue;
+        if (own.without_export() && own.without_export()->is_unclaimed) {
+            storage::log_if_possible([&] { log_taken_over(options.name, *volume); });
         }
-        return own.taken;
+        own.state = Taken{volume};
+        return volume;
     }
     return nullptr;
 }
@@ -329,13 +330,12 @@ std::shared_ptr<storage::Volume> RetainedContents::find_contents(
     // already or has no keep.
     if (!suitable && !options.keep) return nullptr;
     for (auto& [unused, own] : own_) {
-        if (suitable || !own.unclaimed || own.name != options.name) continue;
-        const auto volume = own.volume.lock();
-        if (!volume) continue;
+        WithoutExport* const contents = own.without_export();
+        if (suitable || !contents || !contents->is_unclaimed || own.name != options.name) continue;
         try {
-            check_wanted(*volume, options);
+            check_wanted(*contents->volume, options);
         } catch (const std::exception& error) {
-            own.refused = error.what();
+            contents->refused = error.what();
             throw;
         }
     }
@@ -366,6 +366,7 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
                                                          DeviceRegistry& devices,
                                                          VolumeDisposal& disposal,
                                                          bool for_export) {
+    GPUNBD_ASSERT(found->second.table, "contents with an unreadable page table are never wanted");
     const std::shared_ptr<SharedParts> parts = found->second.parts;
     if (!parts->unusable.empty()) throw std::runtime_error(parts->unusable);
     const storage::TableShape& shape = found->second.table->shape();
@@ -402,17 +403,23 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
         imported == imported_.end() ? nullptr : imported->second.get(), opened.spills);
     if (const auto* const why = std::get_if<std::string>(&taken)) throw std::runtime_error(*why);
     std::shared_ptr<storage::Volume> volume;
+    GPUNBD_ASSERT(std::get<storage::Volume::Volumes>(taken).size() == members.size(),
+                  "contents that share pages are taken over together");
     for (std::size_t i = 0; i != members.size(); ++i) {
         auto own = prepared.extract(members[i]->first);
-        own.mapped().taken =
+        auto its_volume =
             reservations[i].share(std::move(std::get<storage::Volume::Volumes>(taken)[i]));
-        own.mapped().volume = own.mapped().taken;
-        own.mapped().making = false;
-        own.mapped().unclaimed = !for_export || members[i] != found;
-        own.mapped().refused = std::move(members[i]->second.refused);
-        if (members[i] == found) volume = own.mapped().taken;
+        if (members[i] == found) volume = its_volume;
+        if (for_export && members[i] == found) {
+            own.mapped().state = Taken{std::move(its_volume)};
+        } else {
+            own.mapped().state = WithoutExport{.volume = std::move(its_volume),
+                                               .is_unclaimed = true,
+                                               .refused = std::move(members[i]->second.refused)};
+        }
         own_.insert(std::move(own));
     }
+    GPUNBD_ASSERT(volume && prepared.empty(), "all members are contents of this server now");
     if (for_export) storage::log_if_possible([&] { log_taken_over(options.name, *volume); });
     for (const auto& each : members) inherited_.erase(each);
     return volume;
@@ -437,10 +444,16 @@ void RetainedContents::take_over_unused(DeviceRegistry& devices, VolumeDisposal&
 
 // --- contents of this server -------------------------------------------------------------------
 
+std::shared_ptr<storage::Volume> RetainedContents::OwnContents::volume() const {
+    if (const auto* const in_use = std::get_if<InUse>(&state)) return in_use->volume.lock();
+    if (const auto* const taken = std::get_if<Taken>(&state)) return taken->volume;
+    return without_export() ? without_export()->volume : nullptr;
+}
+
 std::shared_ptr<StoredContents> RetainedContents::stored_of(const storage::Volume& volume) const {
     const Lock lock(mutex_);
     for (const auto& [unused, own] : own_) {
-        if (own.volume.lock().get() == &volume) return own.retainer->stored();
+        if (own.volume().get() == &volume) return own.retainer->stored();
     }
     throw std::runtime_error("the contents of its source are not kept");
 }
@@ -480,13 +493,14 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
     } catch (...) {
         retainer->forget_volume();
         const Lock lock(mutex_);
-        own.making = false;  // without a volume: settle() removes it
+        GPUNBD_ASSERT(!own.is_made(), "settle() leaves contents alone while they are being made");
+        own.state = InUse{};  // without a volume: settle() removes it
         if (retainer->stored()->finish_removals()) own_.erase(id);
         throw;
     }
     const Lock lock(mutex_);
-    own.volume = volume;
-    own.making = false;
+    GPUNBD_ASSERT(!own.is_made(), "settle() leaves contents alone while they are being made");
+    own.state = InUse{volume};
     if (quiesced_) volume->quiesce();
     return volume;
 }
@@ -495,7 +509,7 @@ void RetainedContents::quiesce() {
     const Lock lock(mutex_);
     quiesced_ = true;
     for (auto& [unused, own] : own_) {
-        if (const auto volume = own.volume.lock()) volume->quiesce();
+        if (const auto volume = own.volume()) volume->quiesce();
     }
 }
 
@@ -505,7 +519,7 @@ void RetainedContents::resume() {
     std::swap(unused_imports, imported_);
     quiesced_ = false;
     for (auto& [unused, own] : own_) {
-        if (const auto volume = own.volume.lock()) volume->resume();
+        if (const auto volume = own.volume()) volume->resume();
     }
 }
 
@@ -535,7 +549,7 @@ std::vector<RetainedContents::Copy> RetainedContents::copies() const {
         }
     }
     for (const auto& [unused, own] : own_) {
-        const auto volume = own.volume.lock();
+        const auto volume = own.volume();
         if (!volume || !own.retainer->keeps()) continue;
         all.push_back({own.retainer->table_name(), {}, copy_of(volume->table_descriptor())});
         const StoredContents& stored = *own.retainer->stored();
@@ -552,6 +566,7 @@ std::vector<RetainedContents::Copy> RetainedContents::copies() const {
 // --- offered exports ---------------------------------------------------------------------------
 
 void RetainedContents::free_contents(InheritedContents& inherited) {
+    GPUNBD_ASSERT(inherited.retainer, "every inherited entry has a retainer, also unreadable ones");
     inherited.retainer->forget_volume();
     inherited.table.reset();
     inherited.parts.reset();
@@ -559,11 +574,9 @@ void RetainedContents::free_contents(InheritedContents& inherited) {
 }
 
 void RetainedContents::free_contents(OwnContents& own) {
+    GPUNBD_ASSERT(own.without_export(), "only contents that no export has are freed");
     own.retainer->forget_volume();
-    own.held.reset();
-    own.taken.reset();
-    own.unclaimed = false;
-    own.ends.reset();
+    own.state = InUse{own.volume()};
 }
 
 std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
@@ -602,15 +615,16 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
     }
     for (auto at = own_.begin(); at != own_.end();) {
         OwnContents& own = at->second;
-        if (!own.making) settle(own, users, now + grace);
-        const bool over = own.ends && *own.ends <= now;
-        if (over) {
-            free_contents(own);
-            log_freed(own.name);
+        if (own.is_made()) settle(own, users, now + grace);
+        if (const WithoutExport* const contents = own.without_export()) {
+            if (contents->ends && *contents->ends <= now) {
+                free_contents(own);
+                log_freed(own.name);
+            } else {
+                call_again_at(contents->ends);
+            }
         }
-        call_again_at(own.ends);
-        const bool gone =
-            is_removed(*own.retainer) && !own.making && !own.held && own.volume.expired();
+        const bool gone = is_removed(*own.retainer) && own.is_made() && !own.volume();
         at = gone ? own_.erase(at) : std::next(at);
     }
     list_unused();
@@ -630,28 +644,25 @@ void RetainedContents::settle(InheritedContents& inherited, const Users& users,
 }
 
 void RetainedContents::settle(OwnContents& own, const Users& users, Clock::time_point end) {
-    const auto volume = own.volume.lock();
-    own.taken.reset();
-    if (!volume) {
-        // New contents of a configuration that was rejected.
+    GPUNBD_ASSERT(own.is_made(), "make() itself ends the state Making");
+    const auto volume = own.volume();
+    const auto user = users.by_volume.find(volume.get());
+    const bool is_used = user != users.by_volume.end();
+    // No volume: new contents of a configuration that was rejected.
+    if (!volume || (is_used ? !user->second->keep : !volume->complete())) {
         own.retainer->forget_volume();
+    }
+    if (!volume || is_used || !own.retainer->keeps()) {
+        own.state = InUse{volume};
         return;
     }
-    const auto user = users.by_volume.find(volume.get());
-    if (user != users.by_volume.end()) {
-        own.ends.reset();
-        own.held.reset();
-        if (!user->second->keep) own.retainer->forget_volume();
-    } else if (!volume->complete()) {
-        own.retainer->forget_volume();
-    } else if (own.retainer->keeps()) {
-        own.held = volume;
-        if (users.refused.contains(own.name)) {
-            own.ends.reset();
-        } else if (!own.ends) {
-            own.ends = end;
-            log_end_of_grace(own.name, volume->size(), end);
-        }
+    if (!own.without_export()) own.state = WithoutExport{.volume = volume};
+    auto& ends = own.without_export()->ends;
+    if (users.refused.contains(own.name)) {
+        ends.reset();
+    } else if (!ends) {
+        ends = end;
+        log_end_of_grace(own.name, volume->size(), end);
     }
 }
 
@@ -684,11 +695,11 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
         add(*inherited.table).state = state_of(inherited.refused);
     }
     for (const auto& [unused, own] : own_) {
-        const auto volume = own.volume.lock();
+        const auto volume = own.volume();
         if (!volume || !own.retainer->keeps()) continue;
         Summary& summary = add(*volume);
         summary.used = volume->mapped_bytes();
-        summary.state = own.without_export()  ? state_of(own.refused)
+        summary.state = own.without_export()  ? state_of(own.without_export()->refused)
                         : !volume->complete() ? "being restored"
                                               : "in use";
     }
@@ -733,7 +744,7 @@ std::string RetainedContents::prepare_rename(storage::Volume& volume,
     });
     const bool is_own = std::ranges::any_of(own_, [&](const auto& each) {
         const OwnContents& its = each.second;
-        return its.name == name && its.retainer->keeps() && !its.volume.expired();
+        return its.name == name && its.retainer->keeps() && its.volume();
     });
     if (is_inherited || is_own) {
         return fmt::format(
@@ -748,7 +759,7 @@ std::string RetainedContents::prepare_rename(storage::Volume& volume,
 void RetainedContents::rename(storage::Volume& volume, const std::string& name) {
     const Lock lock(mutex_);
     for (auto& [unused, own] : own_) {
-        if (own.volume.lock().get() == &volume) own.name = name;
+        if (own.volume().get() == &volume) own.name = name;
     }
     if (volume.set_name(name)) return;
     // The next server does this, because the options have the id of the contents.
@@ -759,7 +770,7 @@ void RetainedContents::rename(storage::Volume& volume, const std::string& name) 
 void RetainedContents::forget(const storage::Volume& volume) {
     const Lock lock(mutex_);
     for (auto& [unused, own] : own_) {
-        if (own.volume.lock().get() == &volume) own.retainer->forget_volume();
+        if (own.volume().get() == &volume) own.retainer->forget_volume();
     }
 }
 
@@ -777,12 +788,13 @@ void RetainedContents::list_unused() {
                        .ends = inherited.ends});
     }
     for (const auto& [unused, own] : own_) {
-        if (!own.held) continue;
+        const WithoutExport* const contents = own.without_export();
+        if (!contents) continue;
         all.push_back({.name = own.name,
-                       .size = own.held->size(),
-                       .volume = own.held,
-                       .state = state_of(own.refused),
-                       .ends = own.ends});
+                       .size = contents->volume->size(),
+                       .volume = contents->volume,
+                       .state = state_of(contents->refused),
+                       .ends = contents->ends});
     }
     const Lock lock(unused_mutex_);
     unused_ = std::move(all);
@@ -796,13 +808,17 @@ std::vector<RetainedContents::Unused> RetainedContents::unused() const {
 bool RetainedContents::free_unused(const storage::Device& device) {
     const Lock lock(mutex_);
     OwnContents* first = nullptr;
+    std::optional<Clock::time_point> earliest;
     for (auto& [unused, own] : own_) {
+        const WithoutExport* const contents = own.without_export();
         // Memory that others still use would not be freed.
-        if (!own.held || !own.ends || own.held.use_count() > 1) continue;
-        if (first != nullptr && *first->ends <= *own.ends) continue;
-        for (std::uint32_t i = 0; i != own.held->pools(); ++i) {
-            const storage::PagePool& pool = own.held->pool(i);
-            if (&pool.device() == &device && pool.allocated_bytes() != 0) first = &own;
+        if (!contents || !contents->ends || contents->volume.use_count() > 1) continue;
+        if (earliest && *earliest <= *contents->ends) continue;
+        for (std::uint32_t i = 0; i != contents->volume->pools(); ++i) {
+            const storage::PagePool& pool = contents->volume->pool(i);
+            if (&pool.device() != &device || pool.allocated_bytes() == 0) continue;
+            first = &own;
+            earliest = contents->ends;
         }
     }
     if (first == nullptr) return false;

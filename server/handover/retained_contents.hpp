@@ -11,6 +11,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <variant>
 #include <vector>
 
 #include "config/options.hpp"
@@ -142,22 +143,42 @@ class RetainedContents {
         bool unusable = false;  // take_over_unused() has failed
         std::optional<Clock::time_point> ends;
     };
-    // Contents of this server.
+    // Contents of this server are in one of four states:
+    //
+    //   Making -> InUse             make() has the volume, or has failed
+    //   Taken -> InUse              settle(): an export has them
+    //   Taken -> WithoutExport      settle(): the configuration of the export was rejected
+    //   InUse -> WithoutExport      settle(): their export was removed
+    //   WithoutExport -> Taken      take_over()
+    //   WithoutExport -> InUse      they are freed
+    //
+    // Those of an earlier server begin as Taken or WithoutExport.
+    struct Making {};
+    // Taken over for an export, until settle() decides whether the export exists: its configuration
+    // can still be rejected.
+    struct Taken {
+        std::shared_ptr<storage::Volume> volume;
+    };
+    struct WithoutExport {
+        std::shared_ptr<storage::Volume> volume;  // held until it is freed
+        std::optional<Clock::time_point> ends = {};
+        // They were taken over from an earlier server and no export of this one has had them.
+        bool is_unclaimed = false;
+        std::string refused = {};  // if unclaimed: the reason why their export does not have them
+    };
+    // An export has them, or had them and they are being freed.
+    struct InUse {
+        std::weak_ptr<storage::Volume> volume;
+    };
     struct OwnContents {
         std::shared_ptr<ContentsRetainer> retainer;  // shared with the volume
         std::string name;
-        std::weak_ptr<storage::Volume> volume;
-        std::shared_ptr<storage::Volume> held;  // without an export, until it is freed
-        // Taken over for an export, until settle() decides whether the export exists: its
-        // configuration can still be rejected.
-        std::shared_ptr<storage::Volume> taken;
-        std::optional<Clock::time_point> ends;
-        bool making = true;
-        // Taken over without an export, and not for one yet.
-        bool unclaimed = false;
-        std::string refused;  // if unclaimed: the reason why their export does not have them
+        std::variant<Making, Taken, WithoutExport, InUse> state;
 
-        bool without_export() const { return held != nullptr || unclaimed; }
+        std::shared_ptr<storage::Volume> volume() const;  // null: not made yet, or freed
+        bool is_made() const { return !std::holds_alternative<Making>(state); }
+        WithoutExport* without_export() { return std::get_if<WithoutExport>(&state); }
+        const WithoutExport* without_export() const { return std::get_if<WithoutExport>(&state); }
     };
 
     using Inherited = std::map<std::string, InheritedContents>;
