@@ -7,6 +7,7 @@
 
 #include "server/nbd/command_cost.hpp"
 #include "server/nbd/connection.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -51,6 +52,7 @@ Connection::Round Connection::round() {
                 return turn_left_ <= 0 ? Round::yield : Round::again;
             }
             reader_.release_buffer();
+            GPUNBD_ASSERT(reader_.memory() == 0, "an idle connection has no receive buffer");
             admission_.hold_memory(send_queue_.memory() + transport_.release_memory());
             return Round::idle;
         case RoundResult::yield:
@@ -116,6 +118,8 @@ Connection::RoundResult Connection::take_requests() {
                 continue;
         }
         if (!draining_ && admission_.keeps(validated)) {  // until the rates admit it
+            GPUNBD_ASSERT(!std::holds_alternative<protocol::StatusPayload>(validated),
+                          "a request whose payload is still to be validated is never kept");
             accounting_.held_back();
             return RoundResult::blocked;
         }
@@ -130,8 +134,8 @@ void Connection::payload_complete(WriteOperation& write) {
 }
 
 bool Connection::take_held() {
-    // A request that is held back is never a StatusPayload, the only case where execute() needs the
-    // request.
+    // execute() needs the request only for a StatusPayload.
+    GPUNBD_ASSERT(reader_.at_request(), "a request that is kept delays all behind it");
     if (draining_) {
         execute({}, admission_.withdraw());
     } else if (admission_.due()) {
