@@ -9,6 +9,7 @@
 
 #include "server/nbd/wire_error.hpp"
 #include "storage/assertions/assert.hpp"
+#include "storage/base/log_line.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::server::ublk {
@@ -206,7 +207,9 @@ void Queue::ended(Request& request, Status status) {
         counters.count_answer(0);
         counters.failed(wire_error(status));
         counters_->errors.add();
-        failure_log_.report_failure(command, status, transfer_.volume);
+        // An exception would make the request end twice.
+        storage::log_if_possible(
+            [&] { failure_log_.report_failure(command, status, transfer_.volume); });
         result = -static_cast<std::int32_t>(wire_error(status));
     }
     answer(request, result);
