@@ -39,6 +39,9 @@ void Connection::start(Operation& operation, const protocol::Command& command,
                        const CommandCost& cost) {
     GPUNBD_ASSERT(!closed_, "a closed connection starts no request");
     GPUNBD_ASSERT(!operation.is_linked(), "an operation belongs to one connection");
+    GPUNBD_ASSERT(command.offset <= negotiated_.export_info.size &&
+                      command.length <= negotiated_.export_info.size - command.offset,
+                  "a request that executes lies in the export");
     operation.cost = cost;
     const bool alone = operations_.empty();
     if (alone) worker_.scheduler.begins_work();

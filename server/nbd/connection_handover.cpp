@@ -14,7 +14,7 @@ void Connection::quiesce() {
     if (reading_is_over()) return;
     GPUNBD_ASSERT(half_written_ == nullptr && half_write_.length == 0,
                   "the WRITE of an earlier pause goes on before the next pause");
-    if (admission_.holding()) execute({}, admission_.withdraw());
+    if (admission_.holding()) execute_held(admission_.withdraw());
     quiesced_ = Quiesced::yes;
     if (WriteOperation* const write = reader_.stop_writing(); write != nullptr) {
         if (write->missing() == 0) {
