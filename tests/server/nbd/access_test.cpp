@@ -414,7 +414,7 @@ TEST_CASE("rates: a delayed request is refused if the export has shrunk below it
     CHECK(volume->is_hole_from(0));
     CHECK(client.ask({CommandType::write, 0, 10}).error == Error::none);
     client.close();
-    rig.check_clean();
+    rig.check_over();
 }
 
 TEST_CASE("rates: a client with a delayed request is not idle") {
