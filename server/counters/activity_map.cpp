@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -20,6 +22,8 @@ std::uint16_t stamp_before(std::uint16_t stamp) {
 
 ActivityMap::ActivityMap(std::uint64_t size, std::uint64_t page_size)
     : size_(size), shift_(static_cast<std::uint32_t>(std::countr_zero(page_size))) {
+    GPUNBD_ASSERT(size != 0 && std::has_single_bit(page_size),
+                  "an export has bytes, and pages whose size is a power of two");
     while (((size_ - 1) >> shift_) >= max_cells) ++shift_;
 }
 
@@ -29,6 +33,7 @@ void ActivityMap::touch(Stamps& stamps, std::uint64_t offset, std::uint64_t leng
     if (length == 0) return;
     const Stamp now = now_.load(std::memory_order_relaxed);
     const std::uint64_t last = (offset + length - 1) >> shift_;
+    GPUNBD_ASSERT(last < stamps.size(), "a request lies in its export");
     for (std::uint64_t i = offset >> shift_; i <= last; ++i) {
         // Other workers write there too: a correct value stays in their caches.
         if (stamps[i].load(std::memory_order_relaxed) != now) {
@@ -47,6 +52,7 @@ void ActivityMap::watch(std::uint64_t second) {
 bool ActivityMap::touched(const Stamps& stamps, std::uint64_t offset, std::uint64_t length) const {
     const Stamp now = now_.load(std::memory_order_relaxed);
     const std::uint64_t last = (offset + length - 1) >> shift_;
+    GPUNBD_ASSERT(length != 0 && last < stamps.size(), "a range that is shown lies in the export");
     for (std::uint64_t i = offset >> shift_; i <= last; ++i) {
         const Stamp stamp = stamps[i].load(std::memory_order_relaxed);
         if (stamp != 0 && (stamp == now || stamp == stamp_before(now))) return true;

@@ -13,7 +13,7 @@ class ActivityMap {
  public:
     static constexpr std::uint64_t max_cells = 16384;
 
-    // Both in bytes; `page_size` is a power of two.
+    // Both in bytes.
     ActivityMap(std::uint64_t size, std::uint64_t page_size);
     ~ActivityMap();
     ActivityMap(const ActivityMap&) = delete;
@@ -21,7 +21,6 @@ class ActivityMap {
 
     // Called by workers, which need not report anything otherwise.
     bool is_watched() const { return cells_.load(std::memory_order_relaxed) != nullptr; }
-    // The range must lie in the export.
     void read(std::uint64_t offset, std::uint64_t length) {
         if (Cells* const cells = cells_.load(std::memory_order_acquire)) {
             touch(cells->read, offset, length);

@@ -1,6 +1,7 @@
 // Counters of one worker for the requests of one export, by type.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "protocol/constants.hpp"
 #include "server/counters/counts.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -23,6 +25,8 @@ struct RequestCounters : RequestsBegun, RequestCounts<Counter> {
         bytes.add(length);
     }
     void failed(protocol::Error error) {
+        GPUNBD_ASSERT(std::ranges::count(RequestErrors::errors, error) == 1,
+                      "each error that is sent is counted under one name");
         for (std::size_t i = 0; i != RequestErrors::size; ++i) {
             if (RequestErrors::errors[i] == error) errors[i].add();
         }
@@ -36,6 +40,7 @@ struct ExportCounters : ExportCounts<Counter> {
     static constexpr std::size_t types = protocol::command_types + 1;
 
     RequestCounters& of(protocol::CommandType type) {
+        GPUNBD_ASSERT(static_cast<std::size_t>(type) < types - 1, "a command has a known type");
         return by_type[static_cast<std::size_t>(type)];
     }
     RequestCounters& of(std::uint16_t type) { return by_type[type < types - 1 ? type : types - 1]; }

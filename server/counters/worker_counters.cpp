@@ -3,6 +3,8 @@
 #include <atomic>
 #include <functional>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -74,6 +76,8 @@ std::shared_ptr<ConnectionCounters> WorkerCounters::begin(ConnectionFacts facts)
 void WorkerCounters::learn(ConnectionCounters& connection, ConnectionFacts facts) {
     auto next = std::make_shared<const ConnectionFacts>(std::move(facts));
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(connections_.contains(connection.id),
+                  "facts are learned of a connection that has not ended");
     connection.facts.swap(next);
 }
 
@@ -81,6 +85,7 @@ void WorkerCounters::end(const ConnectionCounters& connection) noexcept {
     decltype(connections_)::node_type gone;  // destroyed without the lock
     const Lock lock(mutex_);
     gone = connections_.extract(connection.id);
+    GPUNBD_ASSERT(!gone.empty(), "the counters of a connection end once");
 }
 
 std::vector<WorkerCounters::OfExport> WorkerCounters::exports() const {

@@ -68,7 +68,7 @@ Service::Commit AdminService::reload(const config::Options& next, Problems& /*pr
 }
 
 void AdminService::resume() {
-    if (!endpoint_ && context_.lifecycle.phase == Phase::serving) open_endpoint(Failure::logged);
+    if (!endpoint_ && context_.lifecycle.phase() == Phase::serving) open_endpoint(Failure::logged);
 }
 
 void AdminService::yield() {

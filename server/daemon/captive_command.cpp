@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "server/net/nbd_uri.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -53,6 +54,7 @@ CaptiveCommand::~CaptiveCommand() {
 }
 
 void CaptiveCommand::start(const std::string& command, const std::string& export_name, bool tls) {
+    GPUNBD_ASSERT(!running(), "one command runs at a time");
     std::vector<std::string> environment;
     for (char** entry = ::environ; *entry != nullptr; ++entry) {
         const std::string_view each(*entry);
@@ -97,6 +99,7 @@ void CaptiveCommand::terminate() const {
 }
 
 int CaptiveCommand::kill() {
+    GPUNBD_ASSERT(running(), "only a command that runs is killed");
     group_->signal(SIGKILL);
     int status = 0;
     while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

@@ -13,6 +13,7 @@
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "server/base/line_limit.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -82,6 +83,7 @@ std::string refusal_of(const config::Options& options, const CloneRequest& reque
 // The reason why the source of the clone cannot be cloned now, for the client; empty: it can.
 std::string lack_of_source(const ServerContext& context, const CloneRequest& request) {
     const ExportOptions* const its_template = template_in(context.options, request);
+    GPUNBD_ASSERT(its_template != nullptr, "a request that is not refused has its template");
     if (has_clone(context.options, *its_template, request)) return {};
     const auto source = context.exports.find(its_template->clone_per_client.of);
     if (!source || source->volume->complete()) return {};
@@ -97,7 +99,9 @@ std::string add_clone(config::Options& options, const CloneRequest& request,
     ExportOptions clone = config::options_of_clone(its_template, request.client);
     clone.origin.peer = request.peer;
     clone.origin.created = std::time(nullptr);
-    clone.keep = std::ranges::find(options.exports, clone.clone_of, &ExportOptions::name)->keep;
+    const auto source = std::ranges::find(options.exports, clone.clone_of, &ExportOptions::name);
+    GPUNBD_ASSERT(source != options.exports.end(), "the source of a template's clones exists");
+    clone.keep = source->keep;
     added = clone;
     options.exports.push_back(std::move(clone));
     return {};

@@ -8,6 +8,7 @@
 
 #include "server/base/line_limit.hpp"
 #include "server/exports/exposure.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -56,6 +57,8 @@ void ConnectionDispatcher::accept(OwnedFd fd, Peer peer) {
             return;
         }
         counters_.accepted.add();
+        GPUNBD_ASSERT(!answer.evicted || answer.evicted->worker != nullptr,
+                      "a connection has its worker before the next one is accepted");
         if (answer.evicted) answer.evicted->worker->evict(answer.evicted);
         workers_.least_busy().serve(std::move(fd), std::move(peer), context_.exports, limits_,
                                     std::move(answer.slot), tls_);

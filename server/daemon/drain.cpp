@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -18,6 +20,7 @@ Drain::Drain(ServerContext& context, const WorkerPool& workers, std::function<bo
       poll_(context.io, drain_interval, [this] { return wait(); }) {}
 
 void Drain::drain() {
+    GPUNBD_ASSERT(!work_, "a server drains once");
     deadline_ = std::chrono::steady_clock::now() + context_.options.limits.drain;
     poll_.start();
     total_ = workers_.connections();

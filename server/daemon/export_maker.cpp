@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::server {
@@ -78,6 +79,7 @@ void ExportMaker::make(const std::stop_token& stop, const Make& make) {
 }
 
 void ExportMaker::finish() {
+    GPUNBD_ASSERT(busy() && job_ != nullptr, "a job in progress ends once");
     thread_.join();
     work_.reset();
     std::optional<Job> next = std::exchange(next_, std::nullopt);

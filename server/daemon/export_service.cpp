@@ -21,6 +21,7 @@
 #include "server/daemon/warm_up.hpp"
 #include "server/exports/reload_report.hpp"
 #include "server/nbd/wait_memory.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 
 namespace gpunbd::server {
@@ -145,7 +146,7 @@ void ExportService::make_first(std::function<void()> serve) {
 
 void ExportService::reload_file() {
     source_ = Source::file;
-    if (context_.lifecycle.phase == Phase::handing_over) return;  // resume() continues
+    if (context_.lifecycle.phase() == Phase::handing_over) return;  // resume() continues
     context_.supervision.notify(reloading_message());
     if (busy()) {
         spdlog::info("SIGHUP: the file will be read after the current exports are made");
@@ -158,7 +159,7 @@ void ExportService::edit(Edit edit) {
     if (lifecycle.refuses_changes()) {
         return edit.done(std::get<NotDone>(lifecycle.refusal()).why);
     }
-    if (lifecycle.phase == Phase::starting)
+    if (lifecycle.phase() == Phase::starting)
         return edit.done("exports are being made; try again later");
     if (!busy()) return enqueue(std::move(edit));
     if (waiting_.size() == max_waiting_edits) {
@@ -195,9 +196,9 @@ void ExportService::change(const std::string& name, const ServerAdminBackend::Ch
           .done = done});
 }
 
-// The maker keeps only the last waiting job, so each job includes the work of the earlier ones. A
-// job with an edit never waits: edit() submits none while the maker is busy.
+// The maker keeps only the last waiting job, so each job includes the work of the earlier ones.
 void ExportService::enqueue(Edit edit) {
+    GPUNBD_ASSERT(!edit.change || !busy(), "a job with an edit never waits, so it cannot be lost");
     const auto reload = std::make_shared<Reload>(Reload{.edit = std::move(edit)});
     maker_.submit({.prepare = [this, reload] { return prepare(reload); },
                    .done =
@@ -353,6 +354,8 @@ void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports ma
 
 void ExportService::restore(std::vector<MadeExports::Unfilled> unfilled, const Edit& edit) {
     for (MadeExports::Unfilled& each : unfilled) {
+        GPUNBD_ASSERT(restore_ && each.closure && !each.exported->volume->complete(),
+                      "an export is closed and incomplete while it is restored");
         const std::shared_ptr<const Export> exported = each.exported;
         const bool is_of_edit = !edit.restores.empty() && exported->info.name == edit.restores;
         const auto restoring =
@@ -405,6 +408,7 @@ void ExportService::offer(const std::shared_ptr<Restoring>& restored) {
 // Removes an export that was created at run time, and refuses one of the file until that is read
 // again.
 void ExportService::withdraw(const std::shared_ptr<Restoring>& restored, const std::string& why) {
+    GPUNBD_ASSERT(restored->unfilled.exported, "an export that cannot be restored fails once");
     const Export& failed = *restored->unfilled.exported;
     restored->problem = fmt::format("export {}: {}", config::in_quotes(failed.info.name), why);
     restored->name = failed.info.name;
@@ -511,6 +515,7 @@ void ExportService::apply_to_sessions(std::function<void()> then) {
     const auto applied = std::make_shared<Applied>(std::move(then), workers.size());
     for (const auto& worker : workers) {
         worker->check_access([&io = context_.io, applied] {
+            GPUNBD_ASSERT(applied->left != 0, "each worker reports its sessions once");
             if (--applied->left != 0) return;
             asio::post(io, within(applied->memory, [applied] { applied->then(); }));
         });

@@ -11,6 +11,7 @@
 #include "config/quote.hpp"
 #include "server/base/own_program.hpp"
 #include "server/daemon/swap_use.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -33,7 +34,7 @@ void HandOver::begin() {
         Upgrade::Parts{context_.io, parts_.workers.workers(), parts_.listeners.all(),
                        *context_.retained.contents, parts_.ublk, *supervision.socket},
         actions_.yield, [this](const std::string& failure) { finish(failure); });
-    context_.lifecycle.phase = Phase::handing_over;
+    context_.lifecycle.enter(Phase::handing_over);
     parts_.reclaim.pause();
     try {
         upgrade_->start({.program = program_,
@@ -49,9 +50,10 @@ void HandOver::begin() {
 }
 
 void HandOver::cancel() {
-    if (context_.lifecycle.phase != Phase::handing_over) return;
+    if (context_.lifecycle.phase() != Phase::handing_over) return;
+    GPUNBD_ASSERT(upgrade_ != nullptr, "a server that hands over has an upgrade in progress");
     std::exchange(upgrade_, nullptr)->give_up();
-    context_.lifecycle.phase = Phase::serving;
+    context_.lifecycle.enter(Phase::serving);
     parts_.reclaim.resume();  // a server that waits for swapoff serves on
 }
 
@@ -61,7 +63,7 @@ std::string HandOver::obstacle() const {
         return "no supervisor keeps its memory; start it by gpunbd keep, or by systemd with "
                "FileDescriptorStoreMax=";
     }
-    if (context_.lifecycle.phase == Phase::starting || parts_.exports.busy()) {
+    if (context_.lifecycle.phase() == Phase::starting || parts_.exports.busy()) {
         return "its exports are being made; try again later";
     }
     if (parts_.saves.busy() || parts_.exports.restoring())
@@ -129,10 +131,10 @@ std::vector<UpgradeMessage> HandOver::first_messages() const {
 void HandOver::finish(const std::string& failure) {
     if (failure.empty()) return actions_.complete();
     spdlog::error("SIGUSR2: the new server did not start; this server continues: {}", failure);
-    context_.lifecycle.phase = Phase::serving;
+    context_.lifecycle.enter(Phase::serving);
     // Upgrade calls this function, so it is destroyed later.
     boost::asio::post(context_.io, [this, over = std::exchange(upgrade_, nullptr)] {
-        if (context_.lifecycle.phase == Phase::serving) actions_.resume();
+        if (context_.lifecycle.phase() == Phase::serving) actions_.resume();
     });
 }
 

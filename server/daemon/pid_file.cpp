@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "server/base/create_error.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
@@ -56,6 +57,7 @@ PidFile::~PidFile() {
 }
 
 void PidFile::start() {
+    GPUNBD_ASSERT(!draft_.empty() && !published_, "the file is published once, after its draft");
     if (::rename(draft_.c_str(), path_.c_str()) != 0) {
         throw refusal(path_, create_error(path_, errno));
     }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
@@ -43,6 +44,7 @@ class Results {
 
     void add(const ReclaimStatus& status) {
         const Lock lock(mutex_);
+        GPUNBD_ASSERT(left_ != 0, "each device reports its result once");
         reclaimed_.devices.push_back(status);
         if (--left_ == 0) completion_(std::move(reclaimed_));
     }

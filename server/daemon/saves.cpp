@@ -12,6 +12,7 @@
 #include "config/size.hpp"
 #include "server/daemon/export_factory.hpp"
 #include "server/daemon/worker_pool.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/base/long_work.hpp"
 #include "storage/base/signals_blocked.hpp"
@@ -123,6 +124,7 @@ Saves::Saves(ServerContext& context)
     : context_(context), channels_(channel_options(context.options.pipeline)), timer_(context.io) {}
 
 void Saves::start() {
+    GPUNBD_ASSERT(!thread_.joinable(), "one thread saves and restores");
     const storage::SignalsBlocked blocked;
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     save_those_due();
@@ -228,6 +230,7 @@ void Saves::run(const std::stop_token& stop) {
             {
                 // Before the completion: the next request may be an upgrade.
                 const Lock lock(mutex_);
+                GPUNBD_ASSERT(working_, "a job that ends has begun");
                 working_ = false;
             }
             job->completion(std::move(outcome));

@@ -126,7 +126,7 @@ int Server::run(const std::function<void()>& on_ready) {
     exports_->make_first([this, on_ready] {
         ublk_->check_takeover();
         services_.start();
-        context_.lifecycle.phase = Phase::serving;
+        context_.lifecycle.enter(Phase::serving);
         if (on_ready) on_ready();
     });
     run_events();  // handles signals, and accepts clients once there are exports
@@ -164,12 +164,12 @@ void Server::end_now() {
 void Server::drain() {
     if (context_.lifecycle.draining()) return;
     hand_over_->cancel();
-    context_.lifecycle.phase = Phase::draining;
+    context_.lifecycle.enter(Phase::draining);
     services_.drain();
 }
 
 void Server::handed_over() {
-    context_.lifecycle.phase = Phase::draining;
+    context_.lifecycle.enter(Phase::draining);
     context_.lifecycle.handed_over = true;
     services_.hand_over();
     if (ublk_->left_devices()) drain_->expire();

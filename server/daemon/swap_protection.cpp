@@ -51,7 +51,7 @@ bool SwapProtection::delays_end() {
         "the server ends when this machine does not swap to it any more; run swapoff {}; a second "
         "signal ends it at once, and all pages that are swapped out to it are lost",
         fmt::join(devices, " "));
-    context_.lifecycle.phase = Phase::awaiting_swapoff;
+    context_.lifecycle.enter(Phase::awaiting_swapoff);
     extend_stop_timeout();
     poll_.start();
     return true;

@@ -7,6 +7,7 @@
 
 #include "server/daemon/open_channels.hpp"
 #include "server/handover/import_contents.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -22,7 +23,9 @@ Takeover::Takeover(ServerContext& context, WorkerPool& workers, const ExportServ
       workers_(workers),
       exports_(exports),
       dispatcher_(dispatcher),
-      taken_over_(std::move(taken_over)) {}
+      taken_over_(std::move(taken_over)) {
+    GPUNBD_ASSERT(context.supervision.predecessor, "a server takes over from a predecessor");
+}
 
 // The predecessor serves until take_rest(), so slow work is done before. With one H200 and 64 GiB
 // in use, importing the slabs takes 250 ms, and opening the channels of 16 workers 350 ms.
@@ -49,6 +52,7 @@ void Takeover::import_contents() {
         supervision.store->add_stored(each.name);
         supervision.inherited.add(each.name, std::move(each.descriptor));
     }
+    GPUNBD_ASSERT(clients_.empty(), "connections are taken over once");
     clients_ = std::move(rest.clients);
     auto& contents = context_.retained.contents;
     contents = std::make_unique<RetainedContents>(*supervision.store, supervision.inherited,

@@ -15,6 +15,7 @@
 #include "config/quote.hpp"
 #include "server/base/machine_shutdown.hpp"
 #include "server/protection/swap_devices.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/base/signals_blocked.hpp"
 
@@ -145,6 +146,7 @@ void UblkService::finish_takeover() {
 }
 
 void UblkService::make(const std::shared_ptr<const Export>& exported) {
+    GPUNBD_ASSERT(control_ && !has_device(*exported), "an export has one block device");
     auto device = std::make_unique<ublk::Device>(
         *control_, workers_.workers(),
         ublk::Device::Options{.exported = exported,
@@ -228,7 +230,7 @@ bool UblkService::delays_end() {
         stop_at_ ? fmt::format("since the machine shuts down, it ends after {} s in any case",
                                std::chrono::seconds(patience_at_shutdown).count())
                  : "a second signal ends it at once, and what they have not written is lost");
-    context_.lifecycle.phase = Phase::awaiting_swapoff;
+    context_.lifecycle.enter(Phase::awaiting_swapoff);
     poll_.start();
     return true;
 }

@@ -9,6 +9,7 @@
 
 #include "config/quote.hpp"
 #include "server/base/environment.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -47,7 +48,10 @@ bool Watchdog::all_responded() {
     pending_ = nullptr;
     const auto pending = std::make_shared<std::atomic<std::size_t>>(workers_.size());
     for (const auto& worker : workers_) {
-        worker->post([pending](WorkerContext&) { --*pending; });
+        worker->post([pending](WorkerContext&) {
+            GPUNBD_ASSERT(*pending != 0, "each worker responds once in a round");
+            --*pending;
+        });
     }
     pending_ = pending;
     return posted;

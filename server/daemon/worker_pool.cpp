@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "server/base/numa.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/signals_blocked.hpp"
 #include "storage/base/usable_cpus.hpp"
 
@@ -59,6 +60,7 @@ void WorkerPool::stop() {
 }
 
 Worker& WorkerPool::least_busy() const {
+    GPUNBD_ASSERT(!workers_.empty(), "connections are served after the start of the workers");
     return **std::min_element(workers_.begin(), workers_.end(), [](const auto& a, const auto& b) {
         return a->connections() < b->connections();
     });

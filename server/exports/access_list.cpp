@@ -6,6 +6,7 @@
 
 #include "config/quote.hpp"
 #include "config/rules.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -81,6 +82,8 @@ Verdict AccessList::decide(const PeerIdentity& applicant) const {
 
 std::string AccessList::why(const Verdict& verdict) const {
     if (rules_.empty()) return "it has no access list";
+    GPUNBD_ASSERT(!verdict.rule || *verdict.rule < rules_.size(),
+                  "a list explains its own verdicts");
     if (verdict.rule) {
         return fmt::format("rule {} matches: {}", *verdict.rule + 1, rules_[*verdict.rule].text());
     }

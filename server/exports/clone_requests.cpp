@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 void CloneRequests::send(CloneRequest request) const {
+    GPUNBD_ASSERT(request.answer, "somebody waits for the answer to a request");
     {
         const Lock lock(mutex_);
         if (receive_) return receive_(std::move(request));

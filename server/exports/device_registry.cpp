@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/size.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/long_work.hpp"
 
 namespace gpunbd::server {
@@ -89,6 +90,8 @@ storage::Device& DeviceRegistry::open(const std::string& id) {
         aliases_.emplace(id, device.get());
         return *device;
     }
+    GPUNBD_ASSERT(devices_.size() == opened_with_.size(),
+                  "the registry knows with which options it has opened each device");
     devices_.push_back(std::move(opened));
     opened_with_.push_back(options);
     if (calibrate_) calibrate(*devices_.back());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 void ExportRegistry::replace(Exports exports, ExportTemplates templates) {
@@ -15,6 +17,7 @@ void ExportRegistry::replace(Exports exports, ExportTemplates templates) {
         if (!each->needs_longer_name()) names->push_back(each->options.name);
     }
     for (std::size_t i = 0; i != next->size(); ++i) places.emplace((*names)[i], i);
+    GPUNBD_ASSERT(places.size() == next->size(), "exports have different names");
     // Exports that stay have their options.
     const std::shared_ptr<const Exports> before = snapshot();
     ExportLookup earlier(*before);
@@ -49,6 +52,8 @@ std::shared_ptr<const ExportTemplates> ExportRegistry::templates() const {
 std::shared_ptr<const Export> ExportRegistry::find(std::string_view name) const {
     const Lock lock(mutex_);
     const auto place = places_.find(name);
+    GPUNBD_ASSERT(place == places_.end() || place->second < exports_->size(),
+                  "the index and the list are replaced together");
     return place == places_.end() ? nullptr : (*exports_)[place->second];
 }
 

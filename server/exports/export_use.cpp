@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -58,6 +60,7 @@ ExportUse::Answer ExportUse::enter(const std::string& peer) {
             throw;
         }
     }
+    GPUNBD_ASSERT(use.connections <= connections_, "connections of a peer count for the export");
     ++use.connections;
     ++connections_;
     lease->counted_ = true;
@@ -67,6 +70,7 @@ ExportUse::Answer ExportUse::enter(const std::string& peer) {
 ExportUse::Closure::~Closure() {
     if (!use_) return;
     const Lock lock(use_->mutex_);
+    GPUNBD_ASSERT(!use_->closed_.empty(), "an export is closed as long as a closure exists");
     use_->closed_.erase(reason_);
 }
 
@@ -123,12 +127,15 @@ std::uint32_t ExportUse::connections() {
 void ExportUse::leave(const std::string& peer) {
     const Lock lock(mutex_);
     const auto at = peers_.find(peer);
+    GPUNBD_ASSERT(connections_ != 0 && at != peers_.end() && at->second.connections != 0,
+                  "a connection that leaves an export has entered it");
     --connections_;
     if (--at->second.connections == 0 && !at->second.bucket) peers_.erase(at);
 }
 
 RateLimits ExportUse::rates(const std::string& peer) {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(peers_.contains(peer), "a peer is remembered while it has a lease");
     return {.of_peer = peers_.find(peer)->second.bucket, .of_export = bucket_};
 }
 

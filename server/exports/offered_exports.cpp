@@ -7,6 +7,7 @@
 #include "config/client_clones.hpp"
 #include "server/exports/export_info.hpp"
 #include "server/net/connection_slots.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -32,6 +33,7 @@ protocol::Listing OfferedExports::list() const { return {.names = exports_.names
 // those of other machines.
 std::optional<protocol::ExportInfo> OfferedExports::next(protocol::Listing& listing) const {
     const PeerIdentity applicant(peer_);
+    GPUNBD_ASSERT(listing.next <= listing.names->size(), "a listing ends with its last name");
     while (listing.next != listing.names->size()) {
         const std::string& name = (*listing.names)[listing.next++];
         if (const auto there = exports_.find(name)) {
@@ -128,6 +130,7 @@ std::string OfferedExports::enter(std::string_view name) const {
     const Opened opened = open(name);
     if (!opened.exported && !refusal_.empty()) return std::exchange(refusal_, {});
     if (!opened.exported) return "the export was removed";
+    GPUNBD_ASSERT(lease_ == nullptr, "a client enters one export at a time");
     ExportUse::Answer answer = opened.exported->use->enter(peer_key(peer_));
     lease_ = std::move(answer.lease);
     return std::move(answer.refusal);

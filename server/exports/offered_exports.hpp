@@ -11,6 +11,7 @@
 #include "server/base/peer.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/export_use.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -37,6 +38,7 @@ class OfferedExports final : public protocol::ExportDirectory {
     // answer before the next ready().
     CloneRequest take_clone_request() { return std::move(clone_request_); }
     void clone_answered(std::string why_not) {
+        GPUNBD_ASSERT(!answered_, "a request for a clone has one answer");
         answered_ = true;
         refusal_ = std::move(why_not);
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -60,6 +62,7 @@ std::int64_t TokenBucket::since_epoch(Time time) const {
 // A request is due once the bucket holds its tokens, or is full.
 std::int64_t TokenBucket::Gauge::take(std::uint64_t amount, std::int64_t now, std::int64_t burst) {
     if (per_second == 0) return now;
+    GPUNBD_ASSERT(burst > 0 && rest < per_second, "a bucket holds tokens and less than one rest");
     paid_until = std::max(paid_until, now - burst);
     const Wide cost = Wide{amount} * ns_per_second + rest;
     const auto whole = static_cast<std::int64_t>(std::min<Wide>(cost / per_second, farthest));

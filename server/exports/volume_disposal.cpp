@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::server {
@@ -27,6 +28,8 @@ VolumeDisposal::~VolumeDisposal() {
 
 std::shared_ptr<storage::Volume> VolumeDisposal::Reservation::share(
     std::unique_ptr<storage::Volume> volume) noexcept {
+    GPUNBD_ASSERT(holder_ != nullptr, "a reservation is for one volume");
+    GPUNBD_ASSERT(volume != nullptr, "a volume is shared when it exists");
     storage::Volume* const shared = volume.get();
     {
         const Lock lock(holder_->disposal.mutex_);
@@ -42,6 +45,7 @@ VolumeDisposal::Reservation VolumeDisposal::reserve() {
     }
     auto holder = std::make_shared<Holder>(*this);
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(!ending_, "no volume is made while the server ends");
     holders_.emplace(holder.get(), holder);
     return Reservation(std::move(holder));
 }
@@ -96,6 +100,7 @@ void VolumeDisposal::run() {
             now.clear();
         }
         destroyed_ += count;
+        GPUNBD_ASSERT(destroyed_ <= taken_, "a volume is destroyed after its last owner is gone");
         changed_.notify_all();
     }
 }

@@ -28,7 +28,7 @@ class VolumeDisposal {
     // Reserves what share() needs, so that it cannot fail.
     class Reservation {
      public:
-        // Call once. The volume is destroyed on the disposal's thread, whichever thread drops its
+        // The volume is destroyed on the disposal's thread, whichever thread drops its
         // last reference.
         std::shared_ptr<storage::Volume> share(std::unique_ptr<storage::Volume> volume) noexcept;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/supervisor/descriptor_name.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::server {
@@ -57,6 +58,7 @@ void RetainedMappings::undo_now() {
 
 void RetainedMappings::undo(std::shared_ptr<Files> left, std::function<void()> then) {
     if (left->empty()) return then();
+    GPUNBD_ASSERT(!undoing_.joinable(), "the mappings of an earlier server are undone once");
     const storage::SignalsBlocked blocked;
     undoing_ = std::thread([left = std::move(left), then = std::move(then)] {
         left->clear();

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -160,6 +162,9 @@ Successor::~Successor() {
     }
 }
 
-void Successor::detach() { handle_ = OwnedFd(); }
+void Successor::detach() {
+    GPUNBD_ASSERT(handle_, "a successor is detached once");
+    handle_ = OwnedFd();
+}
 
 }  // namespace gpunbd::server

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace asio = boost::asio;
@@ -34,6 +36,7 @@ Upgrade::Upgrade(Parts parts, Yield yield, Completion completion)
       timer_(parts.io) {}
 
 void Upgrade::start(const SuccessorStart& start, const std::vector<UpgradeMessage>& first) {
+    GPUNBD_ASSERT(!successor_ && !over_, "an upgrade starts one successor");
     successor_.emplace(start);
     try {
         for (const UpgradeMessage& message : first) successor_->socket().send(message);
@@ -83,6 +86,7 @@ void Upgrade::attempt(Step step) {
 void Upgrade::pause() {
     successor_->socket().expect(MessageKind::prepared, std::chrono::milliseconds(0));
     timer_.cancel();
+    GPUNBD_ASSERT(!paused_, "clients are paused once for each upgrade");
     paused_ = true;
     unread_since_ = moved_last_ = checked_last_ = Clock::now();
     quiet_at_last_ = checked_last_ + quiet_patience;
@@ -93,6 +97,7 @@ void Upgrade::pause() {
 }
 
 void Upgrade::check_quiet() {
+    GPUNBD_ASSERT(paused_ && pending_workers_ == 0, "one check of the sessions is in progress");
     pending_workers_ = parts_.workers.size();
     moved_before_ = std::exchange(unquiet_, {}).moved;
     for (const auto& worker : parts_.workers) {
@@ -105,6 +110,7 @@ void Upgrade::check_quiet() {
 }
 
 void Upgrade::counted(Worker::Busy unquiet) {
+    GPUNBD_ASSERT(pending_workers_ != 0, "each worker answers once");
     unquiet_.sessions += unquiet.sessions;
     unquiet_.unread += unquiet.unread;
     unquiet_.moved += unquiet.moved;
@@ -158,6 +164,7 @@ void Upgrade::resume_busy_briefly() {
 }
 
 void Upgrade::move_sessions() {
+    GPUNBD_ASSERT(paused_ && moving_.empty(), "sessions move once, while clients are paused");
     parts_.contents.quiesce();
     pending_workers_ = parts_.workers.size();
     for (const auto& worker : parts_.workers) {
@@ -166,6 +173,7 @@ void Upgrade::move_sessions() {
             asio::post(io, [weak, moving = std::move(moving)]() mutable {
                 const auto self = weak.lock();
                 if (!self || self->over_) return;
+                GPUNBD_ASSERT(self->pending_workers_ != 0, "each worker answers once");
                 std::move(moving.begin(), moving.end(), std::back_inserter(self->moving_));
                 if (--self->pending_workers_ == 0) self->attempt(&Upgrade::hand_over);
             });
@@ -174,6 +182,7 @@ void Upgrade::move_sessions() {
 }
 
 void Upgrade::hand_over() {
+    GPUNBD_ASSERT(paused_ && successor_, "the successor gets what no client changes any more");
     const MessageSocket& socket = successor_->socket();
     for (RetainedContents::Copy& each : parts_.contents.copies()) {
         socket.send({.kind = MessageKind::contents,
@@ -201,6 +210,7 @@ void Upgrade::send_connection(Session::Moving& moving) {
 void Upgrade::finish() {
     successor_->socket().expect(MessageKind::ready, std::chrono::milliseconds(0));
     timer_.cancel();
+    GPUNBD_ASSERT(paused_ && !over_, "an upgrade is finished once");
     const std::string message = fmt::format("MAINPID={}", successor_->pid());
     if (const auto wrong = parts_.supervisor.send(message)) throw std::runtime_error(*wrong);
     // From here on the hand-over cannot be undone: if the successor dies, the supervisor starts
@@ -222,6 +232,7 @@ void Upgrade::finish() {
 }
 
 void Upgrade::give_up() {
+    GPUNBD_ASSERT(!over_, "an upgrade that is over is not given up");
     over_ = true;
     timer_.cancel();
     successor_.reset();

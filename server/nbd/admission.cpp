@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 void Admission::change_held_memory(std::uint64_t bytes) {
@@ -9,6 +11,7 @@ void Admission::change_held_memory(std::uint64_t bytes) {
         memory_ += bytes - held_;
         budget_.charge(bytes - held_);
     } else {
+        GPUNBD_ASSERT(memory_ >= held_, "the held memory is a part of the charged one");
         memory_ -= held_ - bytes;
         budget_.discharge(held_ - bytes);
     }

@@ -10,6 +10,7 @@
 #include "server/nbd/budget.hpp"
 #include "server/nbd/command_cost.hpp"
 #include "server/nbd/throttle.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -31,6 +32,9 @@ class Admission {
     // A request has ended. true: requests may be taken again.
     bool leave(const CommandCost& cost) {
         const bool was_over = in_flight_ > max_in_flight_;
+        GPUNBD_ASSERT(requests_ != 0 && in_flight_ >= cost.in_flight,
+                      "a request leaves once, with the cost with which it has entered");
+        GPUNBD_ASSERT(memory_ - held_ >= cost.memory, "requests hold the memory that they charged");
         --requests_;
         in_flight_ -= cost.in_flight;
         memory_ -= cost.memory;
@@ -61,10 +65,19 @@ class Admission {
     }
     bool holding() const { return throttle_ != nullptr && throttle_->holding(); }
     // The request that is kept may execute now: release() it.
-    bool due() { return throttle_->due(); }
-    protocol::Validated release() { return throttle_->release(); }
+    bool due() {
+        GPUNBD_ASSERT(holding(), "only a request that is kept becomes due");
+        return throttle_->due();
+    }
+    protocol::Validated release() {
+        GPUNBD_ASSERT(holding(), "only a request that is kept is released");
+        return throttle_->release();
+    }
     // Returns the request before it is due, to execute or drop it.
-    protocol::Validated withdraw() { return throttle_->withdraw(); }
+    protocol::Validated withdraw() {
+        GPUNBD_ASSERT(holding(), "only a request that is kept is withdrawn");
+        return throttle_->withdraw();
+    }
 
  private:
     void change_held_memory(std::uint64_t bytes);

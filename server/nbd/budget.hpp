@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 class Budget {
@@ -33,6 +35,7 @@ class Budget {
             begin_burst();
     }
     void discharge(std::uint64_t bytes) {
+        GPUNBD_ASSERT(bytes <= used_, "no more is discharged than was charged");
         used_ -= bytes;
         if (!waiters_.empty() && !exceeded()) wake();
     }

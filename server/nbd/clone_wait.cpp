@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
@@ -33,6 +34,7 @@ struct CloneWait::Answer {
         if (state->io == nullptr) return;
         boost::asio::post(*state->io, [state = state, why_not = std::move(why_not)] {
             if (!state->wake) return;
+            GPUNBD_ASSERT(!state->answered, "a request for a clone is answered once");
             state->answered = why_not;
             state->wake();
         });

@@ -4,6 +4,7 @@
 
 #include "server/nbd/read_operation.hpp"
 #include "server/nbd/status_operation.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -23,6 +24,7 @@ constexpr std::uint64_t page_cost = 4096;
 }  // namespace
 
 CommandCost cost_of(const Command& command, std::uint64_t page_size) {
+    GPUNBD_ASSERT(page_size != 0, "an export that is served has pages");
     std::uint64_t work = 0;
     std::uint64_t in_flight = 0;
     std::uint64_t memory = sizeof(ReadOperation);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 Connection::Connection(WorkerContext& worker, Socket socket, std::string peer,
@@ -19,6 +21,7 @@ Connection::~Connection() = default;
 void Connection::serve(const protocol::NegotiatedOptions& negotiated,
                        std::shared_ptr<const Export> served, std::span<const std::byte> received,
                        std::shared_ptr<const Export> related) {
+    GPUNBD_ASSERT(export_ == nullptr && !closed_, "a connection that is open serves one export");
     negotiated_ = negotiated;
     export_ = std::move(served);
     related_ = std::move(related);
@@ -34,6 +37,11 @@ void Connection::serve(const protocol::NegotiatedOptions& negotiated,
 
 void Connection::start(Operation& operation, const protocol::Command& command,
                        const CommandCost& cost) {
+    GPUNBD_ASSERT(!closed_, "a closed connection starts no request");
+    GPUNBD_ASSERT(!operation.is_linked(), "an operation belongs to one connection");
+    GPUNBD_ASSERT(command.offset <= negotiated_.export_info.size &&
+                      command.length <= negotiated_.export_info.size - command.offset,
+                  "a request that executes lies in the export");
     operation.cost = cost;
     const bool alone = operations_.empty();
     if (alone) worker_.scheduler.begins_work();
@@ -44,6 +52,8 @@ void Connection::start(Operation& operation, const protocol::Command& command,
 }
 
 void Connection::ended(Operation& operation) {
+    GPUNBD_ASSERT(operation.is_linked(), "an operation ends once");
+    GPUNBD_ASSERT(!needs_reply(operation.state()), "an operation ends after its answer");
     operations_.erase(operations_.iterator_to(operation));
     if (operation.state() != RequestState::answered) [[unlikely]]
         accounting_.abandoned(operation.command().type);
@@ -65,6 +75,7 @@ void Connection::ended(Operation& operation) {
 }
 
 void Connection::drain() {
+    GPUNBD_ASSERT(export_ != nullptr, "a connection that drains has served");
     draining_ = true;
     quiesced_ = Quiesced::no;
     reason_ = "the server is stopping";
@@ -101,6 +112,7 @@ void Connection::close(std::string reason) noexcept {
     send_queue_.clear();
     transport_.close();
     for (auto next = operations_.begin(); next != operations_.end();) (next++)->abandon();
+    GPUNBD_ASSERT(send_queue_.empty(), "a closed connection sends nothing");
     wakeup_.resume();
 }
 

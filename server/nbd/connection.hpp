@@ -151,6 +151,8 @@ class Connection final : public OperationContext,
     // false: the request still waits for the rates.
     bool take_held();
     void execute(const protocol::Request& request, const protocol::Validated& validated);
+    // A request that was held back. The export may have shrunk since it was validated.
+    void execute_held(const protocol::Validated& validated);
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command, const CommandCost& cost);
     void ended(Operation& operation) override;

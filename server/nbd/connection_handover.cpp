@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "server/nbd/connection.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::server {
@@ -11,7 +12,9 @@ void Connection::quiesce() {
         return;
     }
     if (reading_is_over()) return;
-    if (admission_.holding()) execute({}, admission_.withdraw());
+    GPUNBD_ASSERT(half_written_ == nullptr && half_write_.length == 0,
+                  "the WRITE of an earlier pause goes on before the next pause");
+    if (admission_.holding()) execute_held(admission_.withdraw());
     quiesced_ = Quiesced::yes;
     if (WriteOperation* const write = reader_.stop_writing(); write != nullptr) {
         if (write->missing() == 0) {
@@ -34,8 +37,8 @@ void Connection::resume() {
     wakeup_.resume();
 }
 
-// half_written_ has ended.
 void Connection::take_up_half_write() {
+    GPUNBD_ASSERT(half_written_ == nullptr, "the part that had arrived is written before the rest");
     quiesced_ = Quiesced::no;
     if (half_write_.length == 0) return;
     const auto half = std::exchange(half_write_, {});
@@ -46,11 +49,14 @@ void Connection::take_up_half_write() {
                                     .offset = half.offset,
                                     .length = half.length};
     start(write, command, cost_of(command, page_size_));
-    write.skip(0);  // the operation has not ended, since the rest of its payload is missing
+    GPUNBD_ASSERT(write.missing() != 0, "a WRITE does not end before the rest of its payload");
+    write.skip(0);
     reader_.expect_payload_of(write);
 }
 
 void Connection::describe(ConnectionState& state) const {
+    GPUNBD_ASSERT(quiesced_ == Quiesced::yes && quiet(),
+                  "a connection is described while it is quiet");
     storage::store_fence();  // for the part of a WRITE that has not been acknowledged
     RequestReader::Unread unread = reader_.unread();
     state.negotiated = negotiated_;
@@ -61,6 +67,8 @@ void Connection::describe(ConnectionState& state) const {
 }
 
 void Connection::continue_from(const ConnectionState& state) {
+    GPUNBD_ASSERT(export_ != nullptr && operations_.empty(),
+                  "a connection is continued before its first request here");
     accounting_.continue_from(state);
     requests_at_flush_ = state.requests;
     reader_.expect_discarded(state.discarded);
@@ -69,6 +77,8 @@ void Connection::continue_from(const ConnectionState& state) {
 }
 
 void Connection::leave() noexcept {
+    GPUNBD_ASSERT(operations_.empty() && send_queue_.empty(),
+                  "nothing of a client is in flight when another process continues");
     closed_ = true;
     transport_.leave();
     wakeup_.resume();

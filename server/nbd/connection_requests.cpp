@@ -7,6 +7,7 @@
 
 #include "server/nbd/command_cost.hpp"
 #include "server/nbd/connection.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -51,6 +52,7 @@ Connection::Round Connection::round() {
                 return turn_left_ <= 0 ? Round::yield : Round::again;
             }
             reader_.release_buffer();
+            GPUNBD_ASSERT(reader_.memory() == 0, "an idle connection has no receive buffer");
             admission_.hold_memory(send_queue_.memory() + transport_.release_memory());
             return Round::idle;
         case RoundResult::yield:
@@ -116,6 +118,8 @@ Connection::RoundResult Connection::take_requests() {
                 continue;
         }
         if (!draining_ && admission_.keeps(validated)) {  // until the rates admit it
+            GPUNBD_ASSERT(!std::holds_alternative<protocol::StatusPayload>(validated),
+                          "a request whose payload is still to be validated is never kept");
             accounting_.held_back();
             return RoundResult::blocked;
         }
@@ -130,12 +134,11 @@ void Connection::payload_complete(WriteOperation& write) {
 }
 
 bool Connection::take_held() {
-    // A request that is held back is never a StatusPayload, the only case where execute() needs the
-    // request.
+    GPUNBD_ASSERT(reader_.at_request(), "a request that is kept delays all behind it");
     if (draining_) {
-        execute({}, admission_.withdraw());
+        execute_held(admission_.withdraw());
     } else if (admission_.due()) {
-        execute({}, admission_.release());
+        execute_held(admission_.release());
     } else {
         if (transport_.hung_up()) close("the client hung up");
         return false;
@@ -196,6 +199,23 @@ void Connection::execute(const protocol::Request& request, const protocol::Valid
             if (reason_.empty()) reason_ = "the client disconnected";
             return;
     }
+}
+
+void Connection::execute_held(const protocol::Validated& validated) {
+    const auto* const command = std::get_if<protocol::Command>(&validated);
+    const std::uint64_t size = negotiated_.export_info.size;
+    if (command == nullptr ||
+        (command->offset <= size && command->length <= size - command->offset)) {
+        return execute({}, validated);  // which needs the request only for a StatusPayload
+    }
+    const bool writes = command->type == protocol::CommandType::write;
+    const bool stores = writes || command->type == protocol::CommandType::write_zeroes;
+    refuse({.type = static_cast<std::uint16_t>(command->type),
+            .error = stores ? protocol::Error::enospc : protocol::Error::einval,
+            .cookie = command->cookie,
+            .offset = command->offset,
+            .discard = writes ? command->length : 0,
+            .text = "beyond the end of the export"});
 }
 
 void Connection::refuse(const protocol::Refusal& refusal) {

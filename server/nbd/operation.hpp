@@ -8,6 +8,7 @@
 #include "protocol/gate.hpp"
 #include "server/nbd/command_cost.hpp"
 #include "server/nbd/operation_context.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -24,6 +25,7 @@ class Operation : public storage::TransferOwner,
 
     // The operation may have ended, and be in its pool, when this returns.
     void start(OperationContext& context, const protocol::Command& command) {
+        GPUNBD_ASSERT(state() == RequestState::idle, "an operation that starts was in its pool");
         context_ = &context;
         command_ = command;
         begin();
@@ -31,7 +33,11 @@ class Operation : public storage::TransferOwner,
     // The connection has closed and its send queue is empty. The operation ends as soon as no copy
     // of its own is in flight.
     virtual void abandon() = 0;
-    virtual void return_to(OperationPools& pools) = 0;
+    // After OperationContext::ended().
+    void return_to(OperationPools& pools) {
+        become(RequestState::idle);
+        give_back_to(pools);
+    }
 
     const protocol::Command& command() const { return command_; }
     storage::Range range() const { return {command_.offset, command_.length}; }
@@ -42,15 +48,18 @@ class Operation : public storage::TransferOwner,
  protected:
     virtual void begin() = 0;
     virtual void moved() = 0;
+    virtual void give_back_to(OperationPools& pools) = 0;
 
     // All of the answer is ready.
     void answered() {
-        state_ = RequestState::answered;
+        become(RequestState::answered);
         context_->accounting().answered(*this);
     }
     // No answer will be queued, unless it is already.
     void give_up_answer() {
-        if (state_ != RequestState::answered) state_ = RequestState::abandoned;
+        if (state() != RequestState::answered && state() != RequestState::abandoned) {
+            become(RequestState::abandoned);
+        }
     }
     // Answers without payload.
     void succeed();

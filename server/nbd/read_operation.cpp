@@ -4,6 +4,7 @@
 #include <array>
 
 #include "server/nbd/operation_pools.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -23,14 +24,14 @@ void ReadOperation::begin() {
     }
     const Form form = context_->encoder().splits(command_) ? Form::chunks : Form::whole;
     context_->send_queue().sequencer().enter(*this, form);
-    state_ = RequestState::waiting;
+    become(RequestState::waiting);
     resume();
 }
 
 void ReadOperation::resume() {
-    if (state_ == RequestState::waiting) {
+    if (state() == RequestState::waiting) {
         if (!context_->send_queue().sequencer().begin(*this)) return;
-        state_ = RequestState::executing;
+        become(RequestState::executing);
         transfer_.begin(context_->transfer_context(), *this, range());
     }
     advance();
@@ -43,17 +44,22 @@ void ReadOperation::moved() {
 
 // Queues what is ready, and ends the operation once nothing is left of it.
 void ReadOperation::advance() {
-    if (needs_reply(state_)) queue_ready();
-    if (!needs_reply(state_) && in_queue_ == 0 && transfer_.idle()) context_->ended(*this);
+    if (needs_reply(state())) queue_ready();
+    if (!needs_reply(state()) && in_queue_ == 0 && transfer_.idle()) context_->ended(*this);
 }
 
 void ReadOperation::queue_ready() {
+    GPUNBD_ASSERT(state() != RequestState::waiting, "a READ that waits has no transfer");
     if (form() == Form::whole && !has_replied() && !transfer_.whole_ready()) {
         // It will take several polls and needs the stream to itself for all of them.
         if (transfer_.all_issued()) memory_complete();
         if (transfer_.ready() && !context_->send_queue().sequencer().hold(*this)) return;
     }
     for (storage::ReadTransfer::Piece piece; transfer_.next(piece);) {
+        GPUNBD_ASSERT(piece.length != 0 && piece.offset >= command_.offset &&
+                          piece.offset - command_.offset <= command_.length &&
+                          piece.length <= command_.length - (piece.offset - command_.offset),
+                      "the pieces of a READ lie in its range and have bytes");
         ++in_queue_;
         const bool last = transfer_.all_taken();
         if (form() == Form::chunks) {
@@ -66,7 +72,7 @@ void ReadOperation::queue_ready() {
             leave_sequence();
             return;
         }
-        state_ = RequestState::replying;
+        if (!has_replied()) become(RequestState::replying);
     }
     if (transfer_.status() != storage::Status::ok && in_queue_ == 0) {
         fail_transfer();
@@ -76,7 +82,7 @@ void ReadOperation::queue_ready() {
 }
 
 void ReadOperation::memory_complete() {
-    if (state_ == RequestState::executing) state_ = RequestState::staged;
+    if (state() == RequestState::executing) become(RequestState::staged);
     if (context_->send_queue().sequencer().staged(*this)) context_->wakeup().resume();
 }
 
@@ -102,7 +108,7 @@ void ReadOperation::add_part_of_whole(const storage::ReadTransfer::Piece& piece)
         if (!has_replied()) {
             item.header_length =
                 static_cast<std::uint8_t>(context_->encoder().whole(item.header, command_));
-            state_ = RequestState::replying;
+            become(RequestState::replying);
         }
         item.payload = piece.data != nullptr ? piece.data : zeroes.data();
         item.read = item.payload_length = static_cast<std::uint32_t>(part);
@@ -115,7 +121,7 @@ void ReadOperation::fail_transfer() {
     const bool can_report = form() == Form::chunks || !has_replied();
     transfer_.abandon();
     if (!can_report) {
-        state_ = RequestState::broken;
+        become(RequestState::broken);
         context_->report_failure(command_, status);
         context_->hang_up("a READ failed after the header of its only piece had been sent");
         return;
@@ -125,19 +131,24 @@ void ReadOperation::fail_transfer() {
 }
 
 void ReadOperation::sent() {
+    GPUNBD_ASSERT(in_queue_ != 0, "each queued piece of a READ is sent once");
     --in_queue_;
     transfer_.give_back();
     advance();
 }
 
 void ReadOperation::abandon() {
-    const bool has_begun = state_ != RequestState::waiting;
+    const bool has_begun = state() != RequestState::waiting;
     give_up_answer();
     in_queue_ = 0;
     if (has_begun) transfer_.abandon();
     advance();
 }
 
-void ReadOperation::return_to(OperationPools& pools) { pools.reads.give_back(*this); }
+void ReadOperation::give_back_to(OperationPools& pools) {
+    GPUNBD_ASSERT(in_queue_ == 0 && transfer_.idle(),
+                  "a READ that ends has given all lent memory back");
+    pools.reads.give_back(*this);
+}
 
 }  // namespace gpunbd::server

@@ -10,11 +10,11 @@ class ReadOperation : public Operation {
  public:
     void sent() override;
     void abandon() override;
-    void return_to(OperationPools& pools) override;
 
  private:
     void begin() override;
     void moved() override;
+    void give_back_to(OperationPools& pools) override;
     void resume() override;
     void advance();
     void queue_ready();
@@ -24,7 +24,7 @@ class ReadOperation : public Operation {
     void leave_sequence() {
         if (context_->send_queue().leave(*this)) context_->wakeup().resume();
     }
-    bool has_replied() const { return state_ == RequestState::replying; }
+    bool has_replied() const { return state() == RequestState::replying; }
     void fail_transfer();
 
     storage::ReadTransfer transfer_;

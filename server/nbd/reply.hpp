@@ -21,17 +21,18 @@ class Reply {
     // The sequencer had made it wait; it may try again.
     virtual void resume() = 0;
 
-    RequestState state() const { return state_; }
+    RequestState state() const { return life_.state(); }
     Form form() const { return form_; }
 
  protected:
     Reply() = default;
     virtual ~Reply() = default;
 
-    RequestState state_ = RequestState::idle;
+    void become(RequestState next) { life_.become(next); }
 
  private:
     friend class ReplySequencer;
+    RequestLife life_;
     Form form_ = Form::chunks;  // set by ReplySequencer::enter()
     boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>
         waiting_;  // linked while the sequencer makes it wait

@@ -1,8 +1,11 @@
 #include "server/nbd/reply_sequencer.hpp"
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 bool ReplySequencer::hold(Reply& reply) {
+    GPUNBD_ASSERT(reply.form_ == Reply::Form::whole, "only a whole reply holds the stream");
     const bool may = needs_memory_ != &reply || unanswered(Reply::Form::whole) == 1;
     if (holder_ == &reply || (holder_ == nullptr && may)) {
         holder_ = &reply;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "server/nbd/reply.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -22,6 +23,9 @@ class ReplySequencer {
  public:
     // Counts the reply as unanswered. begin() follows.
     void enter(Reply& reply, Reply::Form form) {
+        GPUNBD_ASSERT(!reply.waiting_.is_linked(), "a reply that is entered does not wait");
+        GPUNBD_ASSERT(form == Reply::Form::chunks || takes_requests(),
+                      "no request is taken while a whole reply needs memory");
         reply.form_ = form;
         ++unanswered(form);
         if (form == Reply::Form::whole) needs_memory_ = &reply;

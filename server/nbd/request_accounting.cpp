@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "server/nbd/operation.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
 void RequestAccounting::serve(std::shared_ptr<ExportCounters> of_export,
                               std::shared_ptr<ActivityMap> activity) {
+    GPUNBD_ASSERT(of_export_ == nullptr, "a connection counts for one export");
     of_export_ = std::move(of_export);
     activity_ = std::move(activity);
 }
@@ -57,6 +59,7 @@ void RequestAccounting::answered(const Operation& operation) {
 
 void RequestAccounting::abandoned(protocol::CommandType type) {
     publish();  // that it has begun
+    GPUNBD_ASSERT(in_flight_ != 0, "a request that is abandoned was in flight");
     of_export_->of(type).abandoned.add();
     counters_->in_flight.set(--in_flight_);
 }
@@ -88,6 +91,8 @@ void RequestAccounting::publish() {
         RequestCounters& counters = of_export_->by_type[type];
         counters.begun.add(each.begun);
         counters.requests.add(each.answered);
+        GPUNBD_ASSERT(each.answered <= in_flight_ + each.begun,
+                      "no more requests are answered than have begun");
         in_flight_ += each.begun - each.answered;
         switch (static_cast<protocol::CommandType>(type)) {
             case protocol::CommandType::read:  // publish_sent() counts its bytes
@@ -113,6 +118,7 @@ void RequestAccounting::publish() {
 void RequestAccounting::publish_sent(std::uint64_t read_sent) {
     const std::uint64_t read = read_earlier_ + read_sent;
     if (read == read_) return;
+    GPUNBD_ASSERT(read > read_, "sent bytes stay sent");
     of_export_->of(protocol::CommandType::read).bytes.add(read - read_);
     read_ = read;
     counters_->read.set(read);
@@ -126,6 +132,8 @@ void RequestAccounting::describe(ConnectionState& state) const {
 }
 
 void RequestAccounting::continue_from(const ConnectionState& state) {
+    GPUNBD_ASSERT(requests_ == 0 && in_flight_ == 0,
+                  "a connection that is continued has taken no request here");
     requests_ = state.requests;
     read_ = read_earlier_ = state.read;
     written_ = state.written;

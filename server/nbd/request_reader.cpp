@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -28,14 +30,18 @@ ReceiveBuffer& RequestReader::buffer() {
 void RequestReader::release_buffer() {
     if (buffer_ == nullptr) return;
     const std::span<const std::byte> left = buffer_->bytes();
+    GPUNBD_ASSERT(left.size() < partial_.size(),
+                  "an idle connection has received less than a request");
     std::memcpy(partial_.data(), left.data(), left.size());
     partial_length_ = left.size();
     drop_buffer();
 }
 
 void RequestReader::begin(protocol::Headers headers, std::span<const std::byte> bytes) {
+    GPUNBD_ASSERT(buffer_ == nullptr && partial_length_ == 0, "a reader begins once");
     headers_ = headers;
     const std::span<std::byte> room = buffer().room(bytes.size());
+    GPUNBD_ASSERT(bytes.size() <= room.size(), "what was received earlier fits into a buffer");
     std::copy(bytes.begin(), bytes.end(), room.begin());  // `bytes` may be empty
     buffer_->received(bytes.size());
 }
@@ -68,6 +74,7 @@ RequestReader::Received RequestReader::receive(Transport& transport) {
         count = into->lend(std::span(pieces).first(max_lent));
         for (std::size_t i = 0; i != count; ++i) lent += pieces[i].iov_len;
         if (lent == 0) return {.amount = Amount::none};
+        GPUNBD_ASSERT(lent <= into->missing(), "a WRITE lends memory for its own payload only");
     }
     std::size_t asked = lent;
     if (into == nullptr || lent == into->missing()) {
@@ -76,6 +83,7 @@ RequestReader::Received RequestReader::receive(Transport& transport) {
         pieces[count++] = {.iov_base = room.data(), .iov_len = room.size()};
         asked += room.size();
     }
+    GPUNBD_ASSERT(asked != 0, "a receive of no bytes would look like the end");
     const Transport::Result got = transport.receive(std::span(pieces).first(count));
     if (got.ended) return {.amount = Amount::end, .error = got.error};
     const std::size_t direct = std::min(got.bytes, lent);
@@ -129,15 +137,19 @@ RequestReader::Next RequestReader::next(protocol::Request& request, WriteOperati
 }
 
 void RequestReader::expect_payload_of(WriteOperation& write) {
+    GPUNBD_ASSERT(at_request(), "payload follows its request");
     last_write_ = write.command().length;
     reading_ = Payload{&write};
 }
 
 void RequestReader::expect_status_payload(const protocol::Request& status, std::size_t length) {
+    GPUNBD_ASSERT(at_request() && length <= status_payload_.size(),
+                  "a status payload follows its request and has a valid length");
     reading_ = StatusPayload{status, length};
 }
 
 void RequestReader::expect_discarded(std::uint64_t bytes) {
+    GPUNBD_ASSERT(bytes == 0 || at_request(), "payload is dropped after its request");
     if (bytes != 0) reading_ = Discarded{bytes};
 }
 

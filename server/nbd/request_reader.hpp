@@ -78,7 +78,7 @@ class RequestReader {
     };
     Unread unread() const;
 
-    // Returns the buffer to the pool while the connection is idle. Less than a request is in it.
+    // Returns the buffer to the pool while the connection is idle.
     void release_buffer();
     void release_empty_buffer() {
         if (buffer_ != nullptr && buffer_->bytes().empty()) drop_buffer();

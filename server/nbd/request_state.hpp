@@ -4,12 +4,13 @@
 
 #include <cstdint>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
-//                     READ                                              WRITE
+//                     READ                                         WRITE
 //
-//   start() ----+-- answered in chunks, or alone --+             start() --> receiving -->
-//   discarding
+//   start() ----+-- answered in chunks, or alone --+        start() --> receiving --> discarding
 //               |                                  |                           |    |          |
 //               +--> waiting ----------------------+--> executing <------------+    |          |
 //                                                       |    |                      |          |
@@ -19,7 +20,9 @@ namespace gpunbd::server {
 //                                                     |
 //                                                     +--> broken
 //
-// Any state becomes `abandoned` when the connection closes before the answer is queued.
+// Any state becomes `abandoned` when the connection closes before the answer is queued. A WRITE
+// whose transfer fails while it executes is discarding, too; one that is handed over is answered
+// only if it fails. The last state becomes `idle`.
 enum class RequestState : std::uint8_t {
     idle,         // in its pool
     waiting,      // READ in one piece: starts once all READs in chunks have been answered
@@ -36,5 +39,48 @@ enum class RequestState : std::uint8_t {
 
 // The reply of a request in this state may still be added to.
 constexpr bool needs_reply(RequestState state) { return state < RequestState::answered; }
+
+// The valid transitions.
+constexpr bool may_follow(RequestState from, RequestState to) {
+    using enum RequestState;
+    switch (from) {
+        case idle:
+            return to == waiting || to == receiving || to == executing || to == answered;
+        case waiting:
+            return to == executing || to == abandoned;
+        case receiving:
+            return to == executing || to == discarding || to == handed_over || to == abandoned;
+        case discarding:
+            return to == answered || to == handed_over || to == abandoned;
+        case executing:
+            return to == discarding || to == staged || to == replying || to == answered ||
+                   to == abandoned;
+        case staged:
+            return to == replying || to == answered || to == abandoned;
+        case replying:
+            return to == answered || to == broken || to == abandoned;
+        case handed_over:
+            return to == answered || to == abandoned || to == idle;
+        case broken:
+            return to == abandoned || to == idle;
+        case answered:
+        case abandoned:
+            return to == idle;
+    }
+    return false;
+}
+
+// The state of one request.
+class RequestLife {
+ public:
+    RequestState state() const { return state_; }
+    void become(RequestState next) {
+        GPUNBD_ASSERT(may_follow(state_, next), "a request follows its life, see the drawing");
+        state_ = next;
+    }
+
+ private:
+    RequestState state_ = RequestState::idle;
+};
 
 }  // namespace gpunbd::server

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/channels.hpp"
 
 namespace gpunbd::server {
@@ -62,7 +63,10 @@ class Scheduler {
     // Connections with requests in flight.
     std::uint32_t working() const { return working_; }
     void begins_work() { ++working_; }
-    void ends_work() { --working_; }
+    void ends_work() {
+        GPUNBD_ASSERT(working_ != 0, "only work that has begun ends");
+        --working_;
+    }
     // Counts a turn of the connection. true: the last turns on this worker were all its own, so a
     // longer one delays no other connection.
     bool begins_lone_turn(const Runnable& connection);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -23,6 +25,7 @@ SendQueue::Item& SendQueue::add(const Reply* reply) {
     if (items_.capacity() == 0) items_.reserve(max_idle_items);  // so that a later burst finds it
     const bool behind = sequencer_.held_by_other(reply);
     const std::size_t place = behind ? items_.size() : end_of_sendable();
+    GPUNBD_ASSERT(first_ <= place, "a reply is queued behind what has been sent");
     Item& item = *items_.emplace(items_.begin() + static_cast<std::ptrdiff_t>(place));
     if (behind) ++behind_;
     if (trace_ != nullptr) item.since = storage::TraceClock::now();
@@ -37,6 +40,7 @@ bool SendQueue::leave(Reply& reply) {
 }
 
 std::size_t SendQueue::gather(std::span<iovec> out) const {
+    GPUNBD_ASSERT(out.size() >= 2, "a header and its payload fit into one send");
     std::size_t count = 0;
     std::size_t skip = sent_of_first_;
     for (std::size_t i = first_; i != end_of_sendable() && count + 2 <= out.size(); ++i) {
@@ -57,6 +61,8 @@ std::size_t SendQueue::gather(std::span<iovec> out) const {
         skip = 0;
         if (alone) break;
     }
+    GPUNBD_ASSERT(count != 0 || nothing_to_send(),
+                  "an unsent item has bytes, since a send of none looks like the end");
     return count;
 }
 
@@ -69,6 +75,7 @@ void SendQueue::sent(std::size_t bytes) {
             if (sent_of_first_ <= item.header_length) return;
             const auto read =
                 std::min<std::uint64_t>(sent_of_first_ - item.header_length, item.read);
+            GPUNBD_ASSERT(read >= read_of_first_, "the bytes of a READ are counted once");
             read_sent_ += read - std::exchange(read_of_first_, read);
             return;
         }
@@ -79,9 +86,11 @@ void SendQueue::sent(std::size_t bytes) {
         // The item may move or disappear as soon as its reply adds another.
         if (Reply* const reply = item.reply; reply != nullptr) reply->sent();
     }
+    GPUNBD_ASSERT(sent_of_first_ == 0, "no more bytes are sent than were queued");
 }
 
 void SendQueue::free_burst() {
+    GPUNBD_ASSERT(empty(), "the memory of queued items stays");
     std::vector<Item>().swap(items_);
     first_ = 0;
 }

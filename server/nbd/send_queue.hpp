@@ -11,6 +11,7 @@
 
 #include "protocol/reply_encoder.hpp"
 #include "server/nbd/reply_sequencer.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/histogram.hpp"
 
 namespace gpunbd::server {
@@ -52,7 +53,7 @@ class SendQueue {
     void sent(std::size_t bytes);
     // Bytes of READs that have been sent since the beginning.
     std::uint64_t read_sent() const { return read_sent_; }
-    // Call while it is empty: frees the memory that a burst has left.
+    // Of an empty queue: frees the memory that a burst has left.
     void free_memory() {
         if (items_.capacity() > max_idle_items) [[unlikely]]
             free_burst();
@@ -65,7 +66,11 @@ class SendQueue {
     static constexpr std::size_t max_idle_items =
         512;  // initial capacity, and that kept when empty
 
-    std::size_t end_of_sendable() const { return items_.size() - behind_; }
+    std::size_t end_of_sendable() const {
+        GPUNBD_ASSERT(behind_ <= items_.size() - first_,
+                      "what waits behind the holder of the stream is not sent");
+        return items_.size() - behind_;
+    }
     void free_burst();
 
     storage::Histogram* const trace_;

@@ -8,6 +8,7 @@
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/base/line_limit.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -33,6 +34,7 @@ Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRe
 Session::~Session() { worker_.counters.end(*counters_); }
 
 void Session::start(std::function<void(Session&)> ended) {
+    GPUNBD_ASSERT(!ended_, "a session starts once");
     ended_ = std::move(ended);
     running_ = run();
     running_.start();
@@ -122,6 +124,8 @@ void Session::publish_facts() {
 }
 
 Task<> Session::serve() {
+    GPUNBD_ASSERT(!negotiation_ && lease_ != nullptr,
+                  "a session serves after its negotiation, with a lease of the export");
     Connection& connection = *connection_;
     connection.begin_turn();
     for (;;) {

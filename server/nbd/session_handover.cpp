@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/nbd/session.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -35,6 +36,7 @@ std::unique_ptr<Session::Moving> Session::move_away() {
     if (!contents_outlive_server() || !connection_->can_move()) return nullptr;
     OwnedFd socket(::fcntl(connection_->transport().descriptor(), F_DUPFD_CLOEXEC, 0));
     if (socket.get() < 0) return nullptr;
+    GPUNBD_ASSERT(!moved_ && quiescing_, "a paused session moves away once");
     auto moving = std::make_unique<Moving>(std::move(socket), ConnectionState{});
     connection_->describe(moving->state);
     moving->state.listener = peer_.listener;
@@ -66,6 +68,7 @@ bool Session::take_over(const ConnectionState& earlier) {
         reason_ = "the new server offers a different export of this name";
         return false;
     }
+    GPUNBD_ASSERT(!negotiation_, "a session that is taken over does not negotiate");
     connection_->serve(earlier.negotiated, std::move(opened.exported), earlier.received);
     connection_->limit_rates(lease_->rates());
     connection_->continue_from(earlier);

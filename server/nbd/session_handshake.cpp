@@ -11,6 +11,7 @@
 #include "server/nbd/clone_wait.hpp"
 #include "server/nbd/session.hpp"
 #include "server/net/transport/tls_stream.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -76,6 +77,7 @@ Task<bool> Session::negotiate() {
         }
         std::size_t used = 0;
         const auto next = negotiation_->feed(left, used);
+        GPUNBD_ASSERT(used <= left.size(), "a negotiation consumes bytes that it has got");
         left = left.subspan(used);
         more =
             next == protocol::Negotiation::Next::more || next == protocol::Negotiation::Next::wait;
@@ -99,10 +101,13 @@ Task<bool> Session::negotiate() {
             failure_ = aborted ? HandshakeFailure::aborted : HandshakeFailure::protocol;
             co_return false;
         }
+        GPUNBD_ASSERT(next == protocol::Negotiation::Next::transmit,
+                      "an export is served after the last option of the client");
         const protocol::NegotiatedOptions negotiated = negotiation_->negotiated();
         negotiation_.reset();
         export_name_ = negotiated.export_info.name;
         lease_ = offered_.take_lease();
+        GPUNBD_ASSERT(lease_ != nullptr, "a negotiation that succeeds has entered its export");
         OfferedExports::Opened opened = offered_.open(export_name_);
         std::shared_ptr<const Export> related;
         if (!negotiated.related.empty()) related = offered_.open(negotiated.related).exported;

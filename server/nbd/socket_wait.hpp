@@ -6,6 +6,7 @@
 
 #include "server/nbd/wait_memory.hpp"
 #include "server/net/transport/transport.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -15,10 +16,14 @@ class SocketWait {
     // `handler` calls ended() first. It is called with an error if the socket is closed.
     template <typename Handler>
     void begin(Transport& transport, Transport::Wait direction, Handler handler) {
+        GPUNBD_ASSERT(!pending_, "one wait for a socket is in progress at a time");
         transport.wait(direction, within(memory_, std::move(handler)));
         pending_ = true;
     }
-    void ended() { pending_ = false; }
+    void ended() {
+        GPUNBD_ASSERT(pending_, "a wait ends once");
+        pending_ = false;
+    }
 
  private:
     const std::shared_ptr<WaitMemory> memory_ = std::make_shared<WaitMemory>();

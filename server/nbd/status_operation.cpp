@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/nbd/operation_pools.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -39,8 +40,9 @@ std::uint64_t StatusOperation::max_memory(const protocol::Command& command,
 }
 
 void StatusOperation::begin() {
-    state_ = RequestState::executing;
-    reply_.clear();
+    become(RequestState::executing);
+    GPUNBD_ASSERT(reply_.empty(), "a BLOCK_STATUS frees its reply when it has been sent");
+    GPUNBD_ASSERT(command_.contexts.count() != 0, "a BLOCK_STATUS asks for a context");
     std::vector<protocol::Extent> extents;
     std::size_t left = command_.contexts.count();
     for (const protocol::MetaContext context : protocol::all_contexts) {
@@ -49,6 +51,7 @@ void StatusOperation::begin() {
         find_extents(context, extents);
         context_->encoder().block_status(reply_, command_, context, extents, --left == 0);
     }
+    GPUNBD_ASSERT(left == 0, "a BLOCK_STATUS is answered for each of its contexts");
     SendQueue::Item& item = context_->send_queue().add();
     item.payload = reply_.data();
     item.payload_length = static_cast<std::uint32_t>(reply_.size());
@@ -86,6 +89,8 @@ void StatusOperation::find_extents(protocol::MetaContext context,
             if (command_.one_extent && !extents.empty()) break;
             extents.push_back({.length = run.length, .status = status});
         }
+        GPUNBD_ASSERT(run.length != 0 && run.length <= end - at,
+                      "a run of pages lies in the range for which it was asked");
         at += run.length;
     }
 }
@@ -95,8 +100,11 @@ void StatusOperation::sent() {
     context_->ended(*this);
 }
 
-void StatusOperation::abandon() { sent(); }
+void StatusOperation::abandon() {
+    give_up_answer();
+    sent();
+}
 
-void StatusOperation::return_to(OperationPools& pools) { pools.statuses.give_back(*this); }
+void StatusOperation::give_back_to(OperationPools& pools) { pools.statuses.give_back(*this); }
 
 }  // namespace gpunbd::server

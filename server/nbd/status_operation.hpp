@@ -24,11 +24,11 @@ class StatusOperation : public Operation {
 
     void sent() override;
     void abandon() override;
-    void return_to(OperationPools& pools) override;
 
  private:
     void begin() override;
     void moved() override {}
+    void give_back_to(OperationPools& pools) override;
     void find_extents(protocol::MetaContext context, std::vector<protocol::Extent>& extents) const;
 
     std::vector<std::byte> reply_;

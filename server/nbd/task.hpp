@@ -7,13 +7,18 @@
 #include <optional>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 template <typename Result>
 struct TaskResult {
     std::optional<Result> value;
     void return_value(Result result) { value = std::move(result); }
-    Result take() { return std::move(*value); }
+    Result take() {
+        GPUNBD_ASSERT(value.has_value(), "a coroutine that ends without an exception has a result");
+        return std::move(*value);
+    }
 };
 
 template <>
@@ -60,11 +65,15 @@ class [[nodiscard]] Task {
         if (frame_) frame_.destroy();
     }
 
-    void start() { frame_.resume(); }
+    void start() {
+        GPUNBD_ASSERT(frame_ && !frame_.done(), "a coroutine starts once");
+        frame_.resume();
+    }
 
     // Awaitable
     bool await_ready() const noexcept { return false; }
     Frame await_suspend(std::coroutine_handle<> caller) noexcept {
+        GPUNBD_ASSERT(frame_ && !frame_.done(), "a coroutine is awaited before its end");
         frame_.promise().caller = caller;
         return frame_;
     }

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "server/nbd/command_cost.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -38,6 +39,7 @@ void Throttle::change(RateLimits limits) {
 
 bool Throttle::keeps(const protocol::Validated& request) {
     if (!is_limited(request)) return false;
+    GPUNBD_ASSERT(!held_, "one request is kept at a time");
     bytes_ = bytes_of(request);
     charged_ = 0;
     due_at_ = Time::min();
@@ -76,6 +78,7 @@ protocol::Validated Throttle::withdraw() {
 void Throttle::give_back() {
     if (charged_ > 0 && limits_.of_peer) limits_.of_peer->give_back(bytes_);
     if (charged_ > 1 && limits_.of_export) limits_.of_export->give_back(bytes_);
+    GPUNBD_ASSERT(held_, "tokens return of a request that has not executed");
     charged_ = 0;
     due_at_ = Time::min();
 }

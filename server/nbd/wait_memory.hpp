@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 // For one wait at a time.
@@ -39,6 +41,7 @@ class WaitAllocator {
         if (reinterpret_cast<std::byte*>(given) != memory_->room.data()) {
             return std::allocator<T>().deallocate(given, count);
         }
+        GPUNBD_ASSERT(memory_->taken, "the memory of a wait is returned once");
         memory_->taken = false;
     }
     const std::shared_ptr<WaitMemory>& memory() const { return memory_; }

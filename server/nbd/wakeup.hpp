@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/nbd/scheduler.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -32,6 +33,7 @@ class Wakeup {
         bool ready;
         bool await_ready() const noexcept { return ready; }
         void await_suspend(std::coroutine_handle<> waiter) const noexcept {
+            GPUNBD_ASSERT(!wakeup.waiter_, "a connection has one coroutine, which waits once");
             wakeup.waiter_ = waiter;
         }
         void await_resume() const noexcept { wakeup.resumed_ = false; }

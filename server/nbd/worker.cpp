@@ -7,6 +7,8 @@
 #include <exception>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace asio = boost::asio;
@@ -40,6 +42,7 @@ void Worker::round() {
     if (!checking_stalls_ && context_.channels.waited_for()) check_stalls_later();
     if (!access_checks_.empty()) report_access_checked();
     if (finishing_.empty()) return;
+    GPUNBD_ASSERT(connections_ >= finishing_.size(), "a connection counts until it has ended");
     connections_ -= static_cast<std::uint32_t>(std::erase_if(
         finishing_, [](const auto& session) { return !session->connection().has_operations(); }));
 }
@@ -53,6 +56,7 @@ void Worker::serve(OwnedFd fd, Peer peer, const ExportRegistry& exports,
                    const SessionLimits& limits, std::shared_ptr<Slot> slot,
                    std::shared_ptr<const TlsContext> tls,
                    std::unique_ptr<const ConnectionState> earlier) {
+    GPUNBD_ASSERT(fd.get() >= 0, "a worker serves a connected socket");
     if (slot) slot->worker = this;
     ++connections_;
     try {
@@ -110,6 +114,7 @@ void Worker::start(OwnedFd fd, Peer peer, const ExportRegistry& exports,
 // Its own coroutine may call this, so the session is destroyed at the end of the round.
 void Worker::leave(const std::shared_ptr<Session>& session) noexcept {
     auto node = sessions_.extract(session);
+    GPUNBD_ASSERT(connections_ != 0, "a connection that leaves has been counted");
     if (node.empty()) {
         --connections_;
         return;
@@ -211,6 +216,7 @@ void Worker::move_sessions(
 }
 
 void Worker::check_stalls_later() {
+    GPUNBD_ASSERT(!checking_stalls_, "one check for stalled clients is due at a time");
     stall_timer_.expires_after(stall_limit_ / checks_per_limit);
     stall_timer_.async_wait(within(stall_wait_memory_, [this](boost::system::error_code error) {
         checking_stalls_ = false;

@@ -3,16 +3,21 @@
 #include <algorithm>
 
 #include "server/nbd/operation_pools.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
 void WriteOperation::begin() {
-    state_ = RequestState::receiving;
+    become(RequestState::receiving);
+    GPUNBD_ASSERT(skipped_ == 0 || skipped_ < command_.length,
+                  "a part of the payload is left to a WRITE that is continued");
     missing_ = command_.length - skipped_;
     transfer_.begin(context_->transfer_context(), *this, {command_.offset + skipped_, missing_});
 }
 
 std::size_t WriteOperation::take(std::span<const std::byte> payload) {
+    GPUNBD_ASSERT(state() == RequestState::receiving || state() == RequestState::discarding,
+                  "payload arrives for a WRITE that waits for it");
     payload = payload.first(std::min<std::uint64_t>(payload.size(), missing_));
     const std::size_t used = discards() ? payload.size() : transfer_.fill(payload);
     missing_ -= used;
@@ -20,8 +25,8 @@ std::size_t WriteOperation::take(std::span<const std::byte> payload) {
 }
 
 void WriteOperation::discard() {
-    if (state_ != RequestState::receiving && state_ != RequestState::executing) return;
-    state_ = RequestState::discarding;
+    if (state() != RequestState::receiving && state() != RequestState::executing) return;
+    become(RequestState::discarding);
     transfer_.abandon();
 }
 
@@ -35,21 +40,23 @@ void WriteOperation::moved() {
 }
 
 void WriteOperation::answer_if_done() {
-    if (state_ == RequestState::receiving) state_ = RequestState::executing;
+    GPUNBD_ASSERT(missing_ == 0, "a WRITE is answered after the last byte of its payload");
+    if (state() == RequestState::receiving) become(RequestState::executing);
     discards();
     if (!transfer_.done()) return;
     const storage::Status status = transfer_.status();
-    if (needs_reply(state_)) {
+    if (needs_reply(state())) {
         answer_with(status);
-    } else if (state_ == RequestState::handed_over && status != storage::Status::ok) {
+    } else if (state() == RequestState::handed_over && status != storage::Status::ok) {
         fail(status);
     }
     context_->ended(*this);
 }
 
 void WriteOperation::hand_over() {
+    GPUNBD_ASSERT(missing_ != 0, "only a WRITE with payload to come is handed over");
     if (!discards()) transfer_.end_here();
-    state_ = RequestState::handed_over;
+    become(RequestState::handed_over);
     missing_ = 0;
     answer_if_done();
 }
@@ -61,6 +68,9 @@ void WriteOperation::abandon() {
     answer_if_done();
 }
 
-void WriteOperation::return_to(OperationPools& pools) { pools.writes.give_back(*this); }
+void WriteOperation::give_back_to(OperationPools& pools) {
+    GPUNBD_ASSERT(transfer_.done(), "no copy of a WRITE that ends is in flight");
+    pools.writes.give_back(*this);
+}
 
 }  // namespace gpunbd::server

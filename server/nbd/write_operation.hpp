@@ -8,6 +8,7 @@
 #include <span>
 
 #include "server/nbd/operation.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/transfers/write_transfer.hpp"
 
 namespace gpunbd::server {
@@ -24,6 +25,8 @@ class WriteOperation : public Operation {
     // Where to receive the next of them. 0 pieces: no memory is available now.
     std::size_t lend(std::span<iovec> out) const { return transfer_.lend(out); }
     void received(std::size_t bytes) {
+        GPUNBD_ASSERT(state() == RequestState::receiving && bytes <= missing_,
+                      "lent memory receives no more than the payload of its WRITE");
         missing_ -= bytes;
         transfer_.filled(bytes);
     }
@@ -33,18 +36,17 @@ class WriteOperation : public Operation {
     bool discards() {
         if (transfer_.status() != storage::Status::ok) [[unlikely]]
             discard();
-        return state_ == RequestState::discarding;
+        return state() == RequestState::discarding;
     }
-    // missing() is 0: answers, now or when the last copy ends. The operation may be gone
-    // afterwards.
+    // Answers, now or when the last copy ends. The operation may be gone afterwards.
     void payload_complete() { answer_if_done(); }
 
     void abandon() override;
-    void return_to(OperationPools& pools) override;
 
  private:
     void begin() override;
     void moved() override;
+    void give_back_to(OperationPools& pools) override;
     void discard();
     void answer_if_done();
 

@@ -1,11 +1,12 @@
 #include "server/nbd/zero_operation.hpp"
 
 #include "server/nbd/operation_pools.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
 void ZeroOperation::begin() {
-    state_ = RequestState::executing;
+    become(RequestState::executing);
     transfer_.begin(context_->transfer_context(), *this, range(), command_.no_hole);
     answer_if_done();
 }
@@ -17,7 +18,7 @@ void ZeroOperation::moved() {
 
 void ZeroOperation::answer_if_done() {
     if (!transfer_.done()) return;
-    if (needs_reply(state_)) answer_with(transfer_.status());
+    if (needs_reply(state())) answer_with(transfer_.status());
     context_->ended(*this);
 }
 
@@ -27,6 +28,9 @@ void ZeroOperation::abandon() {
     answer_if_done();
 }
 
-void ZeroOperation::return_to(OperationPools& pools) { pools.zeroes.give_back(*this); }
+void ZeroOperation::give_back_to(OperationPools& pools) {
+    GPUNBD_ASSERT(transfer_.done(), "no page of a TRIM or WRITE_ZEROES that ends is in work");
+    pools.zeroes.give_back(*this);
+}
 
 }  // namespace gpunbd::server

@@ -9,11 +9,11 @@ namespace gpunbd::server {
 class ZeroOperation : public Operation {
  public:
     void abandon() override;
-    void return_to(OperationPools& pools) override;
 
  private:
     void begin() override;
     void moved() override;
+    void give_back_to(OperationPools& pools) override;
     void answer_if_done();
 
     storage::ZeroTransfer transfer_;

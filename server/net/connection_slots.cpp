@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/network.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -53,6 +54,9 @@ ConnectionSlots::Answer ConnectionSlots::enter(const Peer& peer) {
         return answer;
     }
     if (handshakes_ >= max_handshakes_) answer.evicted = evict();
+    GPUNBD_ASSERT(leaving_ <= max_handshakes_,
+                  "no more evicted connections are being closed than handshakes are allowed");
+    GPUNBD_ASSERT(connections_ < max_connections_, "a connection is admitted while there is room");
     slot->counted_ = true;
     ++connections_;
     ++of_listener;
@@ -101,6 +105,7 @@ std::shared_ptr<Slot> ConnectionSlots::evict() {
     if (oldest == nullptr) return nullptr;
     end_handshake(*oldest);
     // It counts as closed and does not keep others out.
+    GPUNBD_ASSERT(!oldest->evicted_ && connections_ != 0, "a connection is evicted once");
     oldest->evicted_ = true;
     --connections_;
     ++leaving_;
@@ -110,12 +115,16 @@ std::shared_ptr<Slot> ConnectionSlots::evict() {
 void ConnectionSlots::end_handshake(Slot& slot) {
     if (!slot.is_linked()) return;
     slot.unlink();
+    GPUNBD_ASSERT(handshakes_ != 0 && peers_.contains(slot.peer_) &&
+                      peers_.find(slot.peer_)->second.handshakes != 0,
+                  "a handshake that waits is counted, also for its peer");
     --handshakes_;
     --peers_.find(slot.peer_)->second.handshakes;
 }
 
 bool ConnectionSlots::served(Slot& slot) {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(slot.counted_, "only an admitted connection is served");
     if (slot.evicted_) return false;
     end_handshake(slot);
     PeerState& peer = peers_.find(slot.peer_)->second;
@@ -139,14 +148,21 @@ void ConnectionSlots::leave(Slot& slot) {
     if (!slot.counted_) return;
     const auto peer = peers_.find(slot.peer_);
     end_handshake(slot);
+    GPUNBD_ASSERT((slot.evicted_ ? leaving_ : connections_) != 0,
+                  "a connection that leaves is counted");
     --(slot.evicted_ ? leaving_ : connections_);
     const auto listener = listeners_.find(slot.listener_);
+    GPUNBD_ASSERT(listener != listeners_.end() && listener->second != 0,
+                  "a listener is remembered while it has connections");
     if (--listener->second == 0) listeners_.erase(listener);
+    GPUNBD_ASSERT(peer->second.connections != 0, "a peer is remembered while it has connections");
     --peer->second.connections;
     forget_if_unused(peer);
 }
 
 void ConnectionSlots::forget_if_unused(Peers::iterator peer) {
+    GPUNBD_ASSERT(peer->second.handshakes <= peer->second.connections,
+                  "each handshake of a peer is one of its connections");
     if (peer->second.connections == 0 && !peer->second.known) peers_.erase(peer);
 }
 

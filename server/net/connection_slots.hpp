@@ -99,7 +99,7 @@ class ConnectionSlots {
     const std::uint32_t max_handshakes_;
     Mutex mutex_;
     std::uint32_t connections_ GUARDED_BY(mutex_) = 0;  // without those in leaving_
-    // Evicted but not closed yet; at most as many as handshakes.
+    // Evicted but not closed yet.
     std::uint32_t leaving_ GUARDED_BY(mutex_) = 0;
     std::uint32_t handshakes_ GUARDED_BY(mutex_) = 0;
     Peers peers_ GUARDED_BY(mutex_);

@@ -16,6 +16,7 @@
 #include "server/net/tcp_address.hpp"
 #include "server/net/unix_address.hpp"
 #include "server/net/vsock_address.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 
 namespace gpunbd::server {
@@ -121,6 +122,7 @@ std::optional<std::string> Listener::public_address() {
 
 void Listener::start(OnAccept on_accept, std::string line, spdlog::level::level_enum level) {
     spdlog::log(level, "{}", line.empty() ? "listening on " + where_ : line);
+    GPUNBD_ASSERT(!on_accept_, "a listener starts once");
     on_accept_ = std::move(on_accept);
     wait_for_client();
 }
@@ -168,6 +170,7 @@ bool Listener::accept_one() {
     OwnedFd fd(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
         Peer peer = peer_of(fd.get(), where_);
+        GPUNBD_ASSERT(on_accept_, "a listener accepts after its start");
         on_accept_(std::move(fd), std::move(peer));
         return true;
     }

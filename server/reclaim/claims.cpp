@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 std::uint64_t Claims::left() const {
@@ -13,6 +15,8 @@ std::uint64_t Claims::left() const {
 
 std::uint64_t Claims::begin(Claim claim, std::uint64_t in_use) {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(std::ranges::find(claims_, claim.id, &Claim::id) == claims_.end(),
+                  "a claim begins once on a device");
     if (claims_.empty()) base_ = in_use;
     claim.bytes = std::min(base_, claim.asked.value_or(base_));
     claim.withheld = claim.bytes;
@@ -32,6 +36,7 @@ bool Claims::set_effect(std::uint64_t id, const Effect& effect) {
         }
         found->bytes = effect.lowered;  // without what earlier claims have already
     }
+    GPUNBD_ASSERT(found->bytes <= base_, "a claim is a part of what was in use");
     found->withheld = std::max(found->bytes, effect.limit_fell);
     return true;
 }
@@ -43,6 +48,7 @@ std::optional<std::uint64_t> Claims::end(std::optional<std::uint64_t> id) {
         std::erase_if(claims_, [&](const Claim& each) { return !id || each.id == *id; });
     if (id && ended == 0) return 0;
     if (claims_.empty()) return std::nullopt;
+    GPUNBD_ASSERT(left() >= before, "the end of a claim raises what exports may use");
     return left() - before;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/size.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/migration/pressure_triggers.hpp"
 #include "storage/migration/reason_for_staying.hpp"
@@ -116,6 +117,7 @@ void Reclaimer::add(storage::Device& device) {
     if (device.is_system_memory()) watch_pressure(*added);
     if (device.info().revocable != 0) added->revocable.emplace(device, added->migrator).start();
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(!devices_.contains(device.info().id), "each device is watched once");
     devices_.emplace(device.info().id, std::move(added));
 }
 
@@ -165,6 +167,7 @@ std::shared_ptr<Claims> Reclaimer::claims_of(std::string_view device) {
 bool Reclaimer::reclaim(std::string_view device, const Claim& claim, Done done) {
     DeviceReclaim* const found = find(device);
     if (found == nullptr) return false;
+    GPUNBD_ASSERT(!claims_on(device).contains(claim.id), "each request has a claim of its own");
     const auto claims = claims_of(device);
     held_.try_emplace(std::string(device)).first->second.insert(claim.id);
     found->hold(true);

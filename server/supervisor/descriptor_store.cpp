@@ -12,6 +12,7 @@
 #include "config/quote.hpp"
 #include "server/base/environment.hpp"
 #include "server/supervisor/descriptor_name.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -48,6 +49,7 @@ void DescriptorStore::add_stored(const std::string& name) {
 
 void DescriptorStore::defer_messages() {
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(waiting_.empty(), "messages are deferred before the first one");
     deferring_ = true;
 }
 
@@ -60,6 +62,7 @@ std::optional<std::string> DescriptorStore::release_messages(std::chrono::millis
 }
 
 std::optional<std::string> DescriptorStore::send_waiting() {
+    GPUNBD_ASSERT(!deferring_, "a supervisor that ignores this process is sent nothing");
     for (; !waiting_.empty(); waiting_.pop_front()) {
         const Waiting& first = waiting_.front();
         const std::array<int, 1> sent{first.descriptor.get()};
@@ -122,6 +125,8 @@ std::optional<std::string> DescriptorStore::remove(const std::string& name) {
     if (auto wrong = send(fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name))) return wrong;
     const auto found = kept_.find(name);
     if (found == kept_.end()) return std::nullopt;
+    GPUNBD_ASSERT(count_ >= found->second && names_length_ >= found->second * (name.size() + 1),
+                  "all stored descriptors and their names are counted");
     count_ -= found->second;
     names_length_ -= found->second * (name.size() + 1);
     kept_.erase(found);

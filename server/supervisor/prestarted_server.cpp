@@ -8,6 +8,8 @@
 #include <csignal>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 PrestartedServer::PrestartedServer(const ServerStart& start, StoredDescriptors& kept) {
@@ -24,6 +26,7 @@ PrestartedServer::~PrestartedServer() {
 }
 
 pid_t PrestartedServer::go() {
+    GPUNBD_ASSERT(pid_ != 0, "a pre-started server is released once");
     // If it has ended meanwhile, the keeper reaps it like any server.
     [[maybe_unused]] const ssize_t written = ::write(start_pipe_->get(), "!", 1);
     return std::exchange(pid_, 0);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -18,6 +20,7 @@ constexpr unsigned max_doublings_for_configuration = 9;
 
 std::optional<RestartPolicy::Clock::duration> RestartPolicy::after_death(Clock::time_point now,
                                                                          Death death) {
+    GPUNBD_ASSERT(next_ < restarts_.size(), "at least one restart is allowed");
     std::optional<Clock::time_point>& oldest = restarts_[next_];
     const bool too_often = oldest && now - *oldest < within_;
     if (too_often && !death.keeps_contents) return std::nullopt;

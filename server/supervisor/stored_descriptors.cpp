@@ -9,6 +9,8 @@
 #include <iterator>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -30,6 +32,7 @@ StoredDescriptors::StoredDescriptors(std::size_t capacity, bool hold)
 }
 
 StoredDescriptors::Answer StoredDescriptors::keep(std::string_view name, OwnedFd fd) {
+    GPUNBD_ASSERT(is_descriptor_name(name), "descriptors are stored under valid names");
     const bool there = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& each) {
         return each.name() == name && same_open_file(each.fd.get(), fd.get());
     });
@@ -53,6 +56,7 @@ std::size_t StoredDescriptors::remove(std::string_view name) {
                                             [&](const Entry& each) { return each.name() != name; });
     const auto count = static_cast<std::size_t>(std::distance(gone, entries_.end()));
     entries_.erase(gone, entries_.end());
+    GPUNBD_ASSERT(names_length_ >= count * (name.size() + 1), "all stored names are counted");
     names_length_ -= count * (name.size() + 1);
     return count;
 }
@@ -64,13 +68,13 @@ void StoredDescriptors::keep_first(std::size_t count) {
     }
 }
 
-// The descriptors are moved in ascending order. The target of each is its own number or below it,
-// and below all later ones, so nothing is overwritten and no extra descriptor is needed.
+// The descriptors are moved in ascending order, so no extra descriptor is needed.
 bool StoredDescriptors::hand_over() {
     std::sort(entries_.begin(), entries_.end(),
               [](const Entry& a, const Entry& b) { return a.fd.get() < b.fd.get(); });
     int place = first_handed;
     for (Entry& each : entries_) {
+        GPUNBD_ASSERT(each.fd.get() >= place, "no descriptor overwrites one that moves later");
         if (each.fd.get() == place) {
             if (::fcntl(place, F_SETFD, 0) != 0) return false;
         } else {

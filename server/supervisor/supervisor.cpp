@@ -32,6 +32,7 @@
 #include "server/supervisor/prestarted_server.hpp"
 #include "server/supervisor/restart_policy.hpp"
 #include "server/supervisor/server_process.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -247,6 +248,7 @@ int Supervisor::run() {
 }
 
 void Supervisor::start() {
+    GPUNBD_ASSERT(server_ == 0, "the keeper starts a server after the end of the earlier one");
     next_start_.reset();
     ready_ = stopping_ = false;
     server_ = prestarted_ ? prestarted_->go() : 0;
@@ -421,6 +423,7 @@ void Supervisor::on_death(int status) {
 
 // The kept contents are lost with this process, so it does not give up while there are any.
 void Supervisor::start_later() {
+    GPUNBD_ASSERT(server_ == 0 && !next_start_, "one further start is planned after each end");
     const bool configuration = WIFEXITED(last_status_) && WEXITSTATUS(last_status_) == exit_usage;
     const auto delay = policy_.after_death(
         Clock::now(),

@@ -17,6 +17,7 @@
 #include "server/nbd/wait_memory.hpp"
 #include "server/protection/io_flusher.hpp"
 #include "server/ublk/uring_queue_io.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server::ublk {
 
@@ -153,6 +154,7 @@ void Device::open_character_device() {
 }
 
 void Device::open_queues() {
+    GPUNBD_ASSERT(slots_.empty() && exists_, "the queues of a device are opened once");
     std::vector<std::future<void>> opened;
     for (std::uint16_t number = 0; number != info_.queues; ++number) {
         const auto slot = std::make_shared<Slot>();
@@ -240,6 +242,7 @@ void Device::update_rates() {
 
 void Device::remove() noexcept {
     if (!exists_) return;
+    GPUNBD_ASSERT(!leaving_, "a device that is left to the next server is not removed");
     exists_ = false;
     const bool used = in_use();
     if (const int result = control_.stop(info_.id); result != 0) {
@@ -258,6 +261,7 @@ void Device::remove() noexcept {
 void Device::pause() {
     for (const auto& slot : slots_) {
         const auto quiet = std::make_shared<std::promise<void>>();
+        GPUNBD_ASSERT(slot->worker != nullptr, "each queue has a worker");
         slot->is_quiet = quiet->get_future();
         slot->worker->post([slot, quiet](WorkerContext&) {
             if (slot->queue) {
@@ -276,6 +280,7 @@ bool Device::paused() const {
 }
 
 void Device::resume() {
+    GPUNBD_ASSERT(!leaving_, "a device that has been left stays paused");
     for (const auto& slot : slots_) {
         slot->worker->post([slot](WorkerContext&) {
             if (slot->queue) slot->queue->resume();

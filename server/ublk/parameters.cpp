@@ -4,6 +4,8 @@
 #include <bit>
 #include <string_view>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server::ublk {
 
 namespace {
@@ -27,6 +29,7 @@ std::uint32_t hash(std::string_view text) {
 }
 
 std::uint8_t shift_of(std::uint64_t size) {
+    GPUNBD_ASSERT(std::has_single_bit(size), "block sizes are powers of two");
     return static_cast<std::uint8_t>(std::countr_zero(size));
 }
 

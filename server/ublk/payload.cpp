@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::server::ublk {
@@ -13,6 +14,7 @@ constexpr std::array<std::byte, 64 * 1024> zeroes{};
 }  // namespace
 
 std::size_t Payload::receive(std::uint16_t tag, std::span<const iovec> lent, std::uint64_t offset) {
+    GPUNBD_ASSERT(!lent.empty() && lent.front().iov_len != 0, "there is memory for the payload");
     if (receives_directly_) {
         const ssize_t got = io_.receive(tag, lent, offset);
         if (got > 0) return static_cast<std::size_t>(got);

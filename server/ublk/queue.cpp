@@ -8,6 +8,8 @@
 #include <variant>
 
 #include "server/nbd/wire_error.hpp"
+#include "storage/assertions/assert.hpp"
+#include "storage/base/log_line.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::server::ublk {
@@ -73,6 +75,7 @@ Queue::Queue(WorkerContext& worker, std::unique_ptr<QueueIo> io, Options options
                                        .read_only = options_.exported->info.read_only})),
       of_export_(worker.counters.of_export(options_.exported->info.name)) {
     failure_log_.serve(options_.exported->info.name);
+    GPUNBD_ASSERT(options_.depth != 0, "a queue has requests");
     kept_.reserve(options_.depth);
     const Request::Context context{transfer_, payload_, *this};
     for (std::uint32_t tag = 0; tag != options_.depth; ++tag) {
@@ -86,6 +89,7 @@ void Queue::begin() {
     for (storage::Device* device : options_.exported->volume->devices()) {
         worker_.channels.open(*device);
     }
+    GPUNBD_ASSERT(commands_ == 0 && in_flight_ == 0, "a queue begins once");
     for (const auto& request : requests_) io_->fetch(request->tag());
     commands_ = options_.depth;
     io_->submit();
@@ -93,6 +97,7 @@ void Queue::begin() {
 }
 
 void Queue::run() noexcept {
+    GPUNBD_ASSERT(!running_, "a turn of a queue does not begin another one");
     turn_left_ = turn_budget;
     running_ = true;
     do {
@@ -136,6 +141,8 @@ void Queue::take() {
         }
         const std::optional<QueueIo::Completion> next = io_->next();
         if (!next) return io_->wait();
+        GPUNBD_ASSERT(commands_ != 0 && next->tag < requests_.size(),
+                      "the kernel completes the commands that it has");
         --commands_;
         if (next->result == 0) take_request(*requests_[next->tag]);
     }
@@ -145,6 +152,8 @@ void Queue::take() {
 // those that it has queued for the thread, but not passed on, when the thread ends.
 void Queue::keep_arriving() {
     while (const std::optional<QueueIo::Completion> next = io_->next()) {
+        GPUNBD_ASSERT(commands_ != 0 && next->tag < requests_.size(),
+                      "the kernel completes the commands that it has");
         --commands_;
         if (next->result == 0) kept_.push_back(next->tag);
     }
@@ -152,6 +161,8 @@ void Queue::keep_arriving() {
 }
 
 void Queue::take_request(Request& request) {
+    GPUNBD_ASSERT(held_ == nullptr && taking_, "requests are taken one after the other");
+    GPUNBD_ASSERT(in_flight_ < requests_.size(), "each tag has one request at a time");
     if (in_flight_++ == 0) worker_.scheduler.begins_work();
     request.received_at = storage::TraceClock::now();
     counters_->requests.add();
@@ -196,7 +207,9 @@ void Queue::ended(Request& request, Status status) {
         counters.count_answer(0);
         counters.failed(wire_error(status));
         counters_->errors.add();
-        failure_log_.report_failure(command, status, transfer_.volume);
+        // An exception would make the request end twice.
+        storage::log_if_possible(
+            [&] { failure_log_.report_failure(command, status, transfer_.volume); });
         result = -static_cast<std::int32_t>(wire_error(status));
     }
     answer(request, result);
@@ -204,7 +217,10 @@ void Queue::ended(Request& request, Status status) {
 
 void Queue::answer(Request& request, std::int32_t result) {
     io_->answer(request.tag(), result);
+    GPUNBD_ASSERT(in_flight_ != 0, "a request is answered once");
     ++commands_;
+    GPUNBD_ASSERT(commands_ + in_flight_ - 1 + kept_.size() <= requests_.size(),
+                  "each tag is with the kernel or with the server");
     answered_ = true;
     if (--in_flight_ == 0) worker_.scheduler.ends_work();
     counters_->in_flight.set(in_flight_);
@@ -252,6 +268,7 @@ void Queue::report_if_quiet() {
 
 void Queue::report_end_if_over() {
     if (over_ || in_flight_ != 0 || commands_ != 0 || !kept_.empty()) return;
+    GPUNBD_ASSERT(held_ == nullptr && !answered_, "a queue ends after its last answer was sent");
     over_ = true;
     ended_();
 }

@@ -3,12 +3,15 @@
 #include <array>
 #include <new>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server::ublk {
 
 using protocol::CommandType;
 using storage::Status;
 
 void Request::start() {
+    running_ = true;
     status_ = Status::ok;
     received_ = 0;
     try {
@@ -53,13 +56,16 @@ void Request::advance() {
         case CommandType::write_zeroes:
             return zero();
         default:
-            context_.owner.ended(*this, Status::ok);
+            end(Status::ok);
     }
 }
 
 void Request::read() {
     storage::ReadTransfer::Piece piece;
     while (status_ == Status::ok && read_.next(piece)) {
+        GPUNBD_ASSERT(piece.offset >= command_.offset &&
+                          piece.offset - command_.offset + piece.length <= command_.length,
+                      "the pieces of a READ lie in its range");
         if (!context_.payload.send(tag_, piece.data, piece.length,
                                    piece.offset - command_.offset)) {
             fail(Status::io_error);
@@ -68,7 +74,7 @@ void Request::read() {
     }
     fail(read_.status());
     if (status_ != Status::ok) read_.abandon();
-    if (read_.all_taken() && read_.idle()) context_.owner.ended(*this, status_);
+    if (read_.all_taken() && read_.idle()) end(status_);
 }
 
 void Request::write() {
@@ -82,18 +88,19 @@ void Request::write() {
             fail(Status::io_error);
         } else {
             received_ += bytes;
+            GPUNBD_ASSERT(received_ <= command_.length, "a WRITE receives its own payload only");
             write_.filled(bytes);
         }
     }
     fail(write_.status());
     if (status_ != Status::ok) write_.abandon();
-    if (write_.done()) context_.owner.ended(*this, status_);
+    if (write_.done()) end(status_);
 }
 
 void Request::zero() {
     fail(zero_.status());
     if (status_ != Status::ok) zero_.abandon();
-    if (zero_.done()) context_.owner.ended(*this, status_);
+    if (zero_.done()) end(status_);
 }
 
 }  // namespace gpunbd::server::ublk

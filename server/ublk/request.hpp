@@ -7,6 +7,7 @@
 #include "protocol/gate.hpp"
 #include "server/nbd/command_cost.hpp"
 #include "server/ublk/payload.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/transfers/read_transfer.hpp"
 #include "storage/transfers/write_transfer.hpp"
 #include "storage/transfers/zero_transfer.hpp"
@@ -17,7 +18,7 @@ class Request;
 
 class RequestOwner {
  public:
-    // Nothing of the request is in flight. Called once for each start(), possibly within it.
+    // Nothing of the request is in flight. Called for each start(), possibly within it.
     virtual void ended(Request& request, storage::Status status) = 0;
 
  protected:
@@ -34,8 +35,12 @@ class Request final : public storage::TransferOwner {
     };
     Request(const Context& context, std::uint16_t tag) : context_(context), tag_(tag) {}
 
-    // READ, WRITE, TRIM, WRITE_ZEROES or FLUSH.
     void prepare(const protocol::Command& command, const CommandCost& cost) {
+        GPUNBD_ASSERT(command.type != protocol::CommandType::disc &&
+                          command.type != protocol::CommandType::cache &&
+                          command.type != protocol::CommandType::block_status,
+                      "the kernel sends READ, WRITE, TRIM, WRITE_ZEROES and FLUSH only");
+        GPUNBD_ASSERT(!running_, "the request of a tag is over before the next one");
         command_ = command;
         cost_ = cost;
     }
@@ -54,6 +59,11 @@ class Request final : public storage::TransferOwner {
     void read();
     void write();
     void zero();
+    void end(storage::Status status) {
+        GPUNBD_ASSERT(running_, "a request ends once for each start");
+        running_ = false;
+        context_.owner.ended(*this, status);
+    }
     // The first failure is the result.
     void fail(storage::Status status) {
         if (status_ == storage::Status::ok) status_ = status;
@@ -63,6 +73,7 @@ class Request final : public storage::TransferOwner {
     const std::uint16_t tag_;
     protocol::Command command_;
     CommandCost cost_;
+    bool running_ = false;  // from start() to RequestOwner::ended()
     storage::Status status_ = storage::Status::ok;
     std::uint64_t received_ = 0;  // bytes of a WRITE
     storage::ReadTransfer read_;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server::ublk {
@@ -70,7 +71,8 @@ UringQueueIo::~UringQueueIo() {
 }
 
 void UringQueueIo::add(std::uint32_t operation, std::uint16_t tag, std::int32_t result) {
-    io_uring_sqe* const entry = ::io_uring_get_sqe(&ring_);  // there is one for each tag
+    io_uring_sqe* const entry = ::io_uring_get_sqe(&ring_);
+    GPUNBD_ASSERT(entry != nullptr, "the ring has an entry for each tag");
     ::io_uring_prep_rw(IORING_OP_URING_CMD, entry, device_, nullptr, 0, 0);
     entry->cmd_op = operation;
     entry->user_data = tag;
@@ -96,6 +98,7 @@ std::optional<QueueIo::Completion> UringQueueIo::next() {
 }
 
 void UringQueueIo::notify(Scheduler::Runnable& queue) {
+    GPUNBD_ASSERT(waiter_ == nullptr, "completions have one queue");
     waiter_ = &queue;
     set_wakes(false);
     scheduler_.add(*this);
@@ -107,6 +110,7 @@ bool UringQueueIo::handle() noexcept {
     if (!waiting_) return false;
     const unsigned flags = std::atomic_ref(*ring_.sq.kflags).load(std::memory_order_relaxed);
     if ((flags & IORING_SQ_TASKRUN) == 0 && ::io_uring_cq_ready(&ring_) == 0) return false;
+    GPUNBD_ASSERT(waiter_ != nullptr, "a queue is known before it waits for completions");
     waiting_ = false;
     waiter_->run();
     return true;

@@ -14,6 +14,7 @@
 #include "server/admin/http/stream.hpp"
 #include "server/base/line_limit.hpp"
 #include "server/net/connection_slots.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server::admin {
 
@@ -148,6 +149,7 @@ asio::awaitable<std::optional<Request>> Connection::read_request(bool& keep_aliv
 
 asio::awaitable<Response> Connection::await_outcome(Response pending) {
     const auto until = Clock::now() + (pending.takes_long ? limits_.long_outcome : limits_.outcome);
+    GPUNBD_ASSERT(!awaits_outcome_, "a connection has one operation at a time");
     outcome_.reset();
     ++operation_;
     awaits_outcome_ = true;
@@ -185,6 +187,7 @@ asio::awaitable<void> Connection::send_ticks(Response response) {
                              "close a stream, or poll /api/v1/status",
                              limits_.streams, limits_.streams_of_client)));
     }
+    GPUNBD_ASSERT(!awaits_outcome_, "a connection streams when no operation is in progress");
     idle_since_.reset();
     bool sent = co_await send(std::move(response), false, true);
     std::uint64_t seen = handler_.last_event();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server::admin {
 
 namespace {
@@ -16,6 +18,7 @@ std::size_t count_of(const std::set<Connection*>& connections, const std::string
 std::string client_with_most(const std::set<Connection*>& connections) {
     std::map<std::string, std::size_t> counts;
     for (const Connection* const each : connections) ++counts[each->client()];
+    GPUNBD_ASSERT(!counts.empty(), "the limit of connections is at least one");
     return std::max_element(counts.begin(), counts.end(),
                             [](const auto& a, const auto& b) { return a.second < b.second; })
         ->first;
@@ -35,6 +38,7 @@ bool ConnectionPool::add_stream(Connection& connection) {
         count_of(streams_, connection.client()) >= limits_.streams_of_client) {
         return false;
     }
+    GPUNBD_ASSERT(!streams_.contains(&connection), "a connection has one stream");
     streams_.insert(&connection);
     return true;
 }

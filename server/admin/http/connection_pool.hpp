@@ -9,6 +9,7 @@
 
 #include "server/admin/http/connection.hpp"
 #include "server/admin/http/limits.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server::admin {
 
@@ -18,7 +19,10 @@ class ConnectionPool {
 
     // For a new connection; may close another one. Returns false if there is no room.
     bool make_room(const std::string& client);
-    void add(Connection& connection) { connections_.insert(&connection); }
+    void add(Connection& connection) {
+        GPUNBD_ASSERT(!connections_.contains(&connection), "a connection is added once");
+        connections_.insert(&connection);
+    }
     // Returns false if no more streams are allowed.
     bool add_stream(Connection& connection);
     void remove_stream(Connection& connection) noexcept { streams_.erase(&connection); }

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server::admin {
 
 namespace beast = boost::beast;
@@ -95,6 +97,7 @@ std::size_t RequestParser::parse(std::string_view bytes) {
 bool RequestParser::keep_alive() const { return parser_->get().keep_alive(); }
 
 Request RequestParser::take() {
+    GPUNBD_ASSERT(done() && !error_, "a request is taken when it is complete and valid");
     http::request<http::string_body> parsed = parser_->release();
     Request request;
     request.method = method_of(parsed.method());

@@ -26,7 +26,7 @@ class RequestParser {
     // Set: the bytes are not a request, or exceed a limit.
     const std::optional<Response>& error() const { return error_; }
 
-    // Once done().
+    // Of a request that is done().
     bool keep_alive() const;
     Request take();
 

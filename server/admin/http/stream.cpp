@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/net/transport/tls_stream.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server::admin {
 
@@ -48,6 +49,7 @@ void Stream::expires_after(std::chrono::milliseconds time) {
 
 // Returns false if the socket was closed meanwhile.
 asio::awaitable<bool> Stream::wait(Transport::Wait direction) {
+    GPUNBD_ASSERT(!waiting_, "a stream has one operation at a time");
     waiting_ = true;
     if (direction == Transport::Wait::none) {
         co_await asio::post(executor(), asio::use_awaitable);
@@ -86,6 +88,7 @@ asio::awaitable<bool> Stream::write(std::string_view bytes) {
         iovec piece{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
         const Transport::Result result = transport_.send({&piece, 1});
         if (result.ended) break;
+        GPUNBD_ASSERT(result.bytes <= bytes.size(), "no more is sent than was given");
         bytes.remove_prefix(result.bytes);
         if (result.bytes == 0) co_await wait(result.wait);
     }

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 template <typename T>
@@ -32,6 +34,9 @@ class Pool {
 
     void give_back(T& object) noexcept {
         Slot& slot = static_cast<Slot&>(object);
+        GPUNBD_ASSERT(slot.index < all_.size() && all_[slot.index].get() == &slot,
+                      "a pool gets its own objects back");
+        GPUNBD_ASSERT(free_.size() < all_.size(), "an object is given back once");
         if (free_.size() < max_free_) {
             free_.push_back(&slot);
             return;

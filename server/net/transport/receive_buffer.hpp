@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 class ReceiveBuffer {
@@ -23,6 +25,7 @@ class ReceiveBuffer {
     std::size_t size() const { return size_; }  // bytes of capacity
     std::span<const std::byte> bytes() const { return {memory_.get() + begin_, end_ - begin_}; }
     void consume(std::size_t count) {
+        GPUNBD_ASSERT(count <= end_ - begin_, "only received bytes are consumed");
         begin_ += count;
         if (begin_ == end_) begin_ = end_ = 0;
     }
@@ -36,7 +39,10 @@ class ReceiveBuffer {
         }
         return {memory_.get() + end_, std::min(wanted, size_ - end_)};
     }
-    void received(std::size_t count) { end_ += count; }
+    void received(std::size_t count) {
+        GPUNBD_ASSERT(count <= size_ - end_, "bytes are received into the room that was asked for");
+        end_ += count;
+    }
 
  private:
     std::size_t size_;

@@ -5,18 +5,21 @@
 #include <cstddef>
 #include <span>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::server {
 
 class RecordBounds {
  public:
     static constexpr std::size_t header_size = 5;  // bytes: type, version, length
 
-    // Bytes up to the end of the header or the record. take() gets at most this many.
+    // Bytes up to the end of the header or the record.
     std::size_t left() const {
         return header_filled_ < header_size ? header_size - header_filled_ : body_left_;
     }
     // true: these bytes complete a record.
     bool take(std::span<const char> bytes) {
+        GPUNBD_ASSERT(bytes.size() <= left(), "bytes are taken up to the next bound");
         if (header_filled_ < header_size) {
             for (const char byte : bytes)
                 header_[header_filled_++] = static_cast<unsigned char>(byte);

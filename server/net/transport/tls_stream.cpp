@@ -15,6 +15,7 @@
 
 #include "config/quote.hpp"
 #include "server/net/credentials/openssl_error.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -132,6 +133,12 @@ std::vector<std::string> names_of(const X509& certificate) {
     return names;
 }
 
+std::size_t length_of(std::span<const iovec> pieces) {
+    std::size_t length = 0;
+    for (const iovec& each : pieces) length += each.iov_len;
+    return length;
+}
+
 }  // namespace
 
 void TlsStream::Free::operator()(ssl_st* ssl) const noexcept { ::SSL_free(ssl); }
@@ -172,11 +179,13 @@ bool TlsStream::may_read_handshake() noexcept {
 }
 
 void TlsStream::has_read_handshake() noexcept {
+    GPUNBD_ASSERT(handshake_reads_left_ != 0, "the handshake reads what it may");
     --handshake_reads_left_;
     ++handshake_reads_;
 }
 
 Transport::Result TlsStream::shake_hands() {
+    GPUNBD_ASSERT(!established_, "a handshake that has succeeded is over");
     handshake_reads_left_ = handshake_reads_at_once;
     const int returned = ::SSL_accept(ssl_.get());
     if (returned == 1) {
@@ -258,6 +267,7 @@ ReceiveBuffer& TlsStream::take_buffer() {
 }
 
 void TlsStream::give_back(ReceiveBuffer*& buffer) noexcept {
+    GPUNBD_ASSERT(buffer->bytes().empty(), "a buffer is given back when it is empty");
     if (buffer->size() == ReceiveBuffer::capacity) {
         buffers_.give_back(*buffer);
     } else {
@@ -346,6 +356,7 @@ std::size_t TlsStream::cost_of_record(std::size_t got, std::size_t room) const {
 }
 
 Transport::Result TlsStream::receive(std::span<iovec> into) {
+    GPUNBD_ASSERT(established_, "payload is received after the handshake");
     if (!failure_.empty()) return {.ended = true, .error = EPROTO};
     if (in_ == nullptr) in_ = &take_buffer();
     ::ERR_clear_error();  // OpenSSL would report a stale error of another call
@@ -431,7 +442,9 @@ bool TlsStream::seal_some(std::span<const iovec> from) {
 }
 
 Transport::Result TlsStream::send(std::span<iovec> from) {
+    GPUNBD_ASSERT(established_, "payload is sent after the handshake");
     if (kernel_sends_) return Transport::send_to(fd_, from);
+    GPUNBD_ASSERT(sealed_ <= length_of(from), "sealed bytes are offered until they are sent");
     if (sealed_ == 0 && !seal_some(from)) {
         ::ERR_clear_error();
         return {.ended = true, .error = EBADMSG};

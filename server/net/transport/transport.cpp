@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "server/net/transport/tls_stream.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -55,6 +56,7 @@ Transport::~Transport() = default;
 
 TlsStream& Transport::start_tls(std::shared_ptr<const TlsContext> context,
                                 Pool<ReceiveBuffer>& buffers) {
+    GPUNBD_ASSERT(tls_ == nullptr, "TLS starts once on a connection");
     tls_ = std::make_unique<TlsStream>(std::move(context), socket_.native_handle(), buffers);
     return *tls_;
 }

@@ -76,14 +76,14 @@ struct Rig {
 TEST_CASE("control plane: a failed restore is withdrawn later if it cannot be at once") {
     Rig rig;
     const auto restore = rig.begin_restore_to("new");
-    rig.server->context.lifecycle.phase = Phase::handing_over;
+    rig.server->context.lifecycle.enter(Phase::handing_over);
     disk::release(EIO);
     rig.server->run_until([&] { return restore->has_value(); });
     CHECK(refusal_of(*restore).find(std::strerror(EIO)) != std::string::npos);
     const auto served = [&] { return rig.server->context.exports.find("new"); };
     REQUIRE(served());
     CHECK(served()->use->enter("someone").lease == nullptr);
-    rig.server->context.lifecycle.phase = Phase::serving;
+    rig.server->context.lifecycle.enter(Phase::serving);
     SUBCASE("by the next change") { rig.change(CreateExport{.options = Rig::keys("other")}); }
     SUBCASE("when the hand-over has failed") { rig.server->exports->resume(); }
     rig.server->settle();
@@ -117,7 +117,7 @@ TEST_CASE("control plane: a restore that fails leaves the kept contents of its n
 TEST_CASE("control plane: a restore that ends with the server leaves nothing of the new export") {
     Rig rig;
     const auto restore = rig.begin_restore_to("new");
-    rig.server->context.lifecycle.phase = Phase::draining;
+    rig.server->context.lifecycle.enter(Phase::draining);
     disk::release();
     rig.server->run_until([&] { return !rig.server->saves->busy(); });
     rig.start();

@@ -33,7 +33,7 @@ struct ReclaimRig {
     ReclaimRig() {
         context.retained.contents = std::make_unique<RetainedContents>(store, inherited);
         context.exports.replace({make_export("a")});
-        context.lifecycle.phase = Phase::serving;
+        context.lifecycle.enter(Phase::serving);
     }
 
     // With all of its pages.
@@ -97,14 +97,14 @@ TEST_CASE("ReclaimService: while another server takes over, no page moves") {
     CHECK(std::holds_alternative<Reclaimed>(rig.reclaim()));
     CHECK(rig.bytes_at_home() == 0);
 
-    rig.context.lifecycle.phase = Phase::handing_over;
+    rig.context.lifecycle.enter(Phase::handing_over);
     rig.service.pause();
     rig.service.resume();  // as after a lost event
     CHECK_FALSE(is_served());
     CHECK(std::holds_alternative<NotDone>(rig.end()));
     CHECK(rig.bytes_at_home() == 0);
 
-    rig.context.lifecycle.phase = Phase::serving;
+    rig.context.lifecycle.enter(Phase::serving);
     rig.service.resume();
     CHECK(is_served());
     CHECK(std::holds_alternative<Reclaimed>(rig.end()));

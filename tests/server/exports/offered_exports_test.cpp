@@ -106,7 +106,8 @@ TEST_CASE("offered: an export without access is not listed, and looks like an un
         CHECK_FALSE(exports.find("secret").has_value());
         // The bytes sent to an unauthorised client do not contain the name.
         CHECK(absent.next != protocol::Negotiation::Next::transmit);
-        const protocol::test::Outcome shared = ask(exports, asking.bytes("shared"));
+        const protocol::test::Outcome shared =
+            ask(OfferedExports(registry, stranger), asking.bytes("shared"));
         CHECK((shared.output.size() != absent.output.size() || shared.next != absent.next));
     }
 }

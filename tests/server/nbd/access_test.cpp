@@ -402,6 +402,21 @@ TEST_CASE("rates: delayed requests continue under new rates, and without rates")
     }
 }
 
+TEST_CASE("rates: a delayed request is refused if the export has shrunk below its end") {
+    Rig rig;
+    std::uint64_t cookie = 0;
+    Client client = with_a_request_held_back(rig, Transport::unix_, cookie);
+    const auto volume = rig.exports.snapshot()->front()->volume;
+    REQUIRE(volume->resize(volume->page_size()).empty());
+    REQUIRE(volume->size() < 2 * page);
+    reload(rig, {});
+    CHECK(client.answer(cookie).error == Error::enospc);
+    CHECK(volume->is_hole_from(0));
+    CHECK(client.ask({CommandType::write, 0, 10}).error == Error::none);
+    client.close();
+    rig.check_over();
+}
+
 TEST_CASE("rates: a client with a delayed request is not idle") {
     RigOptions options;
     options.limits.idle = std::chrono::milliseconds(200);

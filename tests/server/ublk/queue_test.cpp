@@ -257,6 +257,26 @@ TEST_CASE("ublk queue: requests fail without memory, and later ones succeed") {
     }
 }
 
+TEST_CASE("ublk queue: a failed request ends once, also if there is no memory for the log") {
+    bool failed = true;
+    for (std::int64_t allocation = 1; failed; ++allocation) {
+        CAPTURE(allocation);
+        Bench bench({.devices = "s", .size = 8 * 32 * kib});
+        bench.rig.script.allocations_until_failure = 0;
+        bench.with_kernel([](Kernel& kernel) { kernel.send(0, write(3, 128, 1)); });
+        failed = bench.run_without_memory(allocation);
+        bench.rig.let_run();
+        bench.rig.settle();
+        const auto result = bench.result(0);
+        REQUIRE(result);
+        CHECK((*result == -28 || (failed && *result == -5)));
+        const auto connections = bench.rig.worker.counters().connections();
+        REQUIRE(connections.size() == 1);
+        CHECK(connections[0].counters->errors.value() == 1);
+        bench.rig.check_over();
+    }
+}
+
 TEST_CASE("ublk queue: the answers of a turn are submitted together") {
     Bench bench({.devices = "h", .size = 8 * 32 * kib});
     const auto submits = [&] {

@@ -60,16 +60,16 @@ class InProcessServer {
                 contents.resume();
             }
             services_.start();
-            context.lifecycle.phase = Phase::serving;
+            context.lifecycle.enter(Phase::serving);
         });
         run_until([this] {
-            return context.lifecycle.phase == Phase::serving || context.lifecycle.failure;
+            return context.lifecycle.phase() == Phase::serving || context.lifecycle.failure;
         });
         if (context.lifecycle.failure) std::rethrow_exception(context.lifecycle.failure);
         settle();
     }
     ~InProcessServer() {
-        context.lifecycle.phase = Phase::draining;
+        if (!context.lifecycle.draining()) context.lifecycle.enter(Phase::draining);
         services_.stop();
     }
     InProcessServer(const InProcessServer&) = delete;
@@ -77,7 +77,7 @@ class InProcessServer {
 
     // As SIGTERM does. A call that the disk holds ends meanwhile.
     void terminate() {
-        context.lifecycle.phase = Phase::draining;
+        context.lifecycle.enter(Phase::draining);
         services_.drain();
         const std::jthread disk([] {
             std::this_thread::sleep_for(std::chrono::milliseconds(disk::is_holding() ? 2 : 0));
@@ -88,7 +88,7 @@ class InProcessServer {
     // Returns the problem of the successor; empty: it serves, and is in `successor`.
     std::string upgrade(InProcessSupervisor& supervisor, const std::string& config_file,
                         std::unique_ptr<InProcessServer>& successor) {
-        context.lifecycle.phase = Phase::handing_over;
+        context.lifecycle.enter(Phase::handing_over);
         reclaim->pause();
         context.retained.contents->quiesce();
         try {
@@ -96,7 +96,7 @@ class InProcessServer {
         } catch (const std::exception& error) {
             return error.what();
         }
-        context.lifecycle.phase = Phase::draining;
+        context.lifecycle.enter(Phase::draining);
         context.lifecycle.handed_over = true;
         services_.hand_over();
         return {};
