@@ -281,7 +281,7 @@ std::shared_ptr<storage::Volume> RetainedContents::held_for(const config::Export
         // settle() may not have run since contents were taken, if the reload failed.
         const bool is_free = own.without_export() || std::holds_alternative<Taken>(own.state);
         if (!is_free || own.name != options.name) continue;
-        const auto volume = own.volume();
+        auto volume = own.volume();
         if (!suits(*volume, options)) continue;
         if (own.without_export() && own.without_export()->is_unclaimed) {
             storage::log_if_possible([&] { log_taken_over(options.name, *volume); });

@@ -400,7 +400,7 @@ class SCOPED_CAPABILITY PagePool::PoolLock {
     }
     void unlock_and_complete(PageRequests waiters) RELEASE() NO_THREAD_SAFETY_ANALYSIS {
         lock_.unlock();
-        complete(std::move(waiters), Status::ok);
+        complete(waiters, Status::ok);
     }
 
  private:

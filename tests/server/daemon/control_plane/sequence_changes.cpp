@@ -229,25 +229,26 @@ std::optional<Step> Sequence::save() {
     const bool fails = chance(0.3);
     const std::uint64_t call = up_to(4);
     if (fails) disk::fail(disk::Call::write, call);
-    return Step{.text = "save " + name + " to " + path.substr(folder_.size()) +
-                        (fails ? ", write " + to_string(call) + " fails" : ""),
-                .begin = changing(SaveExport{.name = name, .file = path, .zstd = zstd}),
-                .effect =
-                    [=, this, pages = model_.exports[name].pages](Model&) {
-                        if (fails && disk::has_failed()) {
-                            throw Violation("a save is done although its writes have failed");
-                        }
-                        files_[path] = pages;
-                    },
-                .expected_done = true,
-                .interrupted =
-                    [=, this, before = inode_of(path), pages = model_.exports[name].pages] {
-                        if (inode_of(path) == before) return;
-                        if (fails && disk::has_failed()) {
-                            throw Violation("a save has replaced its file although its writes have failed");
-                        }
-                        files_[path] = pages;
-                    }};
+    return Step{
+        .text = "save " + name + " to " + path.substr(folder_.size()) +
+                (fails ? ", write " + to_string(call) + " fails" : ""),
+        .begin = changing(SaveExport{.name = name, .file = path, .zstd = zstd}),
+        .effect =
+            [=, this, pages = model_.exports[name].pages](Model&) {
+                if (fails && disk::has_failed()) {
+                    throw Violation("a save is done although its writes have failed");
+                }
+                files_[path] = pages;
+            },
+        .expected_done = true,
+        .interrupted =
+            [=, this, before = inode_of(path), pages = model_.exports[name].pages] {
+                if (inode_of(path) == before) return;
+                if (fails && disk::has_failed()) {
+                    throw Violation("a save has replaced its file although its writes have failed");
+                }
+                files_[path] = pages;
+            }};
 }
 
 // Into a new export, or into an empty one.
