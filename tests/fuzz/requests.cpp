@@ -98,12 +98,15 @@ void check_read(const ReplyEncoder& encoder, const Command& read,
     ReplyHeader header{};
     const auto length = static_cast<std::uint32_t>(read.length);
     if (length == 0) return;
-    const std::size_t whole = encoder.whole(header, read);
-    if (head_of(header.data(), negotiated).simple()) {
-        check_end(header, whole, read, Error::none, negotiated);
+    if (negotiated.headers == Headers::simple) {
+        check_end(header, encoder.whole(header, read), read, Error::none, negotiated);
         return;
     }
     const std::size_t header_size = chunk_header_size_of(negotiated.headers);
+    const std::size_t data_header_size = header_size + wire::data_offset_size;
+    if (!encoder.splits(read)) {
+        require(encoder.whole(header, read) == data_header_size, "a whole READ is one data chunk");
+    }
     for (const bool hole : {false, true}) {
         if (hole && !encoder.splits(read)) break;
         if (hole) {
@@ -111,8 +114,8 @@ void check_read(const ReplyEncoder& encoder, const Command& read,
                         header_size + wire::hole_size,
                     "a hole chunk has no data");
         } else {
-            require(encoder.data(header, read, read.offset, length, true) == whole,
-                    "data() and whole() agree");
+            require(encoder.data(header, read, read.offset, length, true) == data_header_size,
+                    "a data chunk begins with its offset");
         }
         const wire::ReplyHead head = head_of(header.data(), negotiated);
         require(head.cookie == read.cookie, "the cookie of a chunk");
