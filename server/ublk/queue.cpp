@@ -23,7 +23,8 @@ namespace {
 // As much work as one turn of a connection.
 constexpr std::int64_t turn_budget = 256 * 1024;
 
-constexpr std::int32_t io_error = -5;  // -EIO
+constexpr std::int32_t io_error = -5;   // -EIO
+constexpr std::int32_t no_space = -28;  // -ENOSPC
 
 // Empty: the operation is unknown or not permitted, or the range is not in the export.
 std::optional<Command> command_of(const Descriptor& descriptor, const protocol::ExportInfo& info) {
@@ -187,6 +188,16 @@ void Queue::take_request(Request& request) {
 }
 
 void Queue::execute(Request& request) {
+    // The kernel's device keeps its size when the export shrinks.
+    const Command& command = request.command();
+    const std::uint64_t size = transfer_.volume.size();
+    if (command.offset > size || command.length > size - command.offset) {
+        const bool stores =
+            command.type == CommandType::write || command.type == CommandType::write_zeroes;
+        turn_left_ -= request_work;
+        counters_->errors.add();
+        return answer(request, stores ? no_space : io_error);
+    }
     turn_left_ -= request.cost().turn;
     of_export_->of(request.command().type).begun.add();
     admission_.enter(request.cost());

@@ -277,6 +277,21 @@ TEST_CASE("ublk queue: a failed request ends once, also if there is no memory fo
     }
 }
 
+TEST_CASE("ublk queue: what lies beyond the end of an export that has shrunk is refused") {
+    Bench bench({.size = 8 * 32 * kib});
+    const std::uint32_t last = 8 * 32 * kib / sector - 1;
+    CHECK(bench.ask(write(last, 1, 1)) == sector);
+    const auto volume = bench.rig.exports.open("")->volume;
+    REQUIRE(volume->resize(volume->page_size()).empty());
+    REQUIRE(volume->size() <= last * sector);
+    CHECK(bench.ask(write(last, 1, 2)) == -28);
+    CHECK(bench.ask(request(Op::write_zeroes, last, 1)) == -28);
+    CHECK(bench.ask(request(Op::read, last, 1)) == -5);
+    CHECK(bench.ask(write(0, 1, 3)) == sector);
+    CHECK(volume->is_hole_from(volume->page_size()));
+    bench.rig.check_over();
+}
+
 TEST_CASE("ublk queue: the answers of a turn are submitted together") {
     Bench bench({.devices = "h", .size = 8 * 32 * kib});
     const auto submits = [&] {
