@@ -82,7 +82,7 @@ storage::Device& DeviceRegistry::open(const std::string& id) {
         if (device->info().id == id) return *device;
     }
     if (const auto alias = aliases_.find(id); alias != aliases_.end()) return *alias->second;
-    const config::DeviceOptions options = options_of(id);
+    config::DeviceOptions options = options_of(id);
     auto opened = open_anew(id, options);
     // A device may have several ids. It is opened with the settings of the first one.
     for (const auto& device : devices_) {
@@ -92,8 +92,9 @@ storage::Device& DeviceRegistry::open(const std::string& id) {
     }
     GPUNBD_ASSERT(devices_.size() == opened_with_.size(),
                   "the registry knows with which options it has opened each device");
+    opened_with_.reserve(opened_with_.size() + 1);
     devices_.push_back(std::move(opened));
-    opened_with_.push_back(options);
+    opened_with_.push_back(std::move(options));
     if (calibrate_) calibrate(*devices_.back());
     return *devices_.back();
 }

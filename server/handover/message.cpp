@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "protocol/bytes.hpp"
 #include "server/handover/fields.hpp"
 #include "server/net/transport/receive_buffer.hpp"
@@ -180,7 +182,8 @@ std::variant<DecodedConnection, std::string> decode_connection(std::span<const s
     out.received_later = in.number<std::uint32_t>();
     if (!in.complete()) return std::string("the state of a connection has a wrong length");
     if (headers > static_cast<std::uint8_t>(protocol::Headers::extended) || read_only > 1 ||
-        contexts >> protocol::known_contexts != 0 || info.minimum_block == 0 ||
+        contexts >> protocol::known_contexts != 0 || !std::has_single_bit(info.minimum_block) ||
+        (contexts != 0 && headers == static_cast<std::uint8_t>(protocol::Headers::simple)) ||
         out.received_later > ReceiveBuffer::capacity || !possible(state)) {
         return std::string("the state of a connection is inconsistent");
     }

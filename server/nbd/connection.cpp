@@ -39,9 +39,7 @@ void Connection::start(Operation& operation, const protocol::Command& command,
                        const CommandCost& cost) {
     GPUNBD_ASSERT(!closed_, "a closed connection starts no request");
     GPUNBD_ASSERT(!operation.is_linked(), "an operation belongs to one connection");
-    GPUNBD_ASSERT(command.offset <= negotiated_.export_info.size &&
-                      command.length <= negotiated_.export_info.size - command.offset,
-                  "a request that executes lies in the export");
+    GPUNBD_ASSERT(lies_in_export(command), "a request that executes lies in the export");
     operation.cost = cost;
     const bool alone = operations_.empty();
     if (alone) worker_.scheduler.begins_work();

@@ -153,6 +153,9 @@ class Connection final : public OperationContext,
     void execute(const protocol::Request& request, const protocol::Validated& validated);
     // A request that was held back. The export may have shrunk since it was validated.
     void execute_held(const protocol::Validated& validated);
+    bool lies_in_export(const protocol::Command& command) const;
+    // `discard`: bytes of its payload that have not arrived.
+    void refuse_beyond_end(const protocol::Command& command, std::uint64_t discard);
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command, const CommandCost& cost);
     void ended(Operation& operation) override;

@@ -42,12 +42,13 @@ void Connection::take_up_half_write() {
     quiesced_ = Quiesced::no;
     if (half_write_.length == 0) return;
     const auto half = std::exchange(half_write_, {});
-    WriteOperation& write = worker_.operations.writes.take();
-    write.skip(half.arrived);
     const protocol::Command command{.type = protocol::CommandType::write,
                                     .cookie = half.cookie,
                                     .offset = half.offset,
                                     .length = half.length};
+    if (!lies_in_export(command)) return refuse_beyond_end(command, half.length - half.arrived);
+    WriteOperation& write = worker_.operations.writes.take();
+    write.skip(half.arrived);
     start(write, command, cost_of(command, page_size_));
     GPUNBD_ASSERT(write.missing() != 0, "a WRITE does not end before the rest of its payload");
     write.skip(0);

@@ -203,18 +203,26 @@ void Connection::execute(const protocol::Request& request, const protocol::Valid
 
 void Connection::execute_held(const protocol::Validated& validated) {
     const auto* const command = std::get_if<protocol::Command>(&validated);
-    const std::uint64_t size = negotiated_.export_info.size;
-    if (command == nullptr ||
-        (command->offset <= size && command->length <= size - command->offset)) {
-        return execute({}, validated);  // which needs the request only for a StatusPayload
+    if (command != nullptr && !lies_in_export(*command)) {
+        const bool writes = command->type == protocol::CommandType::write;
+        return refuse_beyond_end(*command, writes ? command->length : 0);
     }
-    const bool writes = command->type == protocol::CommandType::write;
-    const bool stores = writes || command->type == protocol::CommandType::write_zeroes;
-    refuse({.type = static_cast<std::uint16_t>(command->type),
+    execute({}, validated);  // which needs the request only for a StatusPayload
+}
+
+bool Connection::lies_in_export(const protocol::Command& command) const {
+    const std::uint64_t size = negotiated_.export_info.size;
+    return command.offset <= size && command.length <= size - command.offset;
+}
+
+void Connection::refuse_beyond_end(const protocol::Command& command, std::uint64_t discard) {
+    const bool stores = command.type == protocol::CommandType::write ||
+                        command.type == protocol::CommandType::write_zeroes;
+    refuse({.type = static_cast<std::uint16_t>(command.type),
             .error = stores ? protocol::Error::enospc : protocol::Error::einval,
-            .cookie = command->cookie,
-            .offset = command->offset,
-            .discard = writes ? command->length : 0,
+            .cookie = command.cookie,
+            .offset = command.offset,
+            .discard = discard,
             .text = "beyond the end of the export"});
 }
 

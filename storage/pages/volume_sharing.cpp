@@ -181,7 +181,8 @@ bool Volume::replace(std::uint64_t page, const PageRef& by) {
 
 Volume::Contents Volume::contents() const {
     Contents out;
-    for (std::uint64_t page = 0; page != pages(); ++page) {
+    const std::uint64_t end = pages();  // another thread may shrink the volume
+    for (std::uint64_t page = 0; page != end; ++page) {
         const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
         if (!entry.is_mapped()) continue;
         const bool is_shared = pools_->at(entry.device()).is_shared(entry.page());
@@ -192,7 +193,8 @@ Volume::Contents Volume::contents() const {
 
 std::uint64_t Volume::mapped_pages(std::uint32_t device) const {
     std::uint64_t pages = 0;
-    for (std::uint64_t page = 0; page != this->pages(); ++page) {
+    const std::uint64_t end = this->pages();  // another thread may shrink the volume
+    for (std::uint64_t page = 0; page != end; ++page) {
         const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
         if (entry.is_mapped() && entry.device() == device) ++pages;
     }

@@ -65,8 +65,7 @@ bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingAre
     if (memory == nullptr) {
         // If chunks are in flight, their completion calls advance().
         if (staged_ == 0) {
-            GPUNBD_ASSERT(waiting_at_ == nullptr || waiting_at_ == &arena,
-                          "a transfer waits for one kind of staging memory at a time");
+            if (waiting_at_ != &arena) stop_waiting();  // the page has moved to another device
             waiting_at_ = &arena;
             arena.wait(*this);
         }

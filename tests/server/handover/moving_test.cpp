@@ -208,6 +208,29 @@ TEST_CASE("moving: a partial WRITE beyond the end of an export that shrank ends 
     rig.check_over();
 }
 
+TEST_CASE(
+    "moving: a partial WRITE beyond the end of an export that shrank is refused if none move") {
+    Rig rig({.kept = true});
+    Client writer = rig.enter();
+    const Ask ask{CommandType::write, 6 * page, 2 * page};
+    const std::uint64_t cookie = writer.expect(ask);
+    const Bytes bytes = encoded(ask, cookie);
+    writer.send_bytes(std::span(bytes).first(page));
+    rig.let_run();
+    rig.worker.quiesce_sessions();
+    rig.on_worker([] {});
+    REQUIRE(rig.volume->resize(4 * page).empty());
+    rig.worker.check_access([] {});
+    rig.on_worker([] {});
+    rig.worker.resume_sessions();
+    writer.send_bytes(std::span(bytes).subspan(page));
+    CHECK(writer.answer(cookie).error == Error::enospc);
+    CHECK(rig.volume->mapped_bytes() == 0);
+    CHECK(writer.ask({CommandType::write, 0, 10}).error == Error::none);
+    writer.close();
+    rig.check_clean();
+}
+
 TEST_CASE("moving: cancelled before all requests are answered") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);

@@ -187,6 +187,11 @@ TEST_CASE("upgrade messages: an impossible state of a connection") {
         state.negotiated.headers = static_cast<protocol::Headers>(3);
     }));
     CHECK(refused([](ConnectionState& state) { state.negotiated.export_info.minimum_block = 0; }));
+    CHECK(refused([](ConnectionState& state) { state.negotiated.export_info.minimum_block = 3; }));
+    CHECK(refused([](ConnectionState& state) {
+        state.negotiated.headers = protocol::Headers::simple;
+        state.negotiated.contexts = protocol::MetaContext::base_allocation;
+    }));
 }
 
 std::string why_not_received(const MessageSocket& socket, MessageKind kind) {

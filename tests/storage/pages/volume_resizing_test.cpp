@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -72,6 +73,25 @@ TEST_CASE("resize: what is beyond a smaller size is gone, also what is written t
     CHECK(rig.get(6) == 0);
     CHECK(rig.volume->resize(4 * resized_page - 512) ==
           "a smaller size has to be a multiple of the page size of 65536 bytes");
+}
+
+TEST_CASE("resize: the contents can be counted meanwhile") {
+    constexpr std::uint64_t pages = 1 << 16;
+    Resized rig(pages);
+    rig.put(0, 1);
+    std::atomic<bool> over{false};
+    std::thread counting([&] {
+        while (!over) {
+            CHECK(rig.volume->contents().own == resized_page);
+            CHECK(rig.volume->mapped_bytes() == resized_page);
+        }
+    });
+    for (int i = 0; i != 300; ++i) {
+        CHECK(rig.resize(1 + i % 7) == "");
+        CHECK(rig.resize(pages) == "");
+    }
+    over = true;
+    counting.join();
 }
 
 TEST_CASE("resize: a full volume has all its memory, and no more") {
