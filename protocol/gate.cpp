@@ -75,6 +75,10 @@ constexpr Verdict wrong_context{Error::einval, "a metadata context is unknown or
 constexpr Verdict unaligned{Error::einval, "not aligned to the minimum block"};
 constexpr std::string_view past_end = "beyond the end of the export";
 
+Verdict beyond_end(CommandType type) {
+    return {stores(type) ? Error::enospc : Error::einval, past_end};
+}
+
 Verdict verdict(const Request& request, CommandType type, const NegotiatedOptions& negotiated) {
     const ExportInfo& info = negotiated.export_info;
     const bool extended = negotiated.headers == Headers::extended;
@@ -105,11 +109,7 @@ Verdict verdict(const Request& request, CommandType type, const NegotiatedOption
     }
     GPUNBD_ASSERT(std::has_single_bit(info.minimum_block), "the minimum block is a power of two");
     if (((request.offset | request.length) & (info.minimum_block - 1)) != 0) return unaligned;
-    // Does not add the client's numbers, so nothing overflows.
-    if (request.offset > info.size || request.length > info.size - request.offset) {
-        const bool stores = type == CommandType::write || type == CommandType::write_zeroes;
-        return {stores ? Error::enospc : Error::einval, past_end};
-    }
+    if (!lies_in(info.size, request.offset, request.length)) return beyond_end(type);
     if (type == CommandType::read && request.length > info.maximum_payload)
         return (request.flags & command_flag::df) != 0 ? too_long_for_df : too_long;
     return {};
@@ -188,6 +188,13 @@ Validated validate_status(const Request& request, std::span<const std::byte> pay
         chosen.add(context);
     }
     return judge(meant, negotiated, chosen, 0);
+}
+
+Refusal refusal_beyond_end(const Command& command, std::uint64_t discard) {
+    const Request request{.type = static_cast<std::uint16_t>(command.type),
+                          .cookie = command.cookie,
+                          .offset = command.offset};
+    return refusal(request, beyond_end(command.type), discard);
 }
 
 }  // namespace gpunbd::protocol

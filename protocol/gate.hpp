@@ -57,6 +57,17 @@ struct Hangup {
 
 using Validated = std::variant<Command, Refusal, StatusPayload, Hangup>;
 
+// Whether the range lies in an export of `size` bytes. The numbers of a client are not added, so
+// nothing overflows.
+constexpr bool lies_in(std::uint64_t size, std::uint64_t offset, std::uint64_t length) {
+    return offset <= size && length <= size - offset;
+}
+
+// Commands that fail with ENOSPC beyond the end of the export; all others with EINVAL.
+constexpr bool stores(CommandType type) {
+    return type == CommandType::write || type == CommandType::write_zeroes;
+}
+
 // DISC is always valid, since it has no reply that could refuse it. ESHUTDOWN, and ENOTSUP for
 // zeroing that would not be fast, depend on more than the request and are left to the connection.
 Validated validate(const Request& request, const NegotiatedOptions& negotiated);
@@ -65,5 +76,8 @@ Validated validate(const Request& request, const NegotiatedOptions& negotiated);
 // discard.
 Validated validate_status(const Request& request, std::span<const std::byte> payload,
                           const NegotiatedOptions& negotiated);
+
+// For a command that was valid until the export shrank. `discard` as in Refusal.
+Refusal refusal_beyond_end(const Command& command, std::uint64_t discard);
 
 }  // namespace gpunbd::protocol

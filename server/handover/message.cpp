@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "protocol/bytes.hpp"
+#include "protocol/gate.hpp"
 #include "server/handover/fields.hpp"
 #include "server/net/transport/receive_buffer.hpp"
 
@@ -40,7 +41,7 @@ bool possible(const ConnectionState& state) {
     const protocol::ExportInfo& info = state.negotiated.export_info;
     if (half.length == 0 && !(half == ConnectionState::HalfWrite{})) return false;
     if (half.length != 0 && half.arrived >= half.length) return false;
-    if (half.length > info.size || half.offset > info.size - half.length) return false;
+    if (!protocol::lies_in(info.size, half.offset, half.length)) return false;
     return half.length == 0 || state.discarded == 0;
 }
 

@@ -97,7 +97,7 @@ class Connection final : public OperationContext,
     // end, which the client may have begun before the export shrank.
     bool can_move() const {
         return quiesced_ != Quiesced::no && !reading_is_over() && quiet() && !transport_.in_tls() &&
-               half_write_.offset + half_write_.length <= negotiated_.export_info.size;
+               lies_in_export(half_write_);
     }
     void describe(ConnectionState& state) const;
     // After serve(): continues where another process has stopped.
@@ -153,9 +153,10 @@ class Connection final : public OperationContext,
     void execute(const protocol::Request& request, const protocol::Validated& validated);
     // A request that was held back. The export may have shrunk since it was validated.
     void execute_held(const protocol::Validated& validated);
-    bool lies_in_export(const protocol::Command& command) const;
-    // `discard`: bytes of its payload that have not arrived.
-    void refuse_beyond_end(const protocol::Command& command, std::uint64_t discard);
+    // `range`: a command, or a part of one.
+    bool lies_in_export(const auto& range) const {
+        return protocol::lies_in(negotiated_.export_info.size, range.offset, range.length);
+    }
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command, const CommandCost& cost);
     void ended(Operation& operation) override;

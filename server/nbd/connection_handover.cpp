@@ -46,7 +46,9 @@ void Connection::take_up_half_write() {
                                     .cookie = half.cookie,
                                     .offset = half.offset,
                                     .length = half.length};
-    if (!lies_in_export(command)) return refuse_beyond_end(command, half.length - half.arrived);
+    if (!lies_in_export(command)) {
+        return refuse(protocol::refusal_beyond_end(command, half.length - half.arrived));
+    }
     WriteOperation& write = worker_.operations.writes.take();
     write.skip(half.arrived);
     start(write, command, cost_of(command, page_size_));

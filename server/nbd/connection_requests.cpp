@@ -119,7 +119,7 @@ Connection::RoundResult Connection::take_requests() {
         }
         if (!draining_ && admission_.keeps(validated)) {  // until the rates admit it
             GPUNBD_ASSERT(!std::holds_alternative<protocol::StatusPayload>(validated),
-                          "a request whose payload is still to be validated is never kept");
+                          "a request is kept only after its payload has been validated");
             accounting_.held_back();
             return RoundResult::blocked;
         }
@@ -205,25 +205,9 @@ void Connection::execute_held(const protocol::Validated& validated) {
     const auto* const command = std::get_if<protocol::Command>(&validated);
     if (command != nullptr && !lies_in_export(*command)) {
         const bool writes = command->type == protocol::CommandType::write;
-        return refuse_beyond_end(*command, writes ? command->length : 0);
+        return refuse(protocol::refusal_beyond_end(*command, writes ? command->length : 0));
     }
     execute({}, validated);  // which needs the request only for a StatusPayload
-}
-
-bool Connection::lies_in_export(const protocol::Command& command) const {
-    const std::uint64_t size = negotiated_.export_info.size;
-    return command.offset <= size && command.length <= size - command.offset;
-}
-
-void Connection::refuse_beyond_end(const protocol::Command& command, std::uint64_t discard) {
-    const bool stores = command.type == protocol::CommandType::write ||
-                        command.type == protocol::CommandType::write_zeroes;
-    refuse({.type = static_cast<std::uint16_t>(command.type),
-            .error = stores ? protocol::Error::enospc : protocol::Error::einval,
-            .cookie = command.cookie,
-            .offset = command.offset,
-            .discard = discard,
-            .text = "beyond the end of the export"});
 }
 
 void Connection::refuse(const protocol::Refusal& refusal) {

@@ -51,7 +51,7 @@ std::optional<Command> command_of(const Descriptor& descriptor, const protocol::
     }
     if (info.read_only && command.type != CommandType::read) return std::nullopt;
     if (descriptor.start_sector > info.size >> sector_shift ||
-        command.length > info.size - command.offset) {
+        !protocol::lies_in(info.size, command.offset, command.length)) {
         return std::nullopt;
     }
     return command;
@@ -190,13 +190,10 @@ void Queue::take_request(Request& request) {
 void Queue::execute(Request& request) {
     // The kernel's device keeps its size when the export shrinks.
     const Command& command = request.command();
-    const std::uint64_t size = transfer_.volume.size();
-    if (command.offset > size || command.length > size - command.offset) {
-        const bool stores =
-            command.type == CommandType::write || command.type == CommandType::write_zeroes;
+    if (!protocol::lies_in(transfer_.volume.size(), command.offset, command.length)) {
         turn_left_ -= request_work;
         counters_->errors.add();
-        return answer(request, stores ? no_space : io_error);
+        return answer(request, protocol::stores(command.type) ? no_space : io_error);
     }
     turn_left_ -= request.cost().turn;
     of_export_->of(request.command().type).begun.add();
