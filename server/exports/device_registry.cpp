@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "config/size.hpp"
-#include "storage/assertions/assert.hpp"
 #include "storage/base/long_work.hpp"
 
 namespace gpunbd::server {
@@ -78,30 +77,27 @@ config::DeviceOptions DeviceRegistry::options_of(const std::string& id) const {
 }
 
 storage::Device& DeviceRegistry::open(const std::string& id) {
-    for (const auto& device : devices_) {
+    for (const auto& [device, unused] : devices_) {
         if (device->info().id == id) return *device;
     }
     if (const auto alias = aliases_.find(id); alias != aliases_.end()) return *alias->second;
     config::DeviceOptions options = options_of(id);
     auto opened = open_anew(id, options);
     // A device may have several ids. It is opened with the settings of the first one.
-    for (const auto& device : devices_) {
+    for (const auto& [device, unused] : devices_) {
         if (device->info().identity != opened->info().identity) continue;
         aliases_.emplace(id, device.get());
         return *device;
     }
-    GPUNBD_ASSERT(devices_.size() == opened_with_.size(),
-                  "the registry knows with which options it has opened each device");
-    opened_with_.reserve(opened_with_.size() + 1);
-    devices_.push_back(std::move(opened));
-    opened_with_.push_back(std::move(options));
-    if (calibrate_) calibrate(*devices_.back());
-    return *devices_.back();
+    devices_.push_back({std::move(opened), std::move(options)});
+    storage::Device& device = *devices_.back().device;
+    if (calibrate_) calibrate(device);
+    return device;
 }
 
 storage::Device& DeviceRegistry::open_hardware(const std::string& identity,
                                                const std::string& likely) {
-    for (const auto& device : devices_) {
+    for (const auto& [device, unused] : devices_) {
         if (device->info().identity == identity) return *device;
     }
     std::vector<std::string> ids;
@@ -158,7 +154,7 @@ void DeviceRegistry::refuse_absent(const std::string& id) const {
 
 std::vector<std::string> DeviceRegistry::opened_otherwise() const {
     std::vector<std::string> ids;
-    for (const config::DeviceOptions& options : opened_with_) {
+    for (const auto& [unused, options] : devices_) {
         if (without_spill(options_of(options.id)) != without_spill(options)) {
             ids.push_back(options.id);
         }
@@ -227,7 +223,7 @@ void DeviceRegistry::calibrate(storage::Device& device) {
 
 std::map<std::string, std::string> DeviceRegistry::calibration_states() const {
     std::map<std::string, std::string> states = saved_calibrations_;
-    for (const auto& device : devices_) {
+    for (const auto& [device, unused] : devices_) {
         const std::string state = device->calibration_state();
         if (!state.empty()) states[device->info().identity] = state;
     }
@@ -236,18 +232,17 @@ std::map<std::string, std::string> DeviceRegistry::calibration_states() const {
 
 bool DeviceRegistry::lacks_mapping() const {
     return std::any_of(devices_.begin(), devices_.end(),
-                       [](const auto& device) { return device->lacks_mapping(); });
+                       [](const auto& each) { return each.device->lacks_mapping(); });
 }
 
 void DeviceRegistry::close() {
     aliases_.clear();
     devices_.clear();
-    opened_with_.clear();
 }
 
 std::vector<const OwnedFd*> DeviceRegistry::mapping_files() const {
     std::vector<const OwnedFd*> files;
-    for (const auto& device : devices_) {
+    for (const auto& [device, unused] : devices_) {
         for (const OwnedFd& file : device->mapping_files()) files.push_back(&file);
     }
     return files;
@@ -260,7 +255,7 @@ std::string DeviceRegistry::calibration(const std::string& id) const {
 
 std::vector<int> DeviceRegistry::numa_nodes() const {
     std::vector<int> nodes;
-    for (const auto& device : devices_) {
+    for (const auto& [device, unused] : devices_) {
         const int node = device->info().numa_node;
         if (node >= 0 && std::find(nodes.begin(), nodes.end(), node) == nodes.end()) {
             nodes.push_back(node);

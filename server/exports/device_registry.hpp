@@ -84,9 +84,12 @@ class DeviceRegistry {
 
     std::vector<config::DeviceOptions> options_;
     const bool calibrate_;
-    std::vector<std::unique_ptr<storage::Device>> devices_;
+    struct OpenDevice {
+        std::unique_ptr<storage::Device> device;
+        config::DeviceOptions opened_with;
+    };
+    std::vector<OpenDevice> devices_;
     std::map<std::string, storage::Device*> aliases_;  // further ids of open devices
-    std::vector<config::DeviceOptions> opened_with_;   // parallel to devices_
     std::map<SpillKey, storage::SlabBudget> spill_budgets_;
     std::map<std::string, std::string> calibrations_;  // as text, by id
     std::map<std::string, std::string> saved_calibrations_;
