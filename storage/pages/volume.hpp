@@ -279,6 +279,8 @@ class Volume {
     // The new pool, or the reason why there can be none.
     std::variant<PagePool*, std::string> add_spill(const Spill& spill);
     // The pages on one device.
+    template <typename Call>
+    void for_each_mapped(Call call) const;
     std::uint64_t mapped_pages(std::uint32_t device) const;
     // The parts of clone().
     std::string share_directory();

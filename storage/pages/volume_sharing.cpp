@@ -179,25 +179,27 @@ bool Volume::replace(std::uint64_t page, const PageRef& by) {
     }
 }
 
-Volume::Contents Volume::contents() const {
-    Contents out;
+template <typename Call>
+void Volume::for_each_mapped(Call call) const {
     const std::uint64_t end = pages();  // another thread may shrink the volume
     for (std::uint64_t page = 0; page != end; ++page) {
         const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
-        if (!entry.is_mapped()) continue;
+        if (entry.is_mapped()) call(entry);
+    }
+}
+
+Volume::Contents Volume::contents() const {
+    Contents out;
+    for_each_mapped([&](PageEntry entry) {
         const bool is_shared = pools_->at(entry.device()).is_shared(entry.page());
         (is_shared ? out.shared : out.own) += page_size_;
-    }
+    });
     return out;
 }
 
 std::uint64_t Volume::mapped_pages(std::uint32_t device) const {
     std::uint64_t pages = 0;
-    const std::uint64_t end = this->pages();  // another thread may shrink the volume
-    for (std::uint64_t page = 0; page != end; ++page) {
-        const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
-        if (entry.is_mapped() && entry.device() == device) ++pages;
-    }
+    for_each_mapped([&](PageEntry entry) { pages += entry.device() == device ? 1 : 0; });
     return pages;
 }
 
