@@ -808,17 +808,14 @@ std::vector<RetainedContents::Unused> RetainedContents::unused() const {
 bool RetainedContents::free_unused(const storage::Device& device) {
     const Lock lock(mutex_);
     OwnContents* first = nullptr;
-    std::optional<Clock::time_point> earliest;
     for (auto& [unused, own] : own_) {
         const WithoutExport* const contents = own.without_export();
         // Memory that others still use would not be freed.
         if (!contents || !contents->ends || contents->volume.use_count() > 1) continue;
-        if (earliest && *earliest <= *contents->ends) continue;
+        if (first != nullptr && *first->without_export()->ends <= *contents->ends) continue;
         for (std::uint32_t i = 0; i != contents->volume->pools(); ++i) {
             const storage::PagePool& pool = contents->volume->pool(i);
-            if (&pool.device() != &device || pool.allocated_bytes() == 0) continue;
-            first = &own;
-            earliest = contents->ends;
+            if (&pool.device() == &device && pool.allocated_bytes() != 0) first = &own;
         }
     }
     if (first == nullptr) return false;
