@@ -23,7 +23,7 @@ std::uint16_t stamp_before(std::uint16_t stamp) {
 ActivityMap::ActivityMap(std::uint64_t size, std::uint64_t page_size)
     : size_(size), shift_(static_cast<std::uint32_t>(std::countr_zero(page_size))) {
     GPUNBD_ASSERT(size != 0 && std::has_single_bit(page_size),
-                  "an export has bytes, and pages whose size is a power of two");
+                  "an export is not empty, and its page size is a power of two");
     while (((size_ - 1) >> shift_) >= max_cells) ++shift_;
 }
 

@@ -14,8 +14,7 @@ namespace gpunbd::server {
 
 class Takeover final : public Service {
  public:
-    // `taken_over` is called once this server serves. Nothing
-    // may change the contents before.
+    // `taken_over` is called once this server serves. Nothing may change the contents before.
     Takeover(ServerContext& context, WorkerPool& workers, const ExportService& exports,
              ConnectionDispatcher& dispatcher, std::function<void()> taken_over);
 

@@ -7,7 +7,7 @@
 namespace gpunbd::server {
 
 void CloneRequests::send(CloneRequest request) const {
-    GPUNBD_ASSERT(request.answer, "somebody waits for the answer to a request");
+    GPUNBD_ASSERT(request.answer, "a request has a receiver for its answer");
     {
         const Lock lock(mutex_);
         if (receive_) return receive_(std::move(request));

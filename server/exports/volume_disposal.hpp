@@ -28,8 +28,8 @@ class VolumeDisposal {
     // Reserves what share() needs, so that it cannot fail.
     class Reservation {
      public:
-        // The volume is destroyed on the disposal's thread, whichever thread drops its
-        // last reference.
+        // The volume is destroyed on the disposal's thread, whichever thread drops its last
+        // reference.
         std::shared_ptr<storage::Volume> share(std::unique_ptr<storage::Volume> volume) noexcept;
 
      private:

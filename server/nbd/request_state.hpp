@@ -20,9 +20,9 @@ namespace gpunbd::server {
 //                                                     |
 //                                                     +--> broken
 //
-// Any state becomes `abandoned` when the connection closes before the answer is queued. A WRITE
-// whose transfer fails while it executes is discarding, too; one that is handed over is answered
-// only if it fails. The last state becomes `idle`.
+// Any state becomes `abandoned` when the connection closes before the answer is queued. If the
+// transfer of a WRITE fails during execution, the WRITE becomes `discarding` as well. A WRITE that
+// is handed over has an answer only if it fails. The last state becomes `idle`.
 enum class RequestState : std::uint8_t {
     idle,         // in its pool
     waiting,      // READ in one piece: starts once all READs in chunks have been answered

@@ -254,8 +254,7 @@ class PagePool {
     // spill memory that has one. Passes over devices that have failed.
     Status take_in_order(TakenPage& out, Purpose purpose) EXCLUDES(mutex_);
     void free_if_unpinned(PageIndex page) EXCLUDES(mutex_);
-    // `discards`: false if the pool was quiesced then: another process may use
-    // the page already.
+    // `discards`: false if the pool was quiesced before: another process may use the page already.
     void free(PageIndex page, bool discards) EXCLUDES(mutex_);
     Status clear(PageIndex page) EXCLUDES(mutex_);
     // Of a page of this pool. `home`: see copy_written().

@@ -26,8 +26,8 @@ class PoolList {
 
     std::uint32_t size() const { return size_.load(std::memory_order_acquire); }
     bool is_full() const { return size() == room_; }
-    // One thread at a time. The pool is used by threads that know of it
-    // through size() or through a later store of the thread that adds it.
+    // One thread at a time. The pool is used by threads that know of it through size() or through a
+    // later store of the thread that adds it.
     void add(std::shared_ptr<PagePool> pool) noexcept {
         const std::uint32_t index = size();
         GPUNBD_ASSERT(index != room_, "a pool is added only to a list that is not full");

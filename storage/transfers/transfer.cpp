@@ -106,7 +106,8 @@ void Transfer::page_ready() {
 }
 
 void Transfer::staging_available() {
-    GPUNBD_ASSERT(waiting_at_ != nullptr, "only a transfer that waits is told of staging memory");
+    GPUNBD_ASSERT(waiting_at_ != nullptr,
+                  "only a waiting transfer is notified of free staging memory");
     waiting_at_ = nullptr;
     advance();
     if (waiting_at_ == nullptr) owner_->transfer_moved(*this);

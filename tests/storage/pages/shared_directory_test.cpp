@@ -72,7 +72,7 @@ TEST_CASE("shared directory: one without room is used, and no device is added to
     CHECK_FALSE(opened->make_room());
 }
 
-TEST_CASE("shared directory: a device whose pages do not fit into its slabs is refused") {
+TEST_CASE("shared directory: a device with more pages than its slabs hold is refused") {
     const SharedDirectory made(2);
     REQUIRE(made.make_room());
     TableShape::DeviceShare share = added_share;
