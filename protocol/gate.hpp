@@ -63,6 +63,11 @@ constexpr bool lies_in(std::uint64_t size, std::uint64_t offset, std::uint64_t l
     return offset <= size && length <= size - offset;
 }
 
+// Whether the range is a part of that of the command.
+constexpr bool contains(const Command& command, std::uint64_t offset, std::uint64_t length) {
+    return offset >= command.offset && lies_in(command.length, offset - command.offset, length);
+}
+
 // Commands that fail with ENOSPC beyond the end of the export; all others with EINVAL.
 constexpr bool stores(CommandType type) {
     return type == CommandType::write || type == CommandType::write_zeroes;

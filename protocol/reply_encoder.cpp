@@ -86,9 +86,7 @@ std::size_t ReplyEncoder::data(ReplyHeader& out, const Command& read, std::uint6
     GPUNBD_ASSERT(length > 0, "a chunk of data has data");
     GPUNBD_ASSERT(length <= UINT32_MAX - sizeof offset,
                   "the length of a chunk, with its offset, has 32 bits");
-    GPUNBD_ASSERT(offset >= read.offset && length <= read.length &&
-                      offset - read.offset <= read.length - length,
-                  "the data of a chunk was asked for");
+    GPUNBD_ASSERT(contains(read, offset, length), "the data of a chunk was asked for");
     std::byte* const to =
         put_header(out.data(), {.type = ChunkType::offset_data,
                                 .cookie = read.cookie,
@@ -103,9 +101,7 @@ std::size_t ReplyEncoder::hole(ReplyHeader& out, const Command& read, std::uint6
                                std::uint32_t length, bool last) const {
     GPUNBD_ASSERT(length > 0, "a hole has a length");
     GPUNBD_ASSERT(splits(read), "a READ that is not split gets zeroes for a hole");
-    GPUNBD_ASSERT(offset >= read.offset && length <= read.length &&
-                      offset - read.offset <= read.length - length,
-                  "a hole lies within the range that was asked for");
+    GPUNBD_ASSERT(contains(read, offset, length), "a hole lies in the range that was asked for");
     constexpr auto payload = static_cast<std::uint32_t>(sizeof offset + sizeof length);
     std::byte* const to = put_header(out.data(), {.type = ChunkType::offset_hole,
                                                   .cookie = read.cookie,

@@ -56,9 +56,7 @@ void ReadOperation::queue_ready() {
         if (transfer_.ready() && !context_->send_queue().sequencer().hold(*this)) return;
     }
     for (storage::ReadTransfer::Piece piece; transfer_.next(piece);) {
-        GPUNBD_ASSERT(piece.length != 0 && piece.offset >= command_.offset &&
-                          piece.offset - command_.offset <= command_.length &&
-                          piece.length <= command_.length - (piece.offset - command_.offset),
+        GPUNBD_ASSERT(piece.length != 0 && contains(command_, piece.offset, piece.length),
                       "the pieces of a READ lie in its range and have bytes");
         ++in_queue_;
         const bool last = transfer_.all_taken();

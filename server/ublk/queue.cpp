@@ -174,9 +174,7 @@ void Queue::take_request(Request& request) {
         spdlog::warn("{}: the kernel sent an invalid request: operation {}, sector {}, {} sectors",
                      options_.device, descriptor.operation_and_flags & operation_mask,
                      descriptor.start_sector, descriptor.sectors);
-        turn_left_ -= request_work;
-        counters_->errors.add();
-        return answer(request, io_error);
+        return refuse(request, io_error);
     }
     request.prepare(*command, cost_of(*command, transfer_.volume.page_size()));
     if (admission_.keeps(*command)) {
@@ -191,9 +189,7 @@ void Queue::execute(Request& request) {
     // The kernel's device keeps its size when the export shrinks.
     const Command& command = request.command();
     if (!protocol::lies_in(transfer_.volume.size(), command.offset, command.length)) {
-        turn_left_ -= request_work;
-        counters_->errors.add();
-        return answer(request, protocol::stores(command.type) ? no_space : io_error);
+        return refuse(request, protocol::stores(command.type) ? no_space : io_error);
     }
     turn_left_ -= request.cost().turn;
     of_export_->of(request.command().type).begun.add();
@@ -220,6 +216,12 @@ void Queue::ended(Request& request, Status status) {
             [&] { failure_log_.report_failure(command, status, transfer_.volume); });
         result = -static_cast<std::int32_t>(wire_error(status));
     }
+    answer(request, result);
+}
+
+void Queue::refuse(Request& request, std::int32_t result) {
+    turn_left_ -= request_work;
+    counters_->errors.add();
     answer(request, result);
 }
 

@@ -55,6 +55,8 @@ class Queue final : public Scheduler::Runnable, private RequestOwner, private Bu
     bool flush();
     void take_request(Request& request);
     void execute(Request& request);
+    // Of a request that does not execute.
+    void refuse(Request& request, std::int32_t result);
     void answer(Request& request, std::int32_t result);
     void ended(Request& request, storage::Status status) override;
     void budget_has_room() override { worker_.scheduler.run_soon(*this); }

@@ -63,8 +63,7 @@ void Request::advance() {
 void Request::read() {
     storage::ReadTransfer::Piece piece;
     while (status_ == Status::ok && read_.next(piece)) {
-        GPUNBD_ASSERT(piece.offset >= command_.offset &&
-                          piece.offset - command_.offset + piece.length <= command_.length,
+        GPUNBD_ASSERT(contains(command_, piece.offset, piece.length),
                       "the pieces of a READ lie in its range");
         if (!context_.payload.send(tag_, piece.data, piece.length,
                                    piece.offset - command_.offset)) {
