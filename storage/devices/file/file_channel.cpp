@@ -141,8 +141,8 @@ bool FileChannel::find_memory(Operation& operation) {
         operation.bounce_bytes = operation.blocks.count() * block_bytes;
     }
     if (operation.bounce_bytes != 0) {
-        std::size_t held = 0;  // all copies have an equal claim
-        operation.memory = bounce_.take(operation.bounce_bytes, held);
+        operation.bounce_held = 0;  // all copies have an equal claim
+        operation.memory = bounce_.take(operation.bounce_bytes, operation.bounce_held);
         if (operation.memory == nullptr) return false;
     }
     for (std::uint32_t i = 0; i != operation.edge_count; ++i) {
@@ -278,8 +278,7 @@ void FileChannel::end(Operation& operation) {
     }
     state_.locks.release(operation.lock);
     if (operation.bounce_bytes != 0) {
-        std::size_t held = std::bit_ceil(operation.bounce_bytes);  // as take() has counted it
-        bounce_.give_back(operation.memory, operation.bounce_bytes, held);
+        bounce_.give_back(operation.memory, operation.bounce_bytes, operation.bounce_held);
     }
     operation.copy = nullptr;
     const Status status = operation.error == 0 ? Status::ok : Status::io_error;

@@ -46,6 +46,7 @@ class FileChannel final : public Channel {
         BlockRange blocks;
         std::byte* memory = nullptr;   // of all blocks; of a zero: of its edges
         std::size_t bounce_bytes = 0;  // 0: `memory` is the staging memory of the copy
+        std::size_t bounce_held = 0;   // as the arena counts them
         std::array<Edge, 2> edges;
         std::uint32_t edge_count = 0;
         std::array<OperationIo, 2> ios;
