@@ -314,6 +314,7 @@ Status PagePool::make_copy(PageIndex page, PagePool& home, TakenPage& out) {
 }
 
 Status PagePool::copy_contents(PageIndex page, const TakenPage& to) noexcept {
+    GPUNBD_ASSERT(to.owner != this || to.page != page, "a page is copied to another one");
     const Slab& from = slabs_.slab_of(page);
     const Slab& target = to.owner->slabs_.slab_of(to.page);
     const std::uint64_t from_offset = slabs_.offset_in_slab(page);
