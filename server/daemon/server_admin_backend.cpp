@@ -73,7 +73,7 @@ RateStatus describe(const config::Rates& rates) {
 // The device that the pages in this spill memory have left; null: it is no spill memory.
 const storage::Device* home_of(const storage::Volume& volume, std::uint32_t device) {
     if (device < volume.layout_devices()) return nullptr;
-    return &volume.pool(volume.pool(device).home()).device();
+    return &volume.pool(volume.pool(device).memory().slabs().config().home).device();
 }
 
 std::vector<ExportMemory> memory_of(const storage::Volume& volume) {
@@ -254,15 +254,16 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
         for (std::uint32_t i = 0; i != pools; ++i) {
             const storage::PagePool& pool = volume.pool(i);
             if (!counted.insert(&pool).second) continue;
-            const std::uint64_t mapped = pool.mapped_bytes();
+            const std::uint64_t mapped = pool.memory().pages().mapped_pages() * volume.page_size();
             if (const storage::Device* const home = home_of(volume, i)) {
                 by_number[home->number()].spilled += mapped;
             }
             devices[pool.device().number()] = &pool.device();
             DeviceStatus& device = by_number[pool.device().number()];
             device.used += mapped;
-            device.allocated += pool.allocated_bytes();
-            device.slabs += pool.allocated_slabs();
+            const storage::PageAllocator::Usage usage = pool.memory().usage();
+            device.allocated += usage.allocated;
+            device.slabs += usage.slabs;
         }
     }
     const StatusByName exports_by_name = by_name(status.exports);

@@ -815,7 +815,7 @@ bool RetainedContents::free_unused(const storage::Device& device) {
         if (first != nullptr && *first->without_export()->ends <= *contents->ends) continue;
         for (std::uint32_t i = 0; i != contents->volume->pools(); ++i) {
             const storage::PagePool& pool = contents->volume->pool(i);
-            if (&pool.device() == &device && pool.allocated_bytes() != 0) first = &own;
+            if (&pool.device() == &device && pool.memory().usage().allocated != 0) first = &own;
         }
     }
     if (first == nullptr) return false;

@@ -3,9 +3,11 @@
 // mutex. Other compilers ignore the annotations.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <stop_token>
+#include <thread>
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
@@ -23,6 +25,7 @@
 #define EXCLUDES(...) GPUNBD_THREAD_SAFETY(locks_excluded(__VA_ARGS__))
 #define ACQUIRE(...) GPUNBD_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) GPUNBD_THREAD_SAFETY(release_capability(__VA_ARGS__))
+#define ASSERT_CAPABILITY(...) GPUNBD_THREAD_SAFETY(assert_capability(__VA_ARGS__))
 #define RETURN_CAPABILITY(mutex) GPUNBD_THREAD_SAFETY(lock_returned(mutex))
 #define NO_THREAD_SAFETY_ANALYSIS GPUNBD_THREAD_SAFETY(no_thread_safety_analysis)
 
@@ -30,13 +33,35 @@ namespace gpunbd {
 
 class CAPABILITY("mutex") Mutex {
  public:
-    void lock() ACQUIRE() { mutex_.lock(); }
-    void unlock() RELEASE() { mutex_.unlock(); }
+    void lock() ACQUIRE() {
+        mutex_.lock();
+        set_owner(std::this_thread::get_id());
+    }
+    void unlock() RELEASE() {
+        set_owner({});
+        mutex_.unlock();
+    }
+    // For the analysis, where it cannot see that this is the mutex that the caller holds.
+    void assert_held() const ASSERT_CAPABILITY() {
+#ifdef GPUNBD_ASSERTIONS
+        GPUNBD_ASSERT(owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(),
+                      "the caller holds the mutex");
+#endif
+    }
 
  private:
     friend class HeldMutex;
 
+    void set_owner([[maybe_unused]] std::thread::id owner) {
+#ifdef GPUNBD_ASSERTIONS
+        owner_.store(owner, std::memory_order_relaxed);
+#endif
+    }
+
     std::mutex mutex_;
+#ifdef GPUNBD_ASSERTIONS
+    std::atomic<std::thread::id> owner_;
+#endif
 };
 
 // Holds the mutex, except between unlock() and lock().
@@ -80,14 +105,20 @@ class SCOPED_CAPABILITY Unlock {
 // Adapts a mutex that the thread holds to the standard library's condition variables.
 class HeldMutex {
  public:
-    explicit HeldMutex(Mutex& mutex) : lock_(mutex.mutex_, std::adopt_lock) {}
-    ~HeldMutex() { lock_.release(); }
+    explicit HeldMutex(Mutex& mutex) : mutex_(mutex), lock_(mutex.mutex_, std::adopt_lock) {
+        mutex_.set_owner({});
+    }
+    ~HeldMutex() {
+        lock_.release();
+        mutex_.set_owner(std::this_thread::get_id());
+    }
     HeldMutex(const HeldMutex&) = delete;
     HeldMutex& operator=(const HeldMutex&) = delete;
 
     std::unique_lock<std::mutex>& lock() { return lock_; }
 
  private:
+    Mutex& mutex_;
     std::unique_lock<std::mutex> lock_;
 };
 

@@ -30,4 +30,11 @@ void PageCompletions::deliver() {
     }
 }
 
+void complete(PageRequests requests, Status status) {
+    while (PageRequest* const request = requests.pop()) {
+        request->status = status;
+        request->completions->put(*request);
+    }
+}
+
 }  // namespace gpunbd::storage

@@ -50,4 +50,7 @@ class PageCompletions {
     PageRequests answered_ GUARDED_BY(mutex_);
 };
 
+// All of them are complete, with this status.
+void complete(PageRequests requests, Status status);
+
 }  // namespace gpunbd::storage

@@ -17,6 +17,22 @@ namespace gpunbd::storage {
 
 using PageIndex = std::uint32_t;  // within one pool
 
+// The life of an entry. `retired` and `moving` keep the page of the state before; an entry that is
+// mapped or that ends a move may refer to another page than before.
+//
+//              map, replace                      begin_move
+//    hole <-------------------> mapped <-------------------------> moving
+//     ^ |                       ^  | ^           end of a move      ^ |
+//     | |       unmap, returns  |  | |                              | | end of a move
+//     | |   retired <-----------+--+ | share             begin_move | v
+//     | |     |  |   map, replace |  +------------------------> shared
+//     | |     |  +----------------+    claim, copy, replace        ^
+//     | |     | take_over                                          |
+//     | +-----|-------------- share, in the table of a clone ------+
+//     +-------+
+//
+// unmap makes a hole of every state. In the table of a clone, share makes a hole `moving` while the
+// page of the original table moves.
 class PageEntry {
  public:
     // The zero word of a new table is a hole. A state has 8 bits. Those with a page are odd.
@@ -78,7 +94,32 @@ class PageEntry {
     std::uint64_t word_ = 0;
 };
 
-// The location of an entry. The lock that store() needs is described above.
+// The valid transitions, see the drawing. A state that no version of this program knows is not one.
+constexpr bool may_follow(PageEntry::State from, PageEntry::State to) {
+    using enum PageEntry::State;
+    switch (from) {
+        case hole:
+            return to != retired;
+        case mapped:
+            return true;
+        case retired:
+            return to == hole || to == mapped;
+        case moving:
+            return to == hole || to == mapped || to == shared;
+        case shared:
+            return to != shared;
+    }
+    return to == hole;
+}
+constexpr bool may_follow(PageEntry from, PageEntry to) {
+    using enum PageEntry::State;
+    if (!may_follow(from.state(), to.state())) return false;
+    const bool may_change_page =
+        !from.is_mapped() || from.is_moving() || to.state() == hole || to.state() == mapped;
+    return may_change_page || (from.device() == to.device() && from.page() == to.page());
+}
+
+// The location of an entry. The lock that become() needs is described above.
 class EntrySlot {
  public:
     static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
@@ -90,9 +131,10 @@ class EntrySlot {
         GPUNBD_ASSERT(word_ != nullptr, "an entry that is loaded is in a table");
         return PageEntry(std::atomic_ref(*word_).load(order));
     }
-    void store(PageEntry entry) const {
-        GPUNBD_ASSERT(word_ != nullptr, "an entry that is stored is in a table");
-        std::atomic_ref(*word_).store(entry.word());
+    void become(PageEntry next) const {
+        GPUNBD_ASSERT(word_ != nullptr, "an entry that changes is in a table");
+        GPUNBD_ASSERT(may_follow(load(), next), "an entry follows its life, see the drawing");
+        std::atomic_ref(*word_).store(next.word());
     }
 
  private:

@@ -21,12 +21,11 @@ FullProvision::FullProvision(const std::vector<std::shared_ptr<Volume>>& volumes
             const PagePool& pool = volume->pool(index);
             if (&pool.device() != &device) continue;
             if (std::ranges::find(shares_, &pool, &Share::pool) != shares_.end()) continue;
-            Share share{.pool = &pool,
-                        .promised = pool.promised_bytes(),
-                        .present = pool.allocated_bytes()};
+            const PageAllocator::Usage usage = pool.memory().usage();
+            Share share{.pool = &pool, .promised = usage.promised, .present = usage.allocated};
             for (const PagePool* const spill : pool.spills()) {
-                share.present += spill->allocated_bytes();
-                const SlabBudget& budget = spill->slabs().budget();
+                share.present += spill->memory().usage().allocated;
+                const SlabBudget& budget = spill->memory().slabs().budget();
                 if (std::ranges::find(counted, &budget) != counted.end()) continue;
                 counted.push_back(&budget);
                 room_ += std::min(difference(budget.limit(), budget.used()),

@@ -255,7 +255,7 @@ void Migrator::empty_slabs(std::uint64_t limit, Migration& out) {
                     out.no_room = true;
                     continue;
                 }
-                if (!next->owner->drain(next->slab)) continue;  // it has been released
+                if (!next->owner->memory().drain(next->slab)) continue;  // it has been released
                 promised.leave(*next->owner, next->bytes);
                 batch.push_back(&*next);
                 bytes += next->bytes;
@@ -310,14 +310,14 @@ void Migrator::move_out(std::span<Candidate* const> slabs, const Target& target,
     for (const Candidate* slab : slabs) {
         if (slab->pages.empty()) continue;
         if (!contains(full, slab->owner)) out.busy += slab->pages.size();
-        slab->owner->stop_draining(slab->slab);
+        slab->owner->memory().stop_draining(slab->slab);
     }
 }
 
 bool Migrator::Candidate::has_page(const Page& page) const {
     const PageEntry entry = page.volume->slot(page.number).load();
     return entry.is_mapped() && entry.device() == pool &&
-           owner->slabs().number_of(entry.page()) == slab;
+           owner->memory().slabs().number_of(entry.page()) == slab;
 }
 
 void Migrator::await_release(std::span<Candidate* const> emptied) {
@@ -326,7 +326,7 @@ void Migrator::await_release(std::span<Candidate* const> emptied) {
         while (slab->is_allocated() && Clock::now() < deadline) {
             std::this_thread::sleep_for(retry_interval);
         }
-        slab->owner->stop_draining(slab->slab);
+        slab->owner->memory().stop_draining(slab->slab);
     }
 }
 
@@ -351,19 +351,19 @@ std::vector<Migrator::Candidate> Migrator::find_slabs(const Volumes& volumes) {
         const Volume& volume = *volumes[sharing.volumes.front()];
         const UseHistory& uses = history(volume.shared_pool(sharing.index));
         const std::vector<Located> pages = pages_in(volumes, sharing);
-        std::vector<Candidate> slabs(pool.slabs().count());  // it may have grown until now
+        std::vector<Candidate> slabs(pool.memory().slabs().count());  // it may have grown until now
         for (const Located& located : pages) {
-            Candidate& slab = slabs[pool.slabs().number_of(located.page)];
+            Candidate& slab = slabs[pool.memory().slabs().number_of(located.page)];
             slab.pages.push_back(
                 {.volume = volumes[located.volume].get(), .number = located.number});
             slab.heat += uses.heat(pool, located.page);
         }
         for (std::uint32_t slab = 0; slab != slabs.size(); ++slab) {
-            if (!pool.is_allocated(slab)) continue;
+            if (!pool.memory().kind_of(slab)) continue;
             slabs[slab].owner = &pool;
             slabs[slab].pool = sharing.index;
             slabs[slab].slab = slab;
-            const SlabEntry entry = pool.slabs().entry(slab);
+            const SlabEntry entry = pool.memory().slabs().entry(slab);
             slabs[slab].generation = entry.generation;
             slabs[slab].bytes = entry.pages * volume.page_size();
             out.push_back(std::move(slabs[slab]));
@@ -376,7 +376,7 @@ void Migrator::give_up_revocable(std::uint64_t bytes, Migration& out) {
     const Volumes volumes = volumes_();  // they outlive the slabs
     std::vector<Candidate> all = find_slabs(volumes);
     std::erase_if(all, [](const Candidate& slab) {
-        return slab.owner->kind_of(slab.slab) != SlabKind::revocable;
+        return slab.owner->memory().kind_of(slab.slab) != SlabKind::revocable;
     });
     std::ranges::sort(all, std::greater(), [](const Candidate& slab) {
         return std::tuple(slab.is_emptied(), slab.heat);
@@ -391,7 +391,7 @@ void Migrator::give_up_revocable(std::uint64_t bytes, Migration& out) {
             std::uint64_t drained = 0;
             for (; next != all.end() && drained < std::min(out.missing(), emptied_together);
                  ++next) {
-                if (!next->owner->drain(next->slab)) continue;  // it has been released
+                if (!next->owner->memory().drain(next->slab)) continue;  // it has been released
                 batch.push_back(&*next);
                 drained += next->bytes;
             }
@@ -399,7 +399,7 @@ void Migrator::give_up_revocable(std::uint64_t bytes, Migration& out) {
             std::vector<Candidate*> left;
             for (Candidate* const slab : batch) {
                 if (slab->is_emptied() || lasting_spill(*slab->owner) == nullptr) continue;
-                if (slab->owner->drain(slab->slab)) left.push_back(slab);
+                if (slab->owner->memory().drain(slab->slab)) left.push_back(slab);
             }
             move_out(left, lasting_spill, full_spill, out);
             std::erase_if(batch, [](const Candidate* slab) { return !slab->is_emptied(); });
@@ -413,7 +413,7 @@ void Migrator::give_up_revocable(std::uint64_t bytes, Migration& out) {
 }
 
 void Migrator::stop_draining(std::span<const Candidate> slabs) {
-    for (const Candidate& slab : slabs) slab.owner->stop_draining(slab.slab);
+    for (const Candidate& slab : slabs) slab.owner->memory().stop_draining(slab.slab);
 }
 
 // --- back --------------------------------------------------------------------------------------
@@ -452,10 +452,10 @@ bool Migrator::move_back(const Spilled& spilled, Pools& full, Migration& out) {
             Volume* const volume = volumes[page.volume].get();
             if (volume == nullptr) continue;
             PagePool& spill = volume->pool(page.pool);
-            GPUNBD_ASSERT(spill.home() < volume->layout_devices(),
+            GPUNBD_ASSERT(spill.memory().slabs().config().home < volume->layout_devices(),
                           "pages return to a device of the layout");
             if (contains(full, &spill)) continue;
-            PagePool& home = volume->pool(spill.home());
+            PagePool& home = volume->pool(spill.memory().slabs().config().home);
             batch.push_back({.volume = volume, .from = &spill, .to = &home, .number = page.number});
             bytes += volume->page_size();
         } while (bytes < most && next != spilled.pages.end());
@@ -482,12 +482,12 @@ void Migrator::refill(Migration& out) {
         if (volume->shape().provision != Provision::full) continue;
         for (std::uint32_t index = 0; index != volume->layout_devices(); ++index) {
             PagePool& pool = volume->pool(index);
-            while (&pool.device() == &device_ && pool.lacks_slab()) {
+            while (&pool.device() == &device_ && pool.memory().usage().missing != 0) {
                 if (!wait_for_return()) {
                     out.cut_short = true;
                     return;
                 }
-                if (pool.add_missing_slab() == Status::ok) continue;
+                if (pool.memory().add_missing_slab() == Status::ok) continue;
                 out.no_room = true;
                 break;
             }
@@ -555,7 +555,8 @@ std::vector<Migrator::Located> Migrator::pages_in(const Volumes& volumes, const 
         for (std::uint64_t number = 0; number != pages; ++number) {
             const PageEntry entry = volumes[volume]->slot(number).load(std::memory_order_acquire);
             if (!entry.is_mapped() || entry.device() != sharing.index) continue;
-            if (entry.page() >= seen.size()) seen.resize(sharing.pool->page_numbers());
+            if (entry.page() >= seen.size())
+                seen.resize(sharing.pool->memory().slabs().page_numbers());
             if (seen[entry.page()]) continue;
             seen[entry.page()] = true;
             out.push_back({.volume = volume, .number = number, .page = entry.page()});
@@ -584,7 +585,7 @@ std::vector<Migrator::Sharing> Migrator::pools_of(const Volumes& volumes, bool s
 
 // Whether the pool is on the device, or has spill memory for its pages.
 bool Migrator::is_ours(const Volume& volume, std::uint32_t pool) const {
-    return &volume.pool(volume.pool(pool).home()).device() == &device_;
+    return &volume.pool(volume.pool(pool).memory().slabs().config().home).device() == &device_;
 }
 
 void Migrator::open_channels(const Volume& volume) {

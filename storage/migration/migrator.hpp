@@ -140,7 +140,8 @@ class Migrator {
         bool has_page(const Page& page) const;
         bool is_emptied() const { return pages.empty(); }
         bool is_allocated() const {
-            return owner->is_allocated(slab) && owner->slabs().entry(slab).generation == generation;
+            return owner->memory().kind_of(slab) &&
+                   owner->memory().slabs().entry(slab).generation == generation;
         }
     };
     // The pages in spill memory.

@@ -26,15 +26,17 @@ void Migrator::exchange_pages() {
 
 void Migrator::exchange_pages(const Volumes& volumes, const Sharing& sharing) {
     PagePool& pool = *sharing.pool;
-    std::vector<SlabKind> kinds(pool.slabs().count());
-    for (std::uint32_t slab = 0; slab != kinds.size(); ++slab) kinds[slab] = pool.kind_of(slab);
+    std::vector<std::optional<SlabKind>> kinds(pool.memory().slabs().count());
+    for (std::uint32_t slab = 0; slab != kinds.size(); ++slab) {
+        kinds[slab] = pool.memory().kind_of(slab);
+    }
     if (std::ranges::find(kinds, SlabKind::revocable) == kinds.end()) return;
     const Volume& volume = *volumes[sharing.volumes.front()];
     UseHistory& uses = history(volume.shared_pool(sharing.index));
     std::vector<Located> misplaced;
     std::vector<Located> replacements;
     for (const Located& located : pages_in(volumes, sharing)) {
-        const std::uint32_t slab = pool.slabs().number_of(located.page);
+        const std::uint32_t slab = pool.memory().slabs().number_of(located.page);
         if (slab >= kinds.size()) continue;  // it is new
         const std::uint32_t heat = uses.heat(pool, located.page);
         if (kinds[slab] == SlabKind::revocable) {
@@ -46,7 +48,7 @@ void Migrator::exchange_pages(const Volumes& volumes, const Sharing& sharing) {
     const std::size_t most = std::min({misplaced.size(), replacements.size(),
                                        static_cast<std::size_t>(most_bytes / volume.page_size())});
     // Not more at once than one slab that is allocated for this has room for.
-    const std::size_t step = pool.slabs().slab_pages();
+    const std::size_t step = pool.memory().slabs().slab_pages();
     for (std::size_t done = 0; done < most && wait_for_return(); done += step) {
         const std::size_t count = std::min(step, most - done);
         const auto part = [&](const std::vector<Located>& all) {

@@ -53,7 +53,8 @@ bool PageMover::Move::begin(PageToMove& page) {
         page.to != nullptr ? std::span<PagePool* const>(&page.to, 1) : page.from->spills();
     // The target is allocated first, because that may block, and clients wait during the move.
     const auto target = std::ranges::find_if(targets, [&](PagePool* pool) {
-        return !pool->device().failed() && pool->take_target(target_, page.kind) == Status::ok;
+        return !pool->device().failed() &&
+               pool->memory().take_target(target_, page.kind) == Status::ok;
     });
     if (target == targets.end()) {
         page.outcome = PageToMove::Outcome::no_room;
@@ -61,7 +62,7 @@ bool PageMover::Move::begin(PageToMove& page) {
     }
     to_ = *target;
     if (!page.from->begin_move(page.number, page.volume->slot(page.number), source_)) {
-        to_->put_back_target(target_);
+        to_->memory().put_back(target_, PageAllocator::Purpose::fill);
         page.outcome = PageToMove::Outcome::stayed;
         return false;
     }
@@ -126,7 +127,7 @@ bool PageMover::Move::start_read(Channels& channels) {
 
 bool PageMover::Move::start_write(Channels& channels) {
     Channel& to = channels.to(to_->device());
-    const PoolSlabs& slabs = to_->slabs();
+    const PoolSlabs& slabs = to_->memory().slabs();
     if (to.receives_into(slabs.slab_of(target_), length_)) {
         store_streaming(slabs.cpu_of(target_) + at_, data_, length_);
         state_ = State::written;
@@ -184,7 +185,7 @@ void PageMover::Move::commit() {
         page_->to = to_;
         end(PageToMove::Outcome::moved);
     } else {
-        to_->put_back_target(target_);
+        to_->memory().put_back(target_, PageAllocator::Purpose::fill);
         end(PageToMove::Outcome::stayed);
     }
 }
@@ -192,7 +193,7 @@ void PageMover::Move::commit() {
 void PageMover::Move::fail(Channels& channels) {
     release_staging(channels);
     page_->from->cancel_move(page_->number, source_.index());
-    to_->put_back_target(target_);
+    to_->memory().put_back(target_, PageAllocator::Purpose::fill);
     end(PageToMove::Outcome::failed);
 }
 

@@ -7,12 +7,12 @@
 namespace gpunbd::storage {
 
 void UseHistory::tick(const PagePool& pool) {
-    GPUNBD_ASSERT(uses_.size() <= pool.page_numbers(),
+    GPUNBD_ASSERT(uses_.size() <= pool.memory().slabs().page_numbers(),
                   "a history belongs to one pool, which grows");
-    uses_.resize(pool.page_numbers());
-    idle_ticks_.resize(pool.page_numbers(), longest);
+    uses_.resize(pool.memory().slabs().page_numbers());
+    idle_ticks_.resize(pool.memory().slabs().page_numbers(), longest);
     for (PageIndex page = 0; page != uses_.size(); ++page) {
-        const std::uint32_t uses = pool.uses(page);
+        const std::uint32_t uses = pool.memory().pages().uses(page);
         const int idle = uses == uses_[page] ? idle_ticks_[page] + 1 : 0;
         idle_ticks_[page] = static_cast<std::uint8_t>(std::min<int>(idle, longest));
         uses_[page] = uses;

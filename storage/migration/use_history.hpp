@@ -17,7 +17,8 @@ class UseHistory {
                                              << longest;  // used since the last tick
 
     explicit UseHistory(const PagePool& pool)
-        : uses_(pool.page_numbers()), idle_ticks_(pool.page_numbers(), longest) {}
+        : uses_(pool.memory().slabs().page_numbers()),
+          idle_ticks_(pool.memory().slabs().page_numbers(), longest) {}
 
     void tick(const PagePool& pool);
     // `page` has the contents that `from` had, which are as hot as before. Does nothing for pages
@@ -25,12 +26,12 @@ class UseHistory {
     void moved(const PagePool& pool, PageIndex from, PageIndex page) {
         if (from >= uses_.size() || page >= uses_.size()) return;
         idle_ticks_[page] = idle_ticks_[from];
-        uses_[page] = pool.uses(page);
+        uses_[page] = pool.memory().pages().uses(page);
     }
     // 0: the page has not been used for a long time. Each tick without use halves it.
     std::uint32_t heat(const PagePool& pool, PageIndex page) const {
         if (page >= uses_.size()) return hottest;  // the pool has grown
-        const bool used_since = pool.uses(page) != uses_[page];
+        const bool used_since = pool.memory().pages().uses(page) != uses_[page];
         return hottest >> (used_since ? 0 : idle_ticks_[page] + 1);
     }
 

@@ -23,7 +23,7 @@ class PinCounts {
     // See GrowingArray::grow().
     void grow(std::size_t pages);
 
-    // These functions are sequentially consistent: see PagePool::pin().
+    // These functions are sequentially consistent: see PageStates::pin().
     void add(PageIndex page, Access access) { mine()[page].fetch_add(one(access) + one_use); }
     void remove(PageIndex page, Access access) { mine()[page].fetch_sub(one(access)); }
     // After these have returned false, a thread that has not yet seen the page unmapped or moving

@@ -29,6 +29,15 @@ struct PoolConfig {
     bool is_spill = false;
     // The directory has room for one slab more than `pages` need.
     bool has_spare_slab = false;
+
+    // The most pages in slabs, while only the first table uses the pool.
+    std::uint64_t max_reserved() const { return pages + (has_spare_slab ? slab_pages : 0); }
 };
+
+// The best slab size for so many pages, in pages. Each retained slab costs a descriptor, so
+// `retained` gives large volumes larger slabs.
+std::uint32_t slab_pages_for(std::uint64_t pages, std::uint64_t page_size, bool retained);
+// How many slabs hold so many pages; at least one.
+std::uint32_t slabs_for(std::uint64_t pages, std::uint32_t slab_pages);
 
 }  // namespace gpunbd::storage

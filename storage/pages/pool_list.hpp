@@ -9,14 +9,19 @@
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/pages/page_pool.hpp"
+#include "storage/pages/shared_directory.hpp"
 
 namespace gpunbd::storage {
 
 class PoolList {
  public:
-    explicit PoolList(std::uint32_t room)
-        : room_(room), pools_(std::make_unique<std::shared_ptr<PagePool>[]>(room)) {}
+    // `directory`: of kept volumes that share pages already; null: there is none.
+    PoolList(std::uint32_t room, std::shared_ptr<const SharedDirectory> directory)
+        : room_(room),
+          pools_(std::make_unique<std::shared_ptr<PagePool>[]>(room)),
+          directory_(std::move(directory)) {}
     // A pool uses those of its spill memory until it ends, so they end after it.
     ~PoolList() {
         for (std::uint32_t index = 0; index != size(); ++index) pools_[index].reset();
@@ -41,6 +46,20 @@ class PoolList {
     }
     const std::shared_ptr<PagePool>& shared(std::uint32_t index) const { return pools_[index]; }
     PagePool& front() const { return *pools_[0]; }
+
+    // Serializes clones of the volumes, and what may not change meanwhile.
+    Mutex& cloning() RETURN_CAPABILITY(cloning_) { return cloning_; }
+    // The directory of retained slabs, which all volumes can use; null: there is none.
+    std::shared_ptr<const SharedDirectory> directory() const {
+        const Lock lock(mutex_);
+        return directory_;
+    }
+    // The directory of the slabs is there from now on. It is kept already.
+    void move_directory(const std::shared_ptr<const SharedDirectory>& target) REQUIRES(cloning_) {
+        for (const auto& pool : *this) pool->memory().move_directory(target);
+        const Lock lock(mutex_);
+        directory_ = target;
+    }
     const std::shared_ptr<PagePool>* begin() const { return pools_.get(); }
     const std::shared_ptr<PagePool>* end() const { return pools_.get() + size(); }
 
@@ -48,6 +67,9 @@ class PoolList {
     const std::uint32_t room_;
     std::unique_ptr<std::shared_ptr<PagePool>[]> pools_;
     std::atomic<std::uint32_t> size_{0};
+    Mutex cloning_;
+    mutable Mutex mutex_;
+    std::shared_ptr<const SharedDirectory> directory_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gpunbd::storage

@@ -15,14 +15,14 @@ PoolSlabs::PoolSlabs(Device& device, const PoolConfig& config)
     : device_(device),
       config_(config),
       page_size_(config.page_size),
+      works_ahead_(device.slow_to_allocate() || config.retainer != nullptr),
       shared_(config.shared),
       directory_(config.directory),
       count_(config.slabs),
       slab_shift_(static_cast<std::uint32_t>(std::countr_zero(config.slab_pages))),
       slab_mask_(config.slab_pages - 1),
       slabs_(count()),
-      entries_(is_retained() ? 0 : count()),
-      adopted_(count()) {
+      entries_(is_retained() ? 0 : count()) {
     GPUNBD_ASSERT(std::has_single_bit(page_size_),
                   "a page size is a power of two, so that a mask finds the offset in a page");
     GPUNBD_ASSERT(count() != 0, "a pool has a slab number, so that their count can double");
@@ -57,7 +57,6 @@ void PoolSlabs::grow(std::uint32_t count) {
     GPUNBD_ASSERT(count <= max_count(), "there are no more slab numbers than directory entries");
     slabs_.grow(count);
     if (!is_retained()) entries_.grow(count);
-    adopted_.resize(count);
     count_.store(count, std::memory_order_release);
 }
 
@@ -67,6 +66,27 @@ void PoolSlabs::store(std::uint32_t number, SlabEntry entry) {
     } else {
         entries_[number].store(entry.word());
     }
+}
+
+// No exception may leave the thread of the pool.
+Status PoolSlabs::clear(PageIndex page) const {
+    try {
+        return device_.clear(slab_of(page), offset_in_slab(page), page_size_);
+    } catch (const std::bad_alloc&) {  // no memory for an error message
+        return Status::io_error;
+    }
+}
+
+bool PoolSlabs::discard(PageIndex page) const noexcept {
+    try {
+        return device_.discard(slab_of(page), offset_in_slab(page), page_size_);
+    } catch (const std::bad_alloc&) {
+        return false;  // the page has to be cleared
+    }
+}
+
+void PoolSlabs::populate(PageIndex page) const {
+    device_.populate(slab_of(page), offset_in_slab(page), page_size_);
 }
 
 bool PoolSlabs::retain(std::uint32_t number, Slab& slab) {
@@ -127,40 +147,23 @@ bool PoolSlabs::adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor
         imported != nullptr && imported->take(config_.device, number, entry, slab);
     if (!is_imported && device_.adopt(descriptor, record, slab) != Status::ok) return false;
     budget().add(slab.bytes);
-    // abandon() has to know the slab before anything can throw.
     slabs_[number] = std::move(slab);
-    adopted_[number] = true;
-    if (slabs_[number].cpu == nullptr) unmapped_.push_back(number);
     return true;
 }
 
-void PoolSlabs::abandon() noexcept {
-    for (std::uint32_t number = 0; number != count(); ++number) {
-        Slab slab = std::exchange(slabs_[number], Slab{});
-        if (slab.bytes == 0) continue;
-        if (!adopted_[number] && config_.retainer != nullptr) {
-            // Restores the directory entry from before the slab was made.
-            directory_.store(number, {.generation = entry(number).generation - 1});
-            config_.retainer->forget(config_.device, number);
-        }
-        release_memory(slab);
+void PoolSlabs::abandon(std::uint32_t number, bool adopted) noexcept {
+    Slab slab = std::exchange(slabs_[number], Slab{});
+    if (!adopted && config_.retainer != nullptr) {
+        directory_.store(number, {.generation = entry(number).generation - 1});
+        config_.retainer->forget(config_.device, number);
     }
+    release_memory(slab);
 }
 
 void PoolSlabs::release_all() noexcept {
     for (std::uint32_t number = 0; number != count(); ++number) {
         if (slabs_[number].bytes != 0) release_memory(slabs_[number]);
     }
-}
-
-Slab* PoolSlabs::next_unmapped() {
-    while (mapping_allowed_ && !unmapped_.empty()) {
-        Slab& slab = slabs_[unmapped_.back()];
-        unmapped_.pop_back();
-        // The slab may have been released since, and its number reused.
-        if (slab.bytes != 0 && slab.cpu == nullptr) return &slab;
-    }
-    return nullptr;
 }
 
 void PoolSlabs::map(Slab& slab) noexcept {

@@ -36,6 +36,11 @@ class PoolSlabs {
 
     PoolSlabs(Device& device, const PoolConfig& config);
 
+    const PoolConfig& config() const { return config_; }
+    Device& device() const { return device_; }
+    // Whether a thread allocates, clears and releases ahead of need.
+    bool works_ahead() const { return works_ahead_; }
+
     // Of numbers, allocated or not. It grows before a page of a new slab is used.
     std::uint32_t count() const { return count_.load(std::memory_order_acquire); }
     std::uint32_t slab_pages() const { return slab_mask_ + 1; }
@@ -74,6 +79,12 @@ class PoolSlabs {
         return slabs_[number].revocable ? SlabKind::revocable : SlabKind::fixed;
     }
 
+    // These three call the device, for a page that the caller has taken. discard() returns whether
+    // the page reads as zeroes; it and clear() may block.
+    Status clear(PageIndex page) const;
+    bool discard(PageIndex page) const noexcept;
+    void populate(PageIndex page) const;
+
     // These two may block. The caller does not hold the lock of the pool.
     //
     // False: the slab cannot be retained, and has been released, as by release().
@@ -86,8 +97,6 @@ class PoolSlabs {
     std::uint64_t max_count() const;
     // Adds numbers. Throws std::bad_alloc.
     void grow(std::uint32_t count);
-    // The directory that other tables can use too; null: there is none.
-    const std::shared_ptr<const SharedDirectory>& shared_directory() const { return shared_; }
     bool uses_shared_directory() const {
         return shared_ != nullptr && shared_->in_use(config_.device);
     }
@@ -100,20 +109,17 @@ class PoolSlabs {
     // Throws std::system_error if a descriptor cannot be copied.
     std::vector<Copy> copy() const;
 
-    // Takes over a slab of another process. Returns false if the device refuses it.
+    // Takes over a slab of another process, and accounts for its memory. Returns false if the
+    // device refuses it.
     bool adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor, ImportedSlabs* imported);
-    // Adopted slabs belong to this process from now on.
-    void commit_adoption() { adopted_.assign(count(), false); }
-    // Releases all slabs, but adopted slabs stay retained and in the directory.
-    void abandon() noexcept;
+    // Releases the memory of a slab, which stays retained and in the directory if it was adopted.
+    // Otherwise the directory is as before the slab was made.
+    void abandon(std::uint32_t number, bool adopted) noexcept;
     void release_all() noexcept;
-
-    // Adopted slabs may not have a CPU address yet, since mapping them takes long.
-    bool has_unmapped() const { return !unmapped_.empty(); }
-    void allow_mapping() { mapping_allowed_ = true; }
-    // The next slab for map(); null: no slab needs a mapping.
-    Slab* next_unmapped();
-    void map(Slab& slab) noexcept;  // without the lock
+    // Of an adopted slab, which is not released meanwhile: makes its memory addressable by the CPU,
+    // which takes long. The caller does not hold the lock.
+    void map(Slab& slab) noexcept;
+    Slab& at(std::uint32_t number) { return slabs_[number]; }
 
  private:
     void release_memory(Slab& slab) noexcept;
@@ -122,6 +128,7 @@ class PoolSlabs {
     Device& device_;
     const PoolConfig config_;
     const std::uint64_t page_size_;
+    const bool works_ahead_;
     std::shared_ptr<const SharedDirectory> shared_;
     SlabDirectory directory_;
     std::atomic<std::uint32_t> count_;
@@ -131,9 +138,6 @@ class PoolSlabs {
     // In place of the directory, if the slabs are not retained: volumes that share the pool have a
     // table each.
     GrowingArray<std::atomic<std::uint64_t>> entries_;
-    std::vector<bool> adopted_;            // by number, until commit_adoption()
-    std::vector<std::uint32_t> unmapped_;  // numbers of adopted slabs without a CPU address
-    bool mapping_allowed_ = false;
 };
 
 }  // namespace gpunbd::storage

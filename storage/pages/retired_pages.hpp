@@ -16,7 +16,7 @@ class RetiredPages {
  public:
     explicit RetiredPages(std::size_t pages) : retired_(pages), numbers_(pages) {}
 
-    // Any thread. Sequentially consistent: see PagePool::pin(). On x86 and ARMv8 no test can tell
+    // Any thread. Sequentially consistent: see PageStates::pin(). On x86 and ARMv8 no test can tell
     // whether the store in add() is: it is ordered before PinCounts::any() by the pool's lock,
     // which is released and taken in between. C++ alone does not promise that.
     bool contains(PageIndex page) const { return retired_[page].load(); }

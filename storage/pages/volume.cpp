@@ -69,7 +69,7 @@ std::string contradiction_in(const KeptContents& contents, const KeptContents::M
     }
     for (std::uint32_t i = 0; directory != nullptr && i != devices; ++i) {
         const TableShape::DeviceShare& share = shape.devices[i];
-        const std::uint32_t needed = PagePool::slabs_for(share.pages, share.slab_pages);
+        const std::uint32_t needed = slabs_for(share.pages, share.slab_pages);
         if (directory->in_use(i) && std::max(needed, share.slabs) > SharedDirectory::max_slabs) {
             return "its slab directory has no room for its slabs";
         }
@@ -106,7 +106,7 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
     TableShape shape = shape_of(options, retention);
     shape.spills = static_cast<std::uint32_t>(spills.size());
     const auto add = [&](const Device& device, std::uint32_t home) {
-        // See PagePool::pages_of_next_slab().
+        // See PageAllocator::pages_of_next_slab().
         const std::uint32_t spare = !spills.empty() || device.info().revocable != 0 ? 1 : 0;
         shape.devices.push_back(
             share_on(device, home, layout.pages_on(home), options.page_size, is_kept, spare));
@@ -164,7 +164,7 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents conten
         volumes[i]->is_kept_ = true;
         const auto shares = volumes[i]->pages_by_device(volumes[i]->pages());
         for (std::uint32_t j = 0; j != owner->pools_->size(); ++j) {
-            owner->pools_->at(j).add_table(volumes[i]->table_, shares[j]);
+            owner->pools_->at(j).tables().add(volumes[i]->table_, shares[j]);
         }
     }
     if (quiesced) owner->quiesce();
@@ -184,14 +184,14 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents conten
     // The slabs change from here on, so nothing may fail.
     for (const auto& volume : volumes) volume->settle_entries(entries);
     for (std::uint32_t i = 0; i != owner->pools_->size(); ++i) {
-        owner->pools_->at(i).commit_adoption(entries[i]);
+        owner->pools_->at(i).adoption().commit(entries[i]);
     }
     return volumes;
 }
 
 std::string Volume::adopt(const EntryCounts& entries, Descriptors& slabs, ImportedSlabs* imported) {
     for (std::uint32_t i = 0; i != pools_->size(); ++i) {
-        const std::string reason = pools_->at(i).adopt(slabs[i], entries[i], imported);
+        const std::string reason = pools_->at(i).adoption().adopt(slabs[i], entries[i], imported);
         if (!reason.empty())
             return fmt::format("on {}: {}", pools_->at(i).device().info().id, reason);
     }
@@ -208,13 +208,13 @@ std::string Volume::adopt(const EntryCounts& entries, Descriptors& slabs, Import
 std::optional<std::uint32_t> Volume::fill(const std::stop_token& stop) {
     if (shape().provision != Provision::full) return std::nullopt;
     for (std::uint32_t i = 0; i != layout_.devices(); ++i) {
-        if (pools_->at(i).fill(stop) != Status::ok) return i;
+        if (pools_->at(i).memory().fill(stop) != Status::ok) return i;
     }
     return std::nullopt;
 }
 
 void Volume::abandon() noexcept {
-    for (const auto& pool : *pools_) pool->abandon();
+    for (const auto& pool : *pools_) pool->adoption().abandon();
 }
 
 Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
@@ -229,14 +229,15 @@ Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devic
     if (directory != nullptr) {
         for (const TableShape::DeviceShare& each : directory->added()) shares.push_back(each);
     }
-    pools_ = std::make_shared<PoolList>(static_cast<std::uint32_t>(shares.size()) + room_for_pools);
+    pools_ = std::make_shared<PoolList>(static_cast<std::uint32_t>(shares.size()) + room_for_pools,
+                                        directory);
     GPUNBD_ASSERT(devices.size() == layout_.devices(), "each part of a layout has its device");
     GPUNBD_ASSERT(devices.size() + spills.size() <= shares.size(),
                   "the records of a volume name each of its devices");
     const auto add = [&](Device& device, SlabBudget* budget) {
         const std::uint32_t index = pools_->size();
         pools_->add(make_pool(device, index, shares[index], budget, directory));
-        pools_->at(index).add_table(table_, shares[index].pages);
+        pools_->at(index).tables().add(table_, shares[index].pages);
     };
     for (Device* const device : devices) add(*device, nullptr);
     std::vector<PagePool::Spills> spills_of(devices.size());
@@ -257,8 +258,8 @@ std::variant<Volume::EntryCounts, std::string> Volume::check_entries(const Volum
     EntryCounts counts;
     std::vector<std::vector<std::uint64_t>> numbers;  // of the pages that are counted
     for (const auto& pool : *any.pools_) {
-        counts.emplace_back(pool->page_numbers());
-        numbers.emplace_back(volumes.size() == 1 ? 0 : pool->page_numbers());
+        counts.emplace_back(pool->memory().slabs().page_numbers());
+        numbers.emplace_back(volumes.size() == 1 ? 0 : pool->memory().slabs().page_numbers());
     }
     const auto longest = std::ranges::max_element(volumes, {}, &Volume::pages);
     for (std::uint64_t page = 0; page != (*longest)->pages(); ++page) {
@@ -269,7 +270,8 @@ std::variant<Volume::EntryCounts, std::string> Volume::check_entries(const Volum
             if (!entry.is_mapped()) continue;
             const std::uint32_t device = entry.device();
             if (device >= any.pools_->size() ||
-                any.pools_->at(device).home() != any.layout_.device_of(page) ||
+                any.pools_->at(device).memory().slabs().config().home !=
+                    any.layout_.device_of(page) ||
                 entry.page() >= counts[device].size()) {
                 return fmt::format("page {} has an invalid location", page);
             }
@@ -288,26 +290,26 @@ void Volume::settle_entries(const EntryCounts& entries) {
     // What is beyond the end was dropped when the volume shrank.
     for (std::uint64_t page = pages(); page != table_.slots(); ++page) {
         const EntrySlot slot = table_.slot(page);
-        if (slot.load() != PageEntry()) slot.store(PageEntry());
+        if (slot.load() != PageEntry()) slot.become(PageEntry());
     }
     for (std::uint64_t page = 0; page != pages(); ++page) {
         const EntrySlot slot = table_.slot(page);
         const PageEntry entry = slot.load();
-        if (entry.state() == PageEntry::State::retired) slot.store(PageEntry());
+        if (entry.state() == PageEntry::State::retired) slot.become(PageEntry());
         if (!entry.is_writable() && !entry.is_moving()) continue;
         const bool is_shared = entries[entry.device()][entry.page()] > 1;
-        slot.store(is_shared ? PageEntry::shared(entry.device(), entry.page())
-                             : PageEntry::mapped(entry.device(), entry.page()));
+        slot.become(is_shared ? PageEntry::shared(entry.device(), entry.page())
+                              : PageEntry::mapped(entry.device(), entry.page()));
     }
 }
 
 void Volume::set_complete() {
-    const Lock serialized(pools_->front().cloning());
+    const Lock serialized(pools_->cloning());
     table_.set_complete(true);
 }
 
 std::string Volume::set_incomplete() {
-    const Lock serialized(pools_->front().cloning());
+    const Lock serialized(pools_->cloning());
     if (table_.set_complete(false)) return {};
     return "its contents were made by an earlier gpunbd, which cannot restore them safely; restore "
            "into a new export";
@@ -318,26 +320,26 @@ void Volume::quiesce() {
 }
 
 void Volume::resume() {
-    for (const auto& pool : *pools_) pool->resume();
+    for (const auto& pool : *pools_) pool->memory().resume();
 }
 
 bool Volume::takeover_finished() const {
     return std::all_of(pools_->begin(), pools_->end(),
-                       [](const auto& pool) { return pool->adoption_finished(); });
+                       [](const auto& pool) { return pool->adoption().finished(); });
 }
 
 void Volume::finish_takeover() noexcept {
-    for (const auto& pool : *pools_) pool->finish_adoption();
+    for (const auto& pool : *pools_) pool->adoption().finish();
 }
 
 void Volume::start_provisioners() noexcept {
-    for (const auto& pool : *pools_) pool->start_provisioner();
+    for (const auto& pool : *pools_) pool->memory().provisioner().start();
 }
 
 std::vector<Volume::SlabCopy> Volume::copy_slabs() const {
     std::vector<SlabCopy> copies;
     for (std::uint32_t device = 0; device != pools_->size(); ++device) {
-        for (PagePool::SlabCopy& copy : pools_->at(device).copy_slabs()) {
+        for (PoolSlabs::Copy& copy : pools_->at(device).adoption().copy_slabs()) {
             copies.push_back({.device = device, .copy = std::move(copy)});
         }
     }
@@ -357,8 +359,8 @@ PageRef Volume::find(std::uint64_t page) const {
     PageEntry entry = slot.load(std::memory_order_acquire);
     while (access == Access::read ? entry.is_mapped() : entry.is_writable()) {
         PagePool& pool = pools_->at(entry.device());
-        pool.pin(entry.page(), access);
-        PageRef ref(pool, entry.page(), access);
+        pool.memory().pin(entry.page(), access);
+        PageRef ref(pool.memory(), entry.page(), access);
         // The page may have been unmapped and reused before it was pinned.
         const PageEntry again = slot.load();
         if (again == entry) return ref;
@@ -383,7 +385,7 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
                 request.number = page;
                 request.slot = slot;
                 completions.begin(request);
-                pool.submit(request);
+                pool.memory().submit(request);
                 return std::nullopt;
             }
             if (!out.hole()) return Status::ok;
@@ -392,7 +394,7 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
                 request.copies = true;
                 request.slot = slot;
                 completions.begin(request);
-                pool_for(page).submit(request);
+                pool_for(page).memory().submit(request);
                 return std::nullopt;
             }
             if (!out.hole()) return Status::ok;
@@ -478,7 +480,7 @@ std::uint64_t Volume::mapped_bytes() const {
         return all.own + all.shared;
     }
     std::uint64_t bytes = 0;
-    for (const auto& pool : *pools_) bytes += pool->mapped_bytes();
+    for (const auto& pool : *pools_) bytes += pool->memory().pages().mapped_pages() * page_size_;
     return bytes;
 }
 
@@ -487,13 +489,14 @@ std::vector<Volume::Memory> Volume::memory() const {
     out.reserve(pools_->size());
     const bool shared = shares_pages();
     for (const auto& pool : *pools_) {
+        const PageAllocator::Usage usage = pool->memory().usage();
         Memory memory{.device = &pool->device(),
-                      .mapped = pool->mapped_bytes(),
-                      .allocated = pool->allocated_bytes(),
-                      .slabs = pool->allocated_slabs()};
+                      .mapped = pool->memory().pages().mapped_pages() * page_size_,
+                      .allocated = usage.allocated,
+                      .slabs = usage.slabs};
         if (shared) {
             memory.mapped = mapped_pages(static_cast<std::uint32_t>(out.size())) * page_size_;
-            if (!pool->is_first(table_)) memory.allocated = memory.slabs = 0;
+            if (!pool->tables().is_first(table_)) memory.allocated = memory.slabs = 0;
         }
         out.push_back(memory);
     }
@@ -502,14 +505,14 @@ std::vector<Volume::Memory> Volume::memory() const {
 
 std::uint64_t Volume::retired_bytes() const {
     std::uint64_t bytes = 0;
-    for (const auto& pool : *pools_) bytes += pool->retired_bytes();
+    for (const auto& pool : *pools_) bytes += pool->memory().usage().retired;
     return bytes;
 }
 
 std::uint64_t Volume::allocated_bytes() const {
     std::uint64_t bytes = 0;
     for (const auto& pool : *pools_) {
-        if (pool->is_first(table_)) bytes += pool->allocated_bytes();
+        if (pool->tables().is_first(table_)) bytes += pool->memory().usage().allocated;
     }
     return bytes;
 }

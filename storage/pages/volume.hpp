@@ -47,7 +47,7 @@ struct Retention {
 
 // What an earlier process has left of a kept volume and of those that share pages with it.
 struct KeptContents {
-    using Descriptors = std::map<std::uint32_t, PagePool::Descriptors>;  // by device
+    using Descriptors = std::map<std::uint32_t, PoolAdoption::Descriptors>;  // by device
     struct Member {
         PageTable table;
         std::shared_ptr<SlabRetainer> retainer;  // keeps the table and the slabs already
@@ -113,7 +113,7 @@ class Volume {
     // Whether one is a clone of the other, or both are clones of a third volume.
     bool shares_pools_of(const Volume& other) const { return pools_ == other.pools_; }
     // Whether there is such a volume.
-    bool shares_pages() const { return pools_->front().has_other_tables(table_); }
+    bool shares_pages() const { return pools_->front().tables().has_other(table_); }
 
     std::uint64_t size() const { return table_.size(); }
     std::uint64_t pages() const { return table_.pages(); }
@@ -149,9 +149,7 @@ class Volume {
     // Whether the table is another process's when this object ends.
     bool outlives_process() const { return is_kept_ && retainer_->keeps(); }
     // Of kept volumes that share pages, or have shared them; null otherwise.
-    std::shared_ptr<const SharedDirectory> shared_directory() const {
-        return pools_->front().shared_directory();
-    }
+    std::shared_ptr<const SharedDirectory> shared_directory() const { return pools_->directory(); }
     // The devices of the layout and of the spill memory, by the index that page table entries have.
     std::vector<Device*> devices() const;
     // The pages of the volume, and of all volumes that share pages with it, can be moved to this
@@ -173,7 +171,7 @@ class Volume {
     // descriptor cannot be copied.
     struct SlabCopy {
         std::uint32_t device = 0;
-        PagePool::SlabCopy copy;
+        PoolSlabs::Copy copy;
     };
     std::vector<SlabCopy> copy_slabs() const;
     // The number of devices over which a long request is spread at a time.
@@ -277,13 +275,13 @@ class Volume {
     // The pool for this spill memory; null: there is none yet.
     PagePool* find_spill(const Spill& spill) const;
     // The new pool, or the reason why there can be none.
-    std::variant<PagePool*, std::string> add_spill(const Spill& spill);
+    std::variant<PagePool*, std::string> add_spill(const Spill& spill) REQUIRES(pools_->cloning());
     // The pages on one device.
     template <typename Call>
     void for_each_mapped(Call call) const;
     std::uint64_t mapped_pages(std::uint32_t device) const;
     // The parts of clone().
-    std::string share_directory();
+    std::string share_directory() REQUIRES(pools_->cloning());
     void freeze();
     void thaw();
     void set_shares(const std::vector<std::uint64_t>& pages_on);
@@ -297,7 +295,7 @@ class Volume {
     // memory.
     std::optional<std::uint32_t> fill(const std::stop_token& stop);
     // How many entries map the page, by device and page.
-    using EntryCounts = std::vector<PagePool::EntryCounts>;
+    using EntryCounts = std::vector<PoolAdoption::EntryCounts>;
     // Of volumes that share their pools. A text is the reason why an entry is invalid.
     static std::variant<EntryCounts, std::string> check_entries(const Volumes& volumes);
     // Returns an empty text, or the reason for a failure. After a failure or an exception, call

@@ -35,7 +35,7 @@ std::vector<std::uint64_t> Volume::pages_by_device(std::uint64_t pages) const {
     const std::vector<std::uint64_t> shares = shares_for(shape(), pages);
     std::vector<std::uint64_t> out;
     // Spill memory takes all pages of its device.
-    for (const auto& pool : *pools_) out.push_back(shares[pool->home()]);
+    for (const auto& pool : *pools_) out.push_back(shares[pool->memory().slabs().config().home]);
     return out;
 }
 
@@ -47,12 +47,13 @@ bool Volume::is_hole_from(std::uint64_t offset) const {
 }
 
 void Volume::set_shares(const std::vector<std::uint64_t>& pages_on) {
-    for (std::uint32_t i = 0; i != pools_->size(); ++i) pools_->at(i).resize(table_, pages_on[i]);
+    for (std::uint32_t i = 0; i != pools_->size(); ++i)
+        pools_->at(i).tables().resize(table_, pages_on[i]);
 }
 
 std::string Volume::resize(std::uint64_t size, const std::stop_token& stop,
                            std::uint64_t configured) {
-    const Lock serialized(pools_->front().cloning());
+    const Lock serialized(pools_->cloning());
     if (!complete()) return "its contents are being made; try again later";
     if (!table_.can_resize()) {
         return "its contents were made by an earlier gpunbd, and their size is fixed; save them, "

@@ -38,8 +38,8 @@ Volume::~Volume() {
         for (std::uint64_t page = 0; page != table_.slots(); ++page) unmap(page);
     }
     // Not while spill memory is added, which would not see that the table is gone.
-    const Lock serialized(pools_->front().cloning());
-    for (const auto& pool : *pools_) pool->remove_table(table_, ends);
+    const Lock serialized(pools_->cloning());
+    for (const auto& pool : *pools_) pool->tables().remove(table_, ends);
 }
 
 std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
@@ -50,7 +50,7 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
                                  : "its contents are kept, so those of a clone have to be kept");
     }
     std::unique_ptr<Volume> out;  // its destructor locks the mutex
-    const Lock serialized(pools_->front().cloning());
+    const Lock serialized(pools_->cloning());
     if (!complete()) return std::string("its contents are being made");
     if (wanted && *wanted < size()) {
         return fmt::format("its size of {} bytes is less than the {} bytes of its source", *wanted,
@@ -73,7 +73,7 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
         std::vector<std::uint64_t> written;
         written.reserve(pages());  // nothing may fail while clients wait
         for (std::uint32_t i = 0; i != pools_->size(); ++i) {
-            pools_->at(i).add_table(out->table_, shares[i]);
+            pools_->at(i).tables().add(out->table_, shares[i]);
         }
         if (const auto full = out->fill({})) {
             return fmt::format(
@@ -108,7 +108,7 @@ std::string Volume::share_directory() {
         return fmt::format("it has up to {} slabs on {}, and kept pages are shared in at most {}",
                            each.slabs, each.identity, SharedDirectory::max_slabs);
     }
-    std::shared_ptr<const SharedDirectory> directory = pools_->front().shared_directory();
+    std::shared_ptr<const SharedDirectory> directory = pools_->directory();
     if (directory == nullptr) {
         directory =
             std::make_shared<SharedDirectory>(static_cast<std::uint32_t>(shape().devices.size()));
@@ -116,7 +116,7 @@ std::string Volume::share_directory() {
             return "the supervisor does not keep its slab directory";
         }
     }
-    for (const auto& pool : *pools_) pool->move_directory(directory);
+    pools_->move_directory(directory);
     return {};
 }
 
@@ -164,7 +164,8 @@ Status Volume::settle(const Volume& target, std::vector<std::uint64_t>& written)
 
 PageRef Volume::take_replacement(std::uint64_t page) {
     const PageEntry entry = table_.slot(page).load();
-    if (!entry.is_shared() || !pools_->at(entry.device()).is_shared(entry.page())) return {};
+    if (!entry.is_shared() || !pools_->at(entry.device()).memory().pages().is_shared(entry.page()))
+        return {};
     return pool_for(page).take_replacement();
 }
 
@@ -191,7 +192,7 @@ void Volume::for_each_mapped(Call call) const {
 Volume::Contents Volume::contents() const {
     Contents out;
     for_each_mapped([&](PageEntry entry) {
-        const bool is_shared = pools_->at(entry.device()).is_shared(entry.page());
+        const bool is_shared = pools_->at(entry.device()).memory().pages().is_shared(entry.page());
         (is_shared ? out.shared : out.own) += page_size_;
     });
     return out;

@@ -23,11 +23,11 @@ std::uint32_t end_of(const SlabDirectory& slabs) {
 TableShape::DeviceShare Volume::share_on(const Device& device, std::uint32_t home,
                                          std::uint64_t pages, std::uint64_t page_size, bool is_kept,
                                          std::uint32_t spare_slabs) {
-    const std::uint32_t slab_pages = PagePool::slab_pages_for(pages, page_size, is_kept);
+    const std::uint32_t slab_pages = slab_pages_for(pages, page_size, is_kept);
     return {.identity = device.info().identity,
             .pages = pages,
             .slab_pages = slab_pages,
-            .slabs = PagePool::slabs_for(pages, slab_pages) + spare_slabs,
+            .slabs = slabs_for(pages, slab_pages) + spare_slabs,
             .home = home};
 }
 
@@ -36,31 +36,31 @@ std::shared_ptr<PagePool> Volume::make_pool(
     const std::shared_ptr<const SharedDirectory>& directory) {
     const bool is_spill = index >= layout_.devices();
     const bool is_in_table = index < shape().devices.size();
-    const std::uint32_t needed = PagePool::slabs_for(share.pages, share.slab_pages);
+    const std::uint32_t needed = slabs_for(share.pages, share.slab_pages);
     SlabDirectory slabs = is_in_table ? table_.slabs(index) : SlabDirectory{};
     std::uint32_t used = 0;
     if (directory != nullptr && directory->in_use(index)) {
         slabs = directory->slabs(index);
         used = end_of(slabs);
     }
-    const PagePool::Config config{.device = index,
-                                  .home = share.home,
-                                  .page_size = page_size_,
-                                  .pages = share.pages,
-                                  .provision = is_spill ? Provision::thin : shape().provision,
-                                  .slab_pages = share.slab_pages,
-                                  .slabs = std::max({share.slabs, needed, used}),
-                                  .directory = slabs,
-                                  .shared = directory,
-                                  .retainer = retainer_,
-                                  .budget = budget,
-                                  .is_spill = is_spill,
-                                  .has_spare_slab = share.slabs > needed};
+    const PoolConfig config{.device = index,
+                            .home = share.home,
+                            .page_size = page_size_,
+                            .pages = share.pages,
+                            .provision = is_spill ? Provision::thin : shape().provision,
+                            .slab_pages = share.slab_pages,
+                            .slabs = std::max({share.slabs, needed, used}),
+                            .directory = slabs,
+                            .shared = directory,
+                            .retainer = retainer_,
+                            .budget = budget,
+                            .is_spill = is_spill,
+                            .has_spare_slab = share.slabs > needed};
     return std::make_shared<PagePool>(device, config);
 }
 
 std::string Volume::set_spills(const std::vector<Spill>& spills) {
-    const Lock serialized(pools_->front().cloning());
+    const Lock serialized(pools_->cloning());
     std::vector<PagePool::Spills> of_home(layout_.devices());
     for (const Spill& spill : spills) {
         PagePool* pool = find_spill(spill);
@@ -74,7 +74,7 @@ std::string Volume::set_spills(const std::vector<Spill>& spills) {
     // What is not listed comes last: its budget decides whether it takes pages.
     for (std::uint32_t index = layout_.devices(); index != pools_->size(); ++index) {
         PagePool& pool = pools_->at(index);
-        PagePool::Spills& spills_of = of_home[pool.home()];
+        PagePool::Spills& spills_of = of_home[pool.memory().slabs().config().home];
         if (std::ranges::find(spills_of, &pool) == spills_of.end()) spills_of.push_back(&pool);
     }
     for (std::uint32_t home = 0; home != layout_.devices(); ++home) {
@@ -89,7 +89,8 @@ std::string Volume::set_spills(const std::vector<Spill>& spills) {
 PagePool* Volume::find_spill(const Spill& spill) const {
     for (std::uint32_t index = layout_.devices(); index != pools_->size(); ++index) {
         PagePool& pool = pools_->at(index);
-        if (pool.home() == spill.home && &pool.device() == spill.device) return &pool;
+        if (pool.memory().slabs().config().home == spill.home && &pool.device() == spill.device)
+            return &pool;
     }
     return nullptr;
 }
@@ -104,7 +105,7 @@ std::variant<PagePool*, std::string> Volume::add_spill(const Spill& spill) {
     const bool is_kept = retainer_ != nullptr;
     if (is_kept) {
         if (std::string why = share_directory(); !why.empty()) return why;
-        directory = pools_->front().shared_directory();
+        directory = pools_->directory();
         if (!directory->make_room()) {
             return fmt::format("the slab directory of its kept contents has no room for {}", id);
         }
@@ -115,11 +116,11 @@ std::variant<PagePool*, std::string> Volume::add_spill(const Spill& spill) {
         share_on(*spill.device, spill.home, pages, page_size_, is_kept, 1);
     std::shared_ptr<PagePool> pool =
         make_pool(*spill.device, index, share, spill.budget, directory);
-    pool->add_tables_of(pools_->at(spill.home));
+    pool->tables().add_all_of(pools_->at(spill.home).tables());
     // From here on nothing fails: a process that takes the contents over has the same pools.
     if (is_kept) directory->add(share);
     pools_->add(pool);
-    pool->start_provisioner();
+    pool->memory().provisioner().start();
     return pool.get();
 }
 

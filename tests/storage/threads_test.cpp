@@ -313,7 +313,7 @@ TEST_CASE("threads: pages are mapped and unmapped concurrently with a provisione
                     const Status status = pool.take(page);
                     if (status == Status::no_space) continue;
                     if (status != Status::ok) ++wrong;
-                    std::byte* const at = pool.slabs().cpu_of(page);
+                    std::byte* const at = pool.memory().slabs().cpu_of(page);
                     if (*at != std::byte{0} || at[page_size - 1] != std::byte{0}) ++wrong;
                     *at = at[page_size - 1] = std::byte{1};
                     mine.push_back(page);

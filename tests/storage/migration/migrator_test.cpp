@@ -204,8 +204,8 @@ TEST_CASE("migrator: pages leave revocable memory for slabs of the device, or fo
         const Device& target = is_full ? *rig.devices.back() : rig.home();
         CHECK(out.moved.contains(target.info().id) == leaves);
         std::uint32_t revocable = 0;
-        for (std::uint32_t slab = 0; slab != rig.volume->pool(0).slabs().count(); ++slab) {
-            if (rig.volume->pool(0).kind_of(slab) == SlabKind::revocable) ++revocable;
+        for (std::uint32_t slab = 0; slab != rig.volume->pool(0).memory().slabs().count(); ++slab) {
+            if (rig.volume->pool(0).memory().kind_of(slab) == SlabKind::revocable) ++revocable;
         }
         CHECK(revocable == (is_full ? 4U : 3U) - (leaves ? 1U : 0U));
         CHECK(rig.home().budget().limit() == SlabBudget::unlimited);
@@ -224,7 +224,8 @@ TEST_CASE(
         MovingRig rig(options);
         PagePool& pool = rig.volume->pool(0);
         const auto kind_of = [&](std::uint64_t page) {
-            return pool.kind_of(pool.slabs().number_of(rig.volume->slot(page).load().page()));
+            return pool.memory().kind_of(
+                pool.memory().slabs().number_of(rig.volume->slot(page).load().page()));
         };
         for (std::uint32_t page = 0; page != written; ++page) {
             rig.script.revocable = page < 4;
@@ -418,7 +419,7 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
     for (const bool trimmed : {false, true}) {
         CAPTURE(trimmed);
         PageIndex target = 0;
-        REQUIRE(spill.take_target(target, {}) == Status::ok);
+        REQUIRE(spill.memory().take_target(target, {}) == Status::ok);
         PageRef source;
         const EntrySlot slot = rig.volume->slot(0);
         REQUIRE(home.begin_move(0, slot, source));
@@ -430,10 +431,10 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
             rig.volume->unmap(0);
             CHECK(rig.volume->find(0).hole());
             CHECK_FALSE(home.commit_move(0, source.index(), spill, target));
-            spill.put_back_target(target);
+            spill.memory().put_back(target, PageAllocator::Purpose::fill);
         } else {
             home.cancel_move(0, source.index());
-            spill.put_back_target(target);
+            spill.memory().put_back(target, PageAllocator::Purpose::fill);
         }
         source.reset();
         REQUIRE(writer.acquire(*rig.volume, 0, page) == Status::ok);
@@ -451,16 +452,17 @@ TEST_CASE("page pool: a page that is trimmed while it moves can be written at on
     }
     REQUIRE(rig.reclaim(all).busy == 1);  // `page` is the first one
     page.reset();
-    REQUIRE(home.drain(0));
+    REQUIRE(home.memory().drain(0));
     PageIndex target = 0;
-    REQUIRE(spill.take_target(target, {}) == Status::ok);  // the last page of the only slab
+    REQUIRE(spill.memory().take_target(target, {}) ==
+            Status::ok);  // the last page of the only slab
     PageRef source;
     REQUIRE(home.begin_move(0, rig.volume->slot(0), source));
     rig.volume->unmap(0);
     TestWaiter writer;
     CHECK(writer.acquire(*rig.volume, 0, page) == Status::ok);
     CHECK_FALSE(home.commit_move(0, source.index(), spill, target));
-    spill.put_back_target(target);
+    spill.memory().put_back(target, PageAllocator::Purpose::fill);
 }
 
 TEST_CASE("migrator: a page that volumes share moves once and stays shared") {

@@ -27,9 +27,9 @@ TEST_CASE("revocable watch: slabs become fixed while the host could not take the
     watch.start();
     rig.script.revocable = false;
     std::this_thread::sleep_for(10ms);
-    CHECK(pool.kind_of(0) == SlabKind::revocable);
+    CHECK(pool.memory().kind_of(0) == SlabKind::revocable);
     rig.script.revocable_excess = 1;
-    while (pool.kind_of(0) == SlabKind::revocable) std::this_thread::sleep_for(1ms);
+    while (pool.memory().kind_of(0) == SlabKind::revocable) std::this_thread::sleep_for(1ms);
     rig.script.revocable_excess = 0;
     CHECK(rig.mapped(0));
 }

@@ -203,7 +203,7 @@ TEST_CASE("acquire: a slab that is drained while another cannot be allocated is 
     REQUIRE_FALSE(waiter.try_acquire(*volume, 1, page).has_value());
     volume->resume();
     device.allocating.wait_for_one();
-    REQUIRE(volume->pool(0).drain(0));
+    REQUIRE(volume->pool(0).memory().drain(0));
     volume->unmap(0);
     CHECK(device.releases().pending());
     device.allocating.open();

@@ -43,7 +43,9 @@ struct Places {
     std::uint64_t at[4];
 };
 
-std::byte* memory_of(const PagePool& pool, PageIndex page) { return pool.slabs().cpu_of(page); }
+std::byte* memory_of(const PagePool& pool, PageIndex page) {
+    return pool.memory().slabs().cpu_of(page);
+}
 
 void stamp(const PagePool& pool, PageIndex page, std::uint64_t page_size, std::uint64_t value) {
     for (const std::uint64_t at : Places(page_size).at) {
@@ -68,7 +70,7 @@ struct Owned {
 std::uint64_t bytes_in_use(const PagePool& pool, const std::map<PageIndex, Owned>& owned) {
     std::map<std::byte*, std::uint64_t> slabs;
     for (const auto& [page, unused] : owned)
-        slabs[pool.slabs().slab_of(page).cpu] = pool.slabs().slab_of(page).bytes;
+        slabs[pool.memory().slabs().slab_of(page).cpu] = pool.memory().slabs().slab_of(page).bytes;
     std::uint64_t bytes = 0;
     for (const auto& [unused, size] : slabs) bytes += size;
     return bytes;
@@ -85,8 +87,9 @@ TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
                 {
                     TestPool pool(device, page_size, geometry.pages, provision);
                     const bool full = provision == Provision::full;
-                    if (full) REQUIRE(pool.fill() == Status::ok);
-                    CHECK(pool.allocated_bytes() == (full ? geometry.pages * page_size : 0));
+                    if (full) REQUIRE(pool.memory().fill() == Status::ok);
+                    CHECK(pool.memory().usage().allocated ==
+                          (full ? geometry.pages * page_size : 0));
                     std::map<PageIndex, Owned> owned;
                     Random random(static_cast<std::uint32_t>(geometry.pages));
                     std::uint64_t next_stamp = 1;
@@ -108,7 +111,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
                         REQUIRE(holds(pool, at->first, page_size, at->second.stamp));
                         Owned& mine = at->second;
                         if (random.one_in(3)) {
-                            pool.pin(at->first, Access::read);
+                            pool.memory().pin(at->first, Access::read);
                             ++mine.pins;
                         } else if (mine.mapped && (mine.pins == 0 || random.one_in(2))) {
                             const PageIndex page = at->first;
@@ -118,10 +121,10 @@ TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
                         } else {
                             const PageIndex page = at->first;
                             if (--mine.pins == 0 && !mine.mapped) owned.erase(at);
-                            pool.unpin(page, Access::read);
+                            pool.memory().unpin(page, Access::read);
                         }
                         // All slabs but one are released.
-                        const std::uint64_t allocated = pool.allocated_bytes();
+                        const std::uint64_t allocated = pool.memory().usage().allocated;
                         REQUIRE(allocated == device.used());
                         if (full) {
                             REQUIRE(allocated == geometry.pages * page_size);
@@ -136,7 +139,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
                         REQUIRE(holds(pool, page, page_size, mine.stamp));
                         if (mine.mapped) retire(pool, page);
                         for (std::uint32_t i = 0; i != mine.pins; ++i)
-                            pool.unpin(page, Access::read);
+                            pool.memory().unpin(page, Access::read);
                     }
                     if (!full) CHECK(device.slabs() <= 1);
                 }
@@ -153,7 +156,7 @@ TEST_CASE("page pool: every page of the device can be allocated, for any slab si
             const std::uint64_t page_size = geometry.page_size;
             MemoryDevice device(0, {.capacity = geometry.pages * page_size});
             TestPool pool(device, page_size, geometry.pages, provision);
-            if (provision == Provision::full) REQUIRE(pool.fill() == Status::ok);
+            if (provision == Provision::full) REQUIRE(pool.memory().fill() == Status::ok);
             for (int round = 0; round != 3; ++round) {
                 std::set<PageIndex> pages;
                 for (std::uint64_t i = 0; i != geometry.pages; ++i) {
@@ -180,7 +183,7 @@ TEST_CASE("page pool: fill() fails if the device has too little memory") {
     MemoryDevice device(0, {.capacity = 99 * 2 * mib});
     {
         TestPool pool(device, 2 * mib, 100, Provision::full);
-        CHECK(pool.fill() == Status::no_space);
+        CHECK(pool.memory().fill() == Status::no_space);
     }
     CHECK(device.used() == 0);
 }
@@ -200,8 +203,8 @@ TEST_CASE("page pool: memory that is too small for a slab is used by smaller one
 TEST_CASE("page pool: an export without a share of a device allocates nothing there") {
     MemoryDevice device(0, {.capacity = 0});
     TestPool pool(device, 2 * mib, 0, Provision::full);
-    CHECK(pool.fill() == Status::ok);
-    CHECK(pool.allocated_bytes() == 0);
+    CHECK(pool.memory().fill() == Status::ok);
+    CHECK(pool.memory().usage().allocated == 0);
 }
 
 TEST_CASE("page pool: allocates no more than its own size, whatever the device has") {
@@ -234,12 +237,12 @@ TEST_CASE("page pool: a pinned page can be mapped again at its former page numbe
         REQUIRE(pool.map(7, seven, held) == Status::ok);
         const PageIndex page = seven.load().page();
         CHECK(seven.load() == PageEntry::mapped(0, page));
-        CHECK(pool.mapped_bytes() == 2 * page_size);
+        CHECK(pool.memory().pages().mapped_pages() == 2);
         stamp(pool, page, page_size, 1);
         pool.unmap(7, seven);
         CHECK(seven.load() == PageEntry::retired(0, page));
-        CHECK(pool.retired_bytes() == page_size);
-        CHECK(pool.mapped_bytes() == page_size);
+        CHECK(pool.memory().usage().retired == page_size);
+        CHECK(pool.memory().pages().mapped_pages() == 1);
         CHECK(holds(pool, page, page_size, 1));
         // The retired page has to be cleared first, and no other number gets it.
         CHECK_FALSE(pool.map_at_once(7, seven, other));
@@ -247,7 +250,7 @@ TEST_CASE("page pool: a pinned page can be mapped again at its former page numbe
         CHECK(pool.map(9, nine, other) == Status::no_space);
         CHECK(pool.map(7, seven, other) == Status::ok);
         CHECK(seven.load() == PageEntry::mapped(0, page));
-        CHECK(pool.retired_bytes() == 0);
+        CHECK(pool.memory().usage().retired == 0);
         CHECK(holds(pool, page, page_size, 0));
         // Dropping the pin does not free the page; retiring it again does.
         held.reset();
@@ -255,7 +258,7 @@ TEST_CASE("page pool: a pinned page can be mapped again at its former page numbe
         CHECK(pool.map(9, nine, other) == Status::no_space);
         stamp(pool, page, page_size, 2);
         pool.unmap(7, seven);
-        CHECK(pool.retired_bytes() == 0);
+        CHECK(pool.memory().usage().retired == 0);
         REQUIRE(pool.map(9, nine, held) == Status::ok);
         CHECK(nine.load() == PageEntry::mapped(0, page));
         CHECK(holds(pool, page, page_size, 0));
@@ -266,9 +269,9 @@ TEST_CASE("page pool: a pinned page can be mapped again at its former page numbe
         device.clears_fail = true;
         CHECK(pool.map(9, nine, other) == Status::io_error);
         CHECK(nine.load() == PageEntry::retired(0, page));
-        CHECK(pool.retired_bytes() == page_size);
+        CHECK(pool.memory().usage().retired == page_size);
         held.reset();
-        CHECK(pool.retired_bytes() == 0);
+        CHECK(pool.memory().usage().retired == 0);
         device.clears_fail = false;
         pool.unmap(8, eight);
     }
@@ -336,9 +339,9 @@ TEST_CASE("page pool: a provisioner allocates ahead of need, but not more than t
         TestPool pool(device, 2 * mib, 40, Provision::thin);  // a slab of 32 pages, and one of 8
         std::vector<PageIndex> pages(40);
         for (int i = 0; i != 17; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
-        CHECK(comes_true([&] { return pool.allocated_bytes() == 40 * 2 * mib; }));
+        CHECK(comes_true([&] { return pool.memory().usage().allocated == 40 * 2 * mib; }));
         for (int i = 17; i != 40; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
-        CHECK(pool.allocated_bytes() == 40 * 2 * mib);
+        CHECK(pool.memory().usage().allocated == 40 * 2 * mib);
         CHECK(device.used() == 40 * 2 * mib);
         for (const PageIndex page : pages) retire(pool, page);
     }
@@ -349,7 +352,7 @@ TEST_CASE("page pool: a provisioner clears freed pages") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
         MemoryDevice device(0, {.discards = false, .slow = true});
         TestPool pool(device, 2 * mib, 32, provision);
-        if (provision == Provision::full) REQUIRE(pool.fill() == Status::ok);
+        if (provision == Provision::full) REQUIRE(pool.memory().fill() == Status::ok);
         std::vector<PageIndex> pages(32);
         for (PageIndex& page : pages) REQUIRE(pool.take(page) == Status::ok);
         for (int i = 0; i != 10; ++i) {
@@ -406,7 +409,7 @@ TEST_CASE("page pool: a quiesced pool announces no release of a slab") {
         CHECK(other.take(page) == Status::no_space);
         CHECK(device.memory.slabs() == 3);
         if (!resumes) continue;
-        pool.resume();
+        pool.memory().resume();
         CHECK(comes_true([&] { return device.memory.slabs() == 1; }));
     }
 }
@@ -417,12 +420,12 @@ TEST_CASE("page pool: a quiesced pool makes no slab for a page that moves") {
     TestPool pool(device, 64 * kib, 8, Provision::thin);
     pool.quiesce();
     PageIndex page = 0;
-    CHECK(pool.take_target(page, std::nullopt) == Status::no_space);
-    CHECK(pool.take_target(page, SlabKind::fixed) == Status::no_space);
+    CHECK(pool.memory().take_target(page, std::nullopt) == Status::no_space);
+    CHECK(pool.memory().take_target(page, SlabKind::fixed) == Status::no_space);
     CHECK(device.slabs() == 0);
-    pool.resume();
-    REQUIRE(pool.take_target(page, std::nullopt) == Status::ok);
-    pool.put_back_target(page);
+    pool.memory().resume();
+    REQUIRE(pool.memory().take_target(page, std::nullopt) == Status::ok);
+    pool.memory().put_back(page, PageAllocator::Purpose::fill);
 }
 
 TEST_CASE("page pool: a retired page is not reused while it is pinned") {
@@ -433,26 +436,26 @@ TEST_CASE("page pool: a retired page is not reused while it is pinned") {
     REQUIRE(pool.take(page) == Status::ok);
     stamp(pool, page, page_size, 1);
     PageIndex other = 0;
-    pool.pin(page, Access::read);
+    pool.memory().pin(page, Access::read);
     retire(pool, page);
     CHECK(pool.take(other) == Status::no_space);
     // Pinned by one thread and unpinned by another, so that both counts are needed.
-    std::thread([&] { pool.pin(page, Access::read); }).join();
-    std::thread([&] { pool.unpin(page, Access::read); }).join();
+    std::thread([&] { pool.memory().pin(page, Access::read); }).join();
+    std::thread([&] { pool.memory().unpin(page, Access::read); }).join();
     CHECK(pool.take(other) == Status::no_space);
     CHECK(holds(pool, page, page_size, 1));
-    std::thread([&] { pool.unpin(page, Access::read); }).join();
+    std::thread([&] { pool.memory().unpin(page, Access::read); }).join();
     REQUIRE(pool.take(other) == Status::ok);
     CHECK(holds(pool, page, page_size, 0));
     // A late pin has no effect, and unpinning it does not free the page of its new owner.
-    pool.pin(page, Access::read);
-    pool.unpin(page, Access::read);
+    pool.memory().pin(page, Access::read);
+    pool.memory().unpin(page, Access::read);
     CHECK(pool.take(other) == Status::no_space);
     // If the owner retires the page in between, the last unpin frees it once.
-    pool.pin(page, Access::read);
+    pool.memory().pin(page, Access::read);
     retire(pool, page);
     CHECK(pool.take(other) == Status::no_space);
-    pool.unpin(page, Access::read);
+    pool.memory().unpin(page, Access::read);
     REQUIRE(pool.take(other) == Status::ok);
     CHECK(pool.take(page) == Status::no_space);
     retire(pool, other);
@@ -467,9 +470,9 @@ TEST_CASE("page reference: moves, resets, and releases its pin once") {
     const auto held = [](TestPool& pool) {
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
-        pool.pin(page, Access::read);
+        pool.memory().pin(page, Access::read);
         retire(pool, page);
-        return PageRef(pool, page, Access::read);
+        return PageRef(pool.memory(), page, Access::read);
     };
     const auto is_free = [](TestPool& pool) {
         PageIndex page = 0;
@@ -480,7 +483,7 @@ TEST_CASE("page reference: moves, resets, and releases its pin once") {
     PageRef a = held(first);
     CHECK_FALSE(a.hole());
     CHECK(a.cpu() == memory_of(first, 0));
-    CHECK(a.address() == first.slabs().address_of(0));
+    CHECK(a.address() == first.memory().slabs().address_of(0));
     CHECK(&a.device() == &devices[0]);
     PageRef b(std::move(a));
     CHECK(a.hole());  // NOLINT(bugprone-use-after-move): the contract says that it is a hole
@@ -492,12 +495,12 @@ TEST_CASE("page reference: moves, resets, and releases its pin once") {
     b = std::move(same);
     CHECK(b.cpu() == memory_of(second, 0));
     CHECK_FALSE(is_free(second));
-    second.pin(0, Access::read);
+    second.memory().pin(0, Access::read);
     b.reset();
     b.reset();
     CHECK(b.hole());
     CHECK_FALSE(is_free(second));  // one of two pins is left
-    second.unpin(0, Access::read);
+    second.memory().unpin(0, Access::read);
     CHECK(is_free(second));
 }
 

@@ -122,12 +122,15 @@ class SpoiledTable {
     int descriptor_ = -1;
 };
 
-std::uint64_t word_for(std::uint64_t number) { return number * 0x9e3779b97f4a7c15; }
+std::uint64_t word_for(std::uint64_t number) {
+    const std::uint64_t hash = number * 0x9e3779b97f4a7c15;
+    return PageEntry::mapped(hash >> 48, static_cast<PageIndex>(hash)).word();
+}
 
 void fill_in(const PageTable& table) {
     const TableShape& shape = table.shape();
     for (std::uint64_t page = 0; page != shape.pages(); ++page) {
-        table.slot(page).store(PageEntry(word_for(page)));
+        table.slot(page).become(PageEntry(word_for(page)));
     }
     for (std::uint32_t device = 0; device != shape.devices.size(); ++device) {
         const SlabDirectory slabs = table.slabs(device);
@@ -186,7 +189,7 @@ TEST_CASE("page table: the creator and a process that opens it share its content
     const PageTable table = std::move(std::get<PageTable>(opened));
     CHECK(table.shape() == shape);
     CHECK(is_filled_in(table));
-    table.slot(36).store(PageEntry::mapped(1, 5));
+    table.slot(36).become(PageEntry::mapped(1, 5));
     table.slabs(1).store(0, {.pages = 3, .kind = 2});
     CHECK(made.slot(36).load() == PageEntry::mapped(1, 5));
     CHECK(made.slabs(1).load(0).pages == 3);
@@ -198,7 +201,7 @@ TEST_CASE("page table: it grows and shrinks for the process that opens it too") 
     auto made = std::get<PageTable>(file.open());
     fill_in(made);
     REQUIRE(made.make_room(10000 * table_page));
-    made.slot(9999).store(PageEntry(word_for(9999)));
+    made.slot(9999).become(PageEntry(word_for(9999)));
     made.set_configured_size(99);
     made.set_size(10000 * table_page - 7);
     {
@@ -259,7 +262,7 @@ TEST_CASE("page table: its name changes by one store, also for the process that 
     // Entries never reach the names.
     while (made.make_room((made.slots() + 1) * table_page)) {
     }
-    made.slot(made.slots() - 1).store(PageEntry(~std::uint64_t{0}));
+    made.slot(made.slots() - 1).become(PageEntry(~std::uint64_t{0}));
     CHECK(found() == "data");
     const std::size_t names = file.bytes() - room_for_names;
     file.set(names + 4096, ~std::uint64_t{0});  // the length of the first one

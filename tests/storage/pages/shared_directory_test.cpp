@@ -216,8 +216,8 @@ TEST_CASE("take over: a page with two numbers is refused") {
     left.add(left.source, contents);
     left.add(left.clone, contents);
     contents.directory = open_directory(left.source->directory);
-    contents.members[0].table.slot(0).store(PageEntry::shared(0, 1));
-    contents.members[1].table.slot(2).store(PageEntry::shared(0, 1));
+    contents.members[0].table.slot(0).become(PageEntry::shared(0, 1));
+    contents.members[1].table.slot(2).become(PageEntry::shared(0, 1));
     MemoryDevice device(0, {});
     const auto taken = Volume::take_over(std::move(contents), {&device});
     REQUIRE(std::holds_alternative<std::string>(taken));

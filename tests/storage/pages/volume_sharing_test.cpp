@@ -126,7 +126,7 @@ TEST_CASE("clone: many clones write all of their pages") {
     for (std::uint64_t page = 0; page != pages; ++page) write(*source, page, page + 1);
     std::vector<std::unique_ptr<Volume>> all;
     for (std::uint64_t i = 0; i != clones; ++i) all.push_back(clone_of(*source));
-    CHECK(source->pool(0).mapped_bytes() == pages * page_size);
+    CHECK(source->pool(0).memory().pages().mapped_pages() == pages);
     for (std::uint64_t i = 0; i != clones; ++i) {
         for (std::uint64_t page = 0; page != pages; ++page) write(*all[i], page, 100 * i + page);
     }
@@ -355,7 +355,7 @@ TEST_CASE("clone: a page that is trimmed and written while it moves keeps its ne
     write(*source, 0, 1);
     PagePool& pool = source->pool(0);
     PageIndex target = 0;
-    REQUIRE(pool.take_target(target, {}) == Status::ok);
+    REQUIRE(pool.memory().take_target(target, {}) == Status::ok);
     PageRef moving;
     REQUIRE(pool.begin_move(0, source->slot(0), moving));
     source->unmap(0);
@@ -369,14 +369,14 @@ TEST_CASE("clone: a page that is trimmed and written while it moves keeps its ne
     device.copying.open();
     cloner.join();
     REQUIRE_FALSE(has_moved);
-    pool.put_back_target(target);
+    pool.memory().put_back(target, PageAllocator::Purpose::fill);
     moving.reset();
     word_of(written) = 3;
     written.reset();
     CHECK(read(*source, 0) == 3);
     CHECK(read(*clone, 0) == 2);
-    CHECK(pool.mapped_bytes() == 2 * page_size);
-    CHECK(pool.retired_bytes() == 0);
+    CHECK(pool.memory().pages().mapped_pages() == 2);
+    CHECK(pool.memory().usage().retired == 0);
 }
 
 TEST_CASE("clone: a page that replaces a shared one stays when a trimmed page is mapped again") {
@@ -553,8 +553,8 @@ void clone_while_writing(bool moves) {
     CHECK(rig.volume->retired_bytes() == 0);
     CHECK(rig.volume->contents().shared == 0);
     for (std::uint64_t page = 0; page != rig.pages(); ++page) rig.volume->unmap(page);
-    CHECK(rig.volume->pool(0).mapped_bytes() == 0);
-    CHECK(rig.volume->pool(1).mapped_bytes() == 0);
+    CHECK(rig.volume->pool(0).memory().pages().mapped_pages() == 0);
+    CHECK(rig.volume->pool(1).memory().pages().mapped_pages() == 0);
 }
 
 TEST_CASE("threads: a clone has the writes up to one instant, and no later ones") {

@@ -221,10 +221,10 @@ TEST_CASE("replacing: a volume that grows has zeroes after its former end") {
     PagePool& pool = rig.volume->pool(0);
     PageIndex used[2] = {};
     for (PageIndex& page : used) {
-        REQUIRE(pool.take(page) == Status::ok);
-        std::memset(pool.slabs().cpu_of(page), 0xff, page_size);
+        REQUIRE(pool.memory().take(page, PageAllocator::Purpose::zeroes) == Status::ok);
+        std::memset(pool.memory().slabs().cpu_of(page), 0xff, page_size);
     }
-    for (const PageIndex page : used) pool.put_back(page);
+    for (const PageIndex page : used) pool.memory().put_back(page);
     Family family(rig);
     const auto write_end = [&] {
         ClientAccount account;

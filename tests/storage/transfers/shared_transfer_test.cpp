@@ -118,7 +118,7 @@ struct ClientOf {
             }
         });
         for (std::uint32_t i = 0; i != rig.volume->devices().size(); ++i) {
-            mapped += rig.volume->pool(i).mapped_bytes();
+            mapped += rig.volume->pool(i).memory().pages().mapped_pages() * page_size;
         }
         CHECK(mapped == pages.size() * page_size);
     }

@@ -178,8 +178,8 @@ void Sequence::check_memory() {
             for (std::uint32_t i = 0; i != volume->pools(); ++i) {
                 storage::PagePool& pool = volume->pool(i);
                 if (!pools.insert(&pool).second) continue;
-                mapped += pool.mapped_bytes();
-                if (i < volume->layout_devices()) allocated += pool.allocated_bytes();
+                mapped += pool.memory().pages().mapped_pages() * volume->page_size();
+                if (i < volume->layout_devices()) allocated += pool.memory().usage().allocated;
             }
         }
         counted = server_->context.devices.open("host").budget().used();

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-namespace gpunbd::server::test {
+namespace gpunbd::test {
 
 // `followers` has an x for each state that may follow, in the order of the enumeration.
 template <typename State>
@@ -20,7 +20,6 @@ struct Transitions {
 template <typename State>
 void check_transitions(std::span<const Transitions<State>> rows) {
     for (std::size_t from = 0; from != rows.size(); ++from) {
-        REQUIRE(static_cast<std::size_t>(rows[from].from) == from);
         REQUIRE(rows[from].followers.size() == rows.size());
         for (std::size_t to = 0; to != rows.size(); ++to) {
             CAPTURE(from);
@@ -30,4 +29,4 @@ void check_transitions(std::span<const Transitions<State>> rows) {
     }
 }
 
-}  // namespace gpunbd::server::test
+}  // namespace gpunbd::test
