@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/base/atomic.hpp"
 
 namespace gpunbd::storage {
 
@@ -81,18 +82,18 @@ class PageEntry {
 // The location of an entry. The lock that store() needs is described above.
 class EntrySlot {
  public:
-    static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
+    static_assert(AtomicRef<std::uint64_t>::is_always_lock_free);
 
     EntrySlot() = default;  // no location
     explicit EntrySlot(std::uint64_t& word) : word_(&word) {}
 
     PageEntry load(std::memory_order order = std::memory_order_seq_cst) const {
         GPUNBD_ASSERT(word_ != nullptr, "an entry that is loaded is in a table");
-        return PageEntry(std::atomic_ref(*word_).load(order));
+        return PageEntry(AtomicRef<std::uint64_t>(*word_).load(order));
     }
     void store(PageEntry entry) const {
         GPUNBD_ASSERT(word_ != nullptr, "an entry that is stored is in a table");
-        std::atomic_ref(*word_).store(entry.word());
+        AtomicRef<std::uint64_t>(*word_).store(entry.word());
     }
 
  private:

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/base/atomic.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_request.hpp"
@@ -333,15 +334,15 @@ class PagePool {
     PoolSlabs slabs_;
     PinCounts pins_;
     RetiredPages retired_;
-    std::atomic<std::uint64_t> mapped_pages_{0};
-    std::atomic<std::uint32_t> filling_{0};  // replacements and targets that are not mapped yet
+    Atomic<std::uint64_t> mapped_pages_{0};
+    Atomic<std::uint32_t> filling_{0};  // replacements and targets that are not mapped yet
     // All that other threads may use.
     std::vector<std::unique_ptr<const Spills>> spill_lists_ GUARDED_BY(mutex_);
-    std::atomic<const Spills*> spills_{nullptr};  // the last one
+    Atomic<const Spills*> spills_{nullptr};  // the last one
     Mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
     Mutex cloning_;
     // How many tables have the page, besides one. Changed with the lock held.
-    GrowingArray<std::atomic<std::uint32_t>> sharers_;
+    GrowingArray<Atomic<std::uint32_t>> sharers_;
 
     // Also held while slabs_ and retired_ change. Not held while the device is called,
     // except by adopt(): the pool has no users yet.
