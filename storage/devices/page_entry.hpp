@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/base/atomic.hpp"
 
 namespace gpunbd::storage {
 
@@ -122,19 +123,20 @@ constexpr bool may_follow(PageEntry from, PageEntry to) {
 // The location of an entry. The lock that become() needs is described above.
 class EntrySlot {
  public:
-    static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
+    static_assert(AtomicRef<std::uint64_t>::is_always_lock_free);
 
     EntrySlot() = default;  // no location
     explicit EntrySlot(std::uint64_t& word) : word_(&word) {}
 
     PageEntry load(std::memory_order order = std::memory_order_seq_cst) const {
         GPUNBD_ASSERT(word_ != nullptr, "an entry that is loaded is in a table");
-        return PageEntry(std::atomic_ref(*word_).load(order));
+        return PageEntry(AtomicRef<std::uint64_t>(*word_).load(order));
     }
     void become(PageEntry next) const {
         GPUNBD_ASSERT(word_ != nullptr, "an entry that changes is in a table");
-        GPUNBD_ASSERT(may_follow(load(), next), "an entry follows its life, see the drawing");
-        std::atomic_ref(*word_).store(next.word());
+        GPUNBD_ASSERT(may_follow(load(std::memory_order_relaxed), next),
+                      "an entry follows its life, see the drawing");
+        AtomicRef<std::uint64_t>(*word_).store(next.word());
     }
 
  private:

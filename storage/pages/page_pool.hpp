@@ -8,7 +8,6 @@
 // writable.
 #pragma once
 
-#include <atomic>
 #include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <memory>
@@ -16,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "storage/base/atomic.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_request.hpp"
@@ -174,7 +174,7 @@ class PagePool : private PageAllocator::Client {
     PoolAdoption adoption_;
     // All that other threads may use.
     std::vector<std::unique_ptr<const Spills>> spill_lists_ GUARDED_BY(memory_.mutex());
-    std::atomic<const Spills*> spills_{nullptr};  // the last one
+    Atomic<const Spills*> spills_{nullptr};  // the last one
     Mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
     // A copy of a shared page, in progress. It is old once the page could be written in place.
     struct SharedCopy : boost::intrusive::list_base_hook<> {

@@ -2,11 +2,11 @@
 // how often it is pinned, and whether it has lost its last entry while it may still be pinned.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/base/atomic.hpp"
 #include "storage/devices/page_entry.hpp"
 #include "storage/pages/growing_array.hpp"
 #include "storage/pages/pin_counts.hpp"
@@ -92,9 +92,9 @@ class PageStates {
  private:
     PinCounts pins_;
     RetiredPages retired_;
-    GrowingArray<std::atomic<std::uint32_t>> sharers_;
-    std::atomic<std::uint64_t> mapped_pages_{0};
-    std::atomic<std::uint32_t> filling_{0};
+    GrowingArray<Atomic<std::uint32_t>> sharers_;
+    Atomic<std::uint64_t> mapped_pages_{0};
+    Atomic<std::uint32_t> filling_{0};
 };
 
 }  // namespace gpunbd::storage

@@ -1,6 +1,7 @@
 #include "storage/pages/pin_counts.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "storage/base/usable_cpus.hpp"
@@ -11,7 +12,7 @@ constinit thread_local std::uint32_t PinCounts::thread_number_ = 0;
 
 PinCounts::PinCounts(std::size_t pages, std::uint64_t max_bytes) {
     const std::uint64_t fit =
-        max_bytes / (std::max<std::size_t>(pages, 1) * sizeof(std::atomic<std::uint64_t>));
+        max_bytes / (std::max<std::size_t>(pages, 1) * sizeof(Atomic<std::uint64_t>));
     const std::uint64_t cpus = std::bit_ceil(usable_cpus());
     const std::uint64_t tables = std::bit_floor(std::clamp<std::uint64_t>(fit, 1, cpus));
     for (std::uint64_t i = 0; i != tables; ++i) tables_.emplace_back(pages);

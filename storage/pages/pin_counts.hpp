@@ -3,11 +3,11 @@
 // a page reads all tables.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "storage/base/atomic.hpp"
 #include "storage/devices/page_entry.hpp"
 #include "storage/pages/growing_array.hpp"
 
@@ -39,7 +39,7 @@ class PinCounts {
     // Each count has three fields: 24 bits of readers, 20 bits of writers, 20 bits of uses. If
     // another thread removes a pin, one table is too high and one too low; the sum of all tables is
     // still right, modulo 2^64.
-    using Table = GrowingArray<std::atomic<std::uint64_t>>;
+    using Table = GrowingArray<Atomic<std::uint64_t>>;
     static constexpr std::uint64_t one_use = std::uint64_t{1} << 44;
     static constexpr std::uint64_t one(Access access) {
         return access == Access::read ? 1 : std::uint64_t{1} << 24;

@@ -1,12 +1,12 @@
 // Pages of a pool that are no longer mapped and may still be pinned.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/base/atomic.hpp"
 #include "storage/devices/page_entry.hpp"
 #include "storage/pages/growing_array.hpp"
 
@@ -53,7 +53,7 @@ class RetiredPages {
     std::uint64_t unnumbered() const { return unnumbered_; }  // with no_number
 
  private:
-    GrowingArray<std::atomic<bool>> retired_;
+    GrowingArray<Atomic<bool>> retired_;
     std::vector<std::uint64_t> numbers_;
     std::uint64_t count_ = 0;
     std::uint64_t unnumbered_ = 0;

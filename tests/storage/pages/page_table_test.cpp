@@ -124,7 +124,8 @@ class SpoiledTable {
 
 std::uint64_t word_for(std::uint64_t number) {
     const std::uint64_t hash = number * 0x9e3779b97f4a7c15;
-    return PageEntry::mapped(hash >> 48, static_cast<PageIndex>(hash)).word();
+    return PageEntry::mapped(static_cast<std::uint32_t>(hash >> 48), static_cast<PageIndex>(hash))
+        .word();
 }
 
 void fill_in(const PageTable& table) {

@@ -1,0 +1,328 @@
+// Explores the interleavings of the verbs of the page map: each combination of two and of three
+// scripts, from each start, with a bounded number of preemptions.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "storage/assertions/assert.hpp"
+#include "storage/base/usable_cpus.hpp"
+#include "storage/devices/slab_copy.hpp"
+#include "tests/storage/interleaving/arena.hpp"
+#include "tests/storage/interleaving/exports.hpp"
+#include "tests/storage/interleaving/model.hpp"
+#include "tests/storage/interleaving/scheduler.hpp"
+
+namespace gpunbd {
+
+void fail_assertion(const char* sentence, const char*, const char* file, int line) noexcept {
+    interleaving::fail(fmt::format("assertion at {}:{}: {}", file, line, sentence));
+}
+
+namespace storage {
+
+// One table of pins: all fibers are one thread, so they would use the same one.
+unsigned usable_cpus() { return 1; }
+
+Status Device::copy(const Slab&, std::uint64_t, const Slab&, std::uint64_t, std::uint64_t) {
+    interleaving::fail("the device of this test has a copy of its own");
+}
+// All pools are on one device, which copies.
+Status copy_through_channels(SlabPosition, SlabPosition, std::uint64_t) {
+    interleaving::fail("a copy within a device uses no channel");
+}
+
+}  // namespace storage
+
+}  // namespace gpunbd
+
+namespace gpunbd::interleaving {
+
+namespace {
+
+enum class Verb : std::uint8_t { read, write, fill, unmap, move, cancel, clone, remove };
+
+struct Step {
+    Verb verb = Verb::read;
+    unsigned volume = 0;
+    unsigned page = 0;
+};
+
+struct Script {
+    const char* name;
+    std::vector<Step> steps;
+};
+
+const std::vector<Script> scripts = {
+    {"read", {{Verb::read, 0, 0}}},
+    {"write", {{Verb::write, 0, 0}}},
+    {"fill", {{Verb::fill, 0, 0}}},
+    {"unmap", {{Verb::unmap, 0, 0}}},
+    {"move", {{Verb::move, 0, 0}}},
+    {"cancel", {{Verb::cancel, 0, 0}}},
+    {"clone", {{Verb::clone, 0, 0}}},
+    {"unmap_write", {{Verb::unmap, 0, 0}, {Verb::write, 0, 1}}},
+    {"write_both", {{Verb::write, 0, 0}, {Verb::write, 0, 1}}},
+    {"c.read", {{Verb::read, 1, 0}}},
+    {"c.write", {{Verb::write, 1, 0}}},
+    {"c.fill", {{Verb::fill, 1, 0}}},
+    {"c.unmap", {{Verb::unmap, 1, 0}}},
+    {"c.remove", {{Verb::remove, 1, 0}}},
+};
+
+struct StartName {
+    Start start;
+    const char* name;
+    bool has_clone;
+};
+
+constexpr StartName starts[] = {
+    {Start::own, "own", false},         {Start::full, "full", false},
+    {Start::spilled, "spilled", false}, {Start::sole, "sole", false},
+    {Start::shared, "shared", true},    {Start::shared_in_spill, "shared_in_spill", true},
+};
+
+bool moves(const Script& script) {
+    return script.steps[0].verb == Verb::move || script.steps[0].verb == Verb::cancel;
+}
+
+bool uses_clone(const Script& script) { return script.steps[0].volume == 1; }
+
+// What the product allows: one thread at a time moves a page of a given number, and nothing uses a
+// volume that is being removed.
+bool may_meet(const Script& a, const Script& b) {
+    if (moves(a) && moves(b)) return false;
+    const bool removes = a.steps[0].verb == Verb::remove || b.steps[0].verb == Verb::remove;
+    return !(removes && uses_clone(a) && uses_clone(b));
+}
+
+Exports* exports = nullptr;
+Contents first;
+History history;
+
+void announce(unsigned number, bool begins, std::uint64_t value = 0) {
+    note(number * 2 + (begins ? 1 : 0) + value * 64);
+}
+
+unsigned begin(const Operation& operation) {
+    const arena::Use outside(false);
+    const unsigned number = history.begin(operation);
+    announce(fiber(), true);
+    return number;
+}
+
+void end(unsigned number, std::uint8_t value) {
+    const arena::Use outside(false);
+    history.end(number, value);
+    announce(fiber(), false, value);
+}
+
+void run(const Step& step, std::uint8_t value) {
+    using Kind = Operation::Kind;
+    const unsigned volume = step.volume;
+    const unsigned page = step.page;
+    const unsigned word = fiber() % page_words;
+    pause();
+    switch (step.verb) {
+        case Verb::read: {
+            std::array<std::uint8_t, page_words> words{};
+            std::array<unsigned, page_words> numbers{};
+            for (unsigned i = 0; i != page_words; ++i) {
+                numbers[i] = begin({.kind = Kind::read, .volume = volume, .page = page, .word = i});
+            }
+            exports->read(volume, page, words);
+            for (unsigned i = 0; i != page_words; ++i) end(numbers[i], words[i]);
+            return;
+        }
+        case Verb::write: {
+            const unsigned number = begin({.kind = Kind::write,
+                                           .volume = volume,
+                                           .page = page,
+                                           .word = word,
+                                           .value = value});
+            exports->write(volume, page, word, value);
+            return end(number, value);
+        }
+        case Verb::fill: {
+            std::array<unsigned, page_words> numbers{};
+            for (unsigned i = 0; i != page_words; ++i) {
+                numbers[i] = begin({.kind = Kind::write,
+                                    .volume = volume,
+                                    .page = page,
+                                    .word = i,
+                                    .value = value});
+            }
+            exports->fill(volume, page, value);
+            for (const unsigned number : numbers) end(number, value);
+            return;
+        }
+        case Verb::unmap: {
+            const unsigned number = begin({.kind = Kind::zero, .volume = volume, .page = page});
+            exports->unmap(volume, page);
+            return end(number, 0);
+        }
+        case Verb::clone: {
+            const auto to = static_cast<std::uint8_t>(2 + fiber());
+            const unsigned number = begin({.kind = Kind::clone, .volume = volume, .value = to});
+            exports->clone(volume, to);
+            return end(number, to);
+        }
+        case Verb::move:
+        case Verb::cancel:
+            return exports->move(volume, page, step.verb == Verb::move);
+        case Verb::remove:
+            return exports->remove(volume);
+    }
+}
+
+std::string check() {
+    const arena::Use inside(true);
+    const Contents last = exports->contents();
+    const std::uint32_t left = exports->volumes();
+    {
+        const arena::Use outside(false);
+        if (!history.is_explained(first, last, left)) {
+            std::string out = "no order of the operations has these results:\n" + history.text();
+            for (unsigned i = 0; i != max_volumes; ++i) {
+                if ((left >> i & 1) == 0) continue;
+                out += fmt::format("  volume {} has {} {}, {} {}\n", i, last[i][0][0],
+                                   last[i][0][1], last[i][1][0], last[i][1][1]);
+            }
+            return out;
+        }
+    }
+    return exports->check_and_end();
+}
+
+struct Totals {
+    std::uint64_t scenarios = 0;
+    std::uint64_t schedules = 0;
+    std::uint64_t ended = 0;
+    std::uint64_t incomplete = 0;
+};
+
+// False: it has failed, which is printed.
+bool explore_one(Start start, const std::string& name, const std::vector<const Script*>& together,
+                 const Bound& bound, Totals& totals) {
+    arena::clear();
+    {
+        const arena::Use inside(true);
+        exports = new Exports(start);
+    }
+    first = exports->contents();
+    arena::save();
+    Scenario scenario;
+    scenario.begin = [] {
+        arena::restore();
+        history.clear();
+    };
+    scenario.end = check;
+    for (unsigned i = 0; i != together.size(); ++i) {
+        scenario.fibers.emplace_back([script = together[i], i] {
+            auto value = static_cast<std::uint8_t>(10 * (i + 1));
+            for (const Step& step : script->steps) run(step, value++);
+        });
+    }
+    const Explored explored = explore(scenario, bound);
+    ++totals.scenarios;
+    totals.schedules += explored.schedules;
+    totals.ended += explored.ended;
+    if (!explored.complete) ++totals.incomplete;
+    if (explored.failure.empty()) return true;
+    fmt::print("{}: {}\n", name, explored.failure);
+    fmt::print("the steps of fiber 0, 1 and 2:\n");
+    explore(scenario, bound, &explored.decisions);
+    fmt::print("again: interleaving_tests --preemptions={} --delays={} --only={}\n",
+               bound.preemptions, bound.delays, name);
+    return false;
+}
+
+struct Options {
+    Bound pairs{.preemptions = 3, .delays = 1};
+    Bound triples{.preemptions = 2, .delays = 1};
+    std::string only;
+    bool verbose = false;
+};
+
+bool run_all(const Options& options) {
+    Totals totals;
+    const auto begin = std::chrono::system_clock::now();
+    for (const std::size_t size : {2, 3}) {
+        for (const StartName& start : starts) {
+            const std::size_t count = scripts.size();
+            for (std::size_t i = 0; i != count; ++i) {
+                for (std::size_t j = i; j != count; ++j) {
+                    for (std::size_t k = size == 2 ? count - 1 : j; k != count; ++k) {
+                        std::vector<const Script*> all = {&scripts[i], &scripts[j]};
+                        if (size == 3) all.push_back(&scripts[k]);
+                        std::string name = start.name;
+                        bool is_allowed = true;
+                        for (std::size_t a = 0; a != all.size(); ++a) {
+                            name += fmt::format(",{}", all[a]->name);
+                            if (uses_clone(*all[a]) && !start.has_clone) is_allowed = false;
+                            for (std::size_t b = 0; b != a; ++b) {
+                                is_allowed = is_allowed && may_meet(*all[a], *all[b]);
+                            }
+                        }
+                        if (!is_allowed) continue;
+                        if (!options.only.empty() && options.only != name) continue;
+                        const Totals before = totals;
+                        const auto started = std::chrono::system_clock::now();
+                        if (!explore_one(start.start, name, all,
+                                         size == 2 ? options.pairs : options.triples, totals)) {
+                            return false;
+                        }
+                        if (options.verbose) {
+                            const std::chrono::duration<double> took =
+                                std::chrono::system_clock::now() - started;
+                            fmt::print("{:8} {:8} {:.3f} {}\n", totals.schedules - before.schedules,
+                                       totals.ended - before.ended, took.count(), name);
+                        }
+                    }
+                }
+            }
+        }
+        const std::chrono::duration<double> took = std::chrono::system_clock::now() - begin;
+        fmt::print(
+            "{} scenarios with up to {} fibers, {} schedules, {} of them to their end, {:.1f} s\n",
+            totals.scenarios, size, totals.schedules, totals.ended, took.count());
+    }
+    return true;
+}
+
+int main(int argc, char** argv) {
+    Options options;
+    for (int i = 1; i != argc; ++i) {
+        const std::string_view argument = argv[i];
+        const auto at = argument.find('=');
+        const std::string_view key = argument.substr(0, at);
+        const std::string value(at == argument.npos ? "" : argument.substr(at + 1));
+        const auto number = static_cast<unsigned>(std::atoi(value.c_str()));
+        if (key == "--preemptions")
+            options.pairs.preemptions = options.triples.preemptions = number;
+        if (key == "--triples") options.triples.preemptions = number;
+        if (key == "--delays") options.pairs.delays = options.triples.delays = number;
+        if (key == "--only") options.only = value;
+        if (key == "--verbose") options.verbose = true;
+    }
+    // A fault is a failure of the schedule.
+    struct sigaction action {};
+    action.sa_handler = [](int) { fail("a fault"); };
+    action.sa_flags = SA_NODEFER | SA_ONSTACK;
+    static std::byte stack[64 << 10];
+    const stack_t alternative{.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof stack};
+    ::sigaltstack(&alternative, nullptr);
+    ::sigaction(SIGSEGV, &action, nullptr);
+    return run_all(options) ? 0 : 1;
+}
+
+}  // namespace
+
+}  // namespace gpunbd::interleaving
+
+int main(int argc, char** argv) { return gpunbd::interleaving::main(argc, argv); }
