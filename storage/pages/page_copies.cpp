@@ -1,6 +1,8 @@
 // How a table gets a page of its own, instead of one that it shares with other tables.
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
@@ -9,15 +11,27 @@
 
 namespace gpunbd::storage {
 
+namespace {
+
+// How often a write that finds no memory for a copy looks whether a page has lost its readers.
+constexpr std::chrono::milliseconds poll_interval{1};
+
+}  // namespace
+
 bool PagePool::claim(EntrySlot slot, PageRef& out) {
     const Lock lock(memory_.mutex());
     const PageEntry entry = slot.load();
     if (!entry.is_shared() || !is_here(entry)) return true;
     const PageIndex page = entry.page();
-    if (memory_.pages().is_shared(page)) return false;
+    if (must_copy(page)) return false;
     out = pinned(memory_, page, Access::write);
-    slot.become(entry_at_rest(page));
+    for (SharedCopy& copy : shared_copies_) copy.is_old |= copy.page == page;
+    slot.become(PageEntry::mapped(index_, page));
     return true;
+}
+
+bool PagePool::must_copy(PageIndex page) const {
+    return memory_.pages().is_shared(page) || memory_.pages().has_former_readers(page);
 }
 
 // The provisioner of the home pool copies pages of spill memory too: if those of spill pools waited
@@ -40,7 +54,7 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
         const Lock lock(memory_.mutex());
         entry = slot.load();
         if (!entry.is_shared() || !is_here(entry)) return Status::ok;
-        if (!memory_.pages().is_shared(entry.page())) return Status::ok;
+        if (!must_copy(entry.page())) return Status::ok;
         source = pinned(memory_, entry.page(), Access::read);
         copying.page = entry.page();
         shared_copies_.push_back(copying);
@@ -51,14 +65,18 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
         const Lock lock(memory_.mutex());
         if (status == Status::ok) wait_for_thaw();
         shared_copies_.erase(shared_copies_.iterator_to(copying));
-        if (status != Status::ok) return status;
+        if (status != Status::ok && memory_.pages().is_shared(entry.page())) return status;
         // The page may have been written in place and then been shared again.
-        if (slot.load() == entry && memory_.pages().is_shared(entry.page()) && !copying.is_old) {
+        if (status == Status::ok && slot.load() == entry && !copying.is_old) {
             publish_copy(slot, entry.page(), copy);
             return Status::ok;
         }
     }
-    copy.owner->put_back(copy.page);
+    if (status == Status::ok) {
+        copy.owner->put_back(copy.page);
+    } else {
+        std::this_thread::sleep_for(poll_interval);  // the former readers end, as no other is added
+    }
     return Status::ok;
 }
 

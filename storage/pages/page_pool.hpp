@@ -154,12 +154,13 @@ class PagePool : private PageAllocator::Client {
 
     bool store_moving(std::uint64_t number, PageIndex page, PageEntry entry)
         REQUIRES(memory_.mutex());
-    PageEntry entry_at_rest(PageIndex page) REQUIRES(memory_.mutex());
     bool moves_from_here(PageEntry entry) const;
     // These return the requests that have waited for the end: see PoolLock::unlock_and_complete().
     PageRequests end_move() REQUIRES(memory_.mutex());
     PageRequests end_sharing(EntrySlot slot, PageIndex page) REQUIRES(memory_.mutex());
 
+    // Whether a write to a page of a `shared` entry copies it.
+    bool must_copy(PageIndex page) const REQUIRES(memory_.mutex());
     // Of a page of this pool. `home`: see copy_written().
     Status copy_shared(EntrySlot slot, PagePool& home) EXCLUDES(memory_.mutex());
     Status make_copy(PageIndex page, PagePool& home, TakenPage& out) EXCLUDES(memory_.mutex());

@@ -103,7 +103,8 @@ void PagePool::cancel_sharing(const PageTable& from, const PageTable& to, std::u
 
 // The entry may be a hole meanwhile.
 PageRequests PagePool::end_sharing(EntrySlot slot, PageIndex page) {
-    if (slot.load() == PageEntry::moving(index_, page)) slot.become(entry_at_rest(page));
+    if (slot.load() == PageEntry::moving(index_, page))
+        slot.become(PageEntry::shared(index_, page));
     return end_move();
 }
 

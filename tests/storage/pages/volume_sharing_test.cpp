@@ -379,6 +379,45 @@ TEST_CASE("clone: a page that is trimmed and written while it moves keeps its ne
     CHECK(pool.memory().usage().retired == 0);
 }
 
+// Its clients would see data of another export, or pages that change while they are sent.
+TEST_CASE(
+    "clone: a read in progress does not see what another volume writes to a page that it lost") {
+    for (const bool moves : {false, true}) {
+        CAPTURE(moves);
+        MemoryDevice device(0, {});
+        const auto source = create(device, 4);
+        write(*source, 0, 1);
+        const auto clone = clone_of(*source);
+        const PageRef reader = clone->find(0);
+        clone->unmap(0);
+        if (moves) {
+            PagePool& pool = source->pool(0);
+            PageRef moving;
+            REQUIRE(pool.begin_move(0, source->slot(0), moving));
+            pool.cancel_move(0, moving.index());
+        }
+        write(*source, 0, 2);
+        CHECK(word_of(reader) == 1);
+        CHECK(read(*source, 0) == 2);
+        CHECK(source->mapped_bytes() == page_size);
+    }
+}
+
+TEST_CASE(
+    "clone: without memory for a copy, a write waits for the reads of the page's former volume") {
+    MemoryDevice device(0, {.capacity = page_size});
+    const auto source = create(device, 1);
+    write(*source, 0, 1);
+    auto clone = clone_of(*source);
+    PageRef reader = clone->find(0);
+    clone.reset();
+    std::thread writer([&] { write(*source, 0, 2); });
+    CHECK(word_of(reader) == 1);
+    reader.reset();
+    writer.join();
+    CHECK(read(*source, 0) == 2);
+}
+
 TEST_CASE("clone: a page that replaces a shared one stays when a trimmed page is mapped again") {
     LatchDevice device(0, {});
     const auto source = create(device, 4);
