@@ -14,7 +14,7 @@ namespace gpunbd::storage {
 namespace {
 
 // How often a write that finds no memory for a copy looks whether a page has lost its readers.
-constexpr std::chrono::milliseconds poll_interval{1};
+constexpr std::chrono::milliseconds retry_interval{1};
 
 }  // namespace
 
@@ -25,7 +25,6 @@ bool PagePool::claim(EntrySlot slot, PageRef& out) {
     const PageIndex page = entry.page();
     if (must_copy(page)) return false;
     out = pinned(memory_, page, Access::write);
-    for (SharedCopy& copy : shared_copies_) copy.is_old |= copy.page == page;
     slot.become(PageEntry::mapped(index_, page));
     return true;
 }
@@ -49,25 +48,21 @@ Status PagePool::copy_shared(EntrySlot slot) {
 Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
     PageRef source;
     PageEntry entry;
-    SharedCopy copying;
     {
         const Lock lock(memory_.mutex());
         entry = slot.load();
         if (!entry.is_shared() || !is_here(entry)) return Status::ok;
         if (!must_copy(entry.page())) return Status::ok;
         source = pinned(memory_, entry.page(), Access::read);
-        copying.page = entry.page();
-        shared_copies_.push_back(copying);
     }
     TakenPage copy;
     const Status status = make_copy(entry.page(), home, copy);
     {
         const Lock lock(memory_.mutex());
         if (status == Status::ok) wait_for_thaw();
-        shared_copies_.erase(shared_copies_.iterator_to(copying));
         if (status != Status::ok && memory_.pages().is_shared(entry.page())) return status;
-        // The page may have been written in place and then been shared again.
-        if (status == Status::ok && slot.load() == entry && !copying.is_old) {
+        // The page was not written in place meanwhile: its pin made it one with former readers.
+        if (status == Status::ok && slot.load() == entry) {
             publish_copy(slot, entry.page(), copy);
             return Status::ok;
         }
@@ -75,7 +70,8 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
     if (status == Status::ok) {
         copy.owner->put_back(copy.page);
     } else {
-        std::this_thread::sleep_for(poll_interval);  // the former readers end, as no other is added
+        std::this_thread::sleep_for(
+            retry_interval);  // the former readers end, as no other is added
     }
     return Status::ok;
 }

@@ -8,7 +8,6 @@
 // writable.
 #pragma once
 
-#include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -177,12 +176,6 @@ class PagePool : private PageAllocator::Client {
     std::vector<std::unique_ptr<const Spills>> spill_lists_ GUARDED_BY(memory_.mutex());
     Atomic<const Spills*> spills_{nullptr};  // the last one
     Mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
-    // A copy of a shared page, in progress. It is old once the page could be written in place.
-    struct SharedCopy : boost::intrusive::list_base_hook<> {
-        PageIndex page = 0;
-        bool is_old = false;
-    };
-    boost::intrusive::list<SharedCopy> shared_copies_ GUARDED_BY(memory_.mutex());
     std::uint32_t frozen_ GUARDED_BY(memory_.mutex()) = 0;
     PageRequests thaw_waiters_ GUARDED_BY(memory_.mutex());
     std::uint32_t moving_ GUARDED_BY(memory_.mutex()) = 0;  // pages
