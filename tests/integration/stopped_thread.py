@@ -15,7 +15,7 @@ def thread_named(pid, name):
             with open(f'/proc/{pid}/task/{thread}/comm', encoding='ascii') as file:
                 if file.read().strip() == name:
                     return int(thread)
-    raise AssertionError(f'process {pid} has no thread {name!r}')
+    return None
 
 
 @contextlib.contextmanager
@@ -24,6 +24,8 @@ def stopped(pid, name):
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     libc.ptrace.restype = ctypes.c_long
+    # Some threads name themselves, which may be after the server is ready.
+    server.wait_until(lambda: thread_named(pid, name), 60, f'a thread {name!r} of process {pid}')
     thread = thread_named(pid, name)
     if libc.ptrace(SEIZE, thread, None, None) != 0:
         server.skip(f'ptrace is not permitted: {os.strerror(ctypes.get_errno())}')

@@ -178,7 +178,7 @@ class KernelClient(server.Test):
     def boot(self, port):
         files = self.directory()
         tree = os.path.join(files, 'tree.tar')
-        pack_tree(tree, {'gone': os.path.dirname(os.path.dirname(IMAGE)), 'kept': os.path.dirname(os.__file__)})
+        pack_tree(tree, {'gone': os.path.dirname(os.path.dirname(MODULES['nbd'])), 'kept': os.path.dirname(os.__file__)})
         initramfs = Initramfs(os.path.join(files, 'root'))
         for program in PROGRAMS:
             initramfs.program(shutil.which(program))

@@ -64,7 +64,7 @@ class Swap(server.Test):
         if spill:
             for module in ('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4'):
                 initramfs.module(module)
-            append += f' spill={spill} rounds=4'
+            append += f' spill={spill} rounds=2'
         expected = ['protected ok', *(f'{way} ok' for way in ways), 'ending ok']
         self.assertEqual(guest.run(self, initramfs, expected, append=append, memory=memory, **options), expected)
 

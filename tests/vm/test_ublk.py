@@ -53,7 +53,7 @@ class Ublk(server.Test):
         for module in ('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4', 'ublk_drv'):
             initramfs.module(module)
         expected = ['protected ok', 'ublk ok', 'ending ok']
-        append = 'flags=--swap,--ublk device=pci:00:04.0/2 size=320M hog=260 ways=ublk spill=320 rounds=4'
+        append = 'flags=--swap,--ublk device=pci:00:04.0/2 size=320M hog=260 ways=ublk spill=320 rounds=2'
         results = guest.run(self, initramfs, expected, append=append, memory=448, seconds=540,
                             devices=('-object', f'memory-backend-ram,id=bar,share=on,size={512 * server.MiB}',
                                      '-device', 'ivshmem-plain,memdev=bar,addr=04.0',

@@ -21,6 +21,7 @@
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/store_watch.hpp"
 #include "tests/storage/random.hpp"
+#include "tests/storage/sanitized.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
@@ -54,6 +55,8 @@ struct CutCase {
         return {{.home = 0, .device = last, .budget = &budget}};
     }
 };
+
+int steps_of(const CutCase& row) { return is_sanitized ? row.steps / 2 : row.steps; }
 
 struct Cut {
     CrashImage image;
@@ -341,7 +344,7 @@ void kill_at_each_step(const CutCase& row, Provision provision, bool discards) {
     CutProcess process(row, provision, discards);
     if (StoreWatch::is_possible()) process.watch_stores();
     Random random(static_cast<std::uint32_t>(row.pages()));
-    for (int step = 0; step != row.steps; ++step) {
+    for (int step = 0; step != steps_of(row); ++step) {
         process.step(random);
         CAPTURE(step);
         const std::vector<Cut> cuts = process.take_cuts();
@@ -425,7 +428,7 @@ void kill_again(const CutCase& row, Provision provision, bool discards) {
     {
         CutProcess process(row, provision, discards);
         if (StoreWatch::is_possible()) process.watch_stores();
-        for (int step = 0; step != row.steps; ++step) {
+        for (int step = 0; step != steps_of(row); ++step) {
             process.step(random);
             for (Cut& cut : process.take_cuts()) {
                 if (random.one_in(8)) cuts.push_back(std::move(cut));
