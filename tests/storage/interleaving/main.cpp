@@ -82,9 +82,13 @@ struct StartName {
 };
 
 constexpr StartName starts[] = {
-    {Start::own, "own", false},         {Start::full, "full", false},
-    {Start::spilled, "spilled", false}, {Start::sole, "sole", false},
-    {Start::shared, "shared", true},    {Start::shared_in_spill, "shared_in_spill", true},
+    {Start::own, "own", false},
+    {Start::full, "full", false},
+    {Start::spilled, "spilled", false},
+    {Start::sole, "sole", false},
+    {Start::scarce, "scarce", false},
+    {Start::shared, "shared", true},
+    {Start::shared_in_spill, "shared_in_spill", true},
 };
 
 bool moves(const Script& script) {
@@ -244,7 +248,7 @@ bool explore_one(Start start, const std::string& name, const std::vector<const S
 
 struct Options {
     Bound pairs{.preemptions = 3, .delays = 1};
-    Bound triples{.preemptions = 2, .delays = 1};
+    Bound triples{.preemptions = 1, .delays = 1};
     std::string only;
     bool verbose = false;
 };
@@ -308,6 +312,7 @@ int main(int argc, char** argv) {
         if (key == "--triples") options.triples.preemptions = number;
         if (key == "--delays") options.pairs.delays = options.triples.delays = number;
         if (key == "--only") options.only = value;
+        if (key == "--strict") history = History(true);
         if (key == "--verbose") options.verbose = true;
     }
     // A fault is a failure of the schedule.
