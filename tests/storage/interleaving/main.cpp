@@ -132,6 +132,12 @@ void run(const Step& step, std::uint8_t value) {
     const unsigned page = step.page;
     const unsigned word = fiber() % page_words;
     pause();
+    if (says()) {
+        constexpr std::array names = {"read", "write",  "fill",  "unmap",
+                                      "move", "cancel", "clone", "remove"};
+        say(fmt::format("--- {} volume {} page {}", names[static_cast<std::size_t>(step.verb)],
+                        volume, page));
+    }
     switch (step.verb) {
         case Verb::read: {
             std::array<std::uint8_t, page_words> words{};
