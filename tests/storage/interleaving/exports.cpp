@@ -90,6 +90,13 @@ Exports::Exports(Start start) {
         device_.budget().set_limit(0);
         return;
     }
+    if (start == Start::apart) {
+        clone(0, 1);
+        write(0, 0, 0, 1);
+        unmap(0, 0);
+        write(1, 0, 0, 2);
+        return;
+    }
     const unsigned pages = start == Start::full ? 2 : 1;
     for (unsigned page = 0; page != pages; ++page) {
         for (unsigned word = 0; word != page_words; ++word) {

@@ -44,6 +44,7 @@ enum class Start : std::uint8_t {
     shared_in_spill,
     sole,    // the same; the clone is gone
     scarce,  // no page; only spill memory has room
+    apart,   // volume 0 has had the page that its clone has now
 };
 
 class Exports {

@@ -30,8 +30,8 @@ struct Operation {
 
 class History {
  public:
-    // `is_strict`: without tolerance for known faults.
-    explicit History(bool is_strict = false) : is_strict_(is_strict) {}
+    // Without tolerance for known faults.
+    void set_strict(bool is_strict) { is_strict_ = is_strict; }
     void clear() { count_ = clock_ = 0; }
     // Returns the number of the operation.
     unsigned begin(Operation operation);
@@ -48,7 +48,7 @@ class History {
     bool explain(Contents now, std::uint32_t done) const;
 
     static constexpr unsigned most = 16;
-    bool is_strict_;
+    bool is_strict_ = true;
     std::array<Operation, most> all_;
     unsigned count_ = 0;
     unsigned clock_ = 0;
