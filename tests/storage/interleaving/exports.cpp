@@ -84,8 +84,19 @@ Exports::Exports(Start start) {
     options.size = volume_pages * page_size;
     options.page_size = page_size;
     auto made = Volume::create(options, {&device_}, {}, {},
-                               {Spill{.home = 0, .device = &device_, .budget = nullptr}});
+                               {Spill{.home = 0, .device = &device_, .budget = &spill_budget_}});
     volumes_[0] = std::move(std::get<std::unique_ptr<Volume>>(made));
+    if (start == Start::scarce) {
+        device_.budget().set_limit(0);
+        return;
+    }
+    if (start == Start::apart) {
+        clone(0, 1);
+        write(0, 0, 0, 1);
+        unmap(0, 0);
+        write(1, 0, 0, 2);
+        return;
+    }
     const unsigned pages = start == Start::full ? 2 : 1;
     for (unsigned page = 0; page != pages; ++page) {
         for (unsigned word = 0; word != page_words; ++word) {
@@ -155,7 +166,7 @@ void Exports::move(unsigned volume, unsigned page, bool commits) {
     PagePool& from = volumes_[volume]->pool(entry.device());
     PagePool& to = volumes_[volume]->pool(1 - entry.device());
     PageIndex target = 0;
-    if (to.take_target(target, {}) != Status::ok) fail("a move has no target");
+    if (to.take_target(target, {}) != Status::ok) return;  // it has no memory
     PageRef source;
     if (!from.begin_move(page, slot, source)) return to.put_back_target(target);
     to.device().copy(source.slab(), from.slabs().offset_in_slab(source.index()),

@@ -42,7 +42,9 @@ enum class Start : std::uint8_t {
     spilled,  // page 0, in spill memory
     shared,   // page 0 with its clone, volume 1
     shared_in_spill,
-    sole,  // the same; the clone is gone
+    sole,    // the same; the clone is gone
+    scarce,  // no page; only spill memory has room
+    apart,   // volume 0 has had the page that its clone has now
 };
 
 class Exports {
@@ -68,6 +70,7 @@ class Exports {
 
  private:
     WordDevice device_;
+    storage::SlabBudget spill_budget_;
     std::array<std::unique_ptr<storage::Volume>, max_volumes> volumes_;
 };
 

@@ -94,6 +94,7 @@ struct Explorer {
     Outcome outcome = Outcome::running;
     std::string failure;
     bool prints = false;
+    std::unordered_map<std::uint64_t, std::size_t> numbers;
 
     std::vector<Decision> decisions;
     std::size_t position = 0;
@@ -123,6 +124,24 @@ void print(fmt::format_string<Args...> format, Args&&... args) {
     const arena::Use outside(false);
     fmt::print("{:{}}{}: {}\n", "", x.current * 4, x.current,
                fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Names of locations and mutexes in the order of their first use.
+std::string shown(const void* at) {
+    if (!x.prints) return {};
+    const arena::Use outside(false);
+    return fmt::format("#{}", x.numbers.emplace(word(at), x.numbers.size() + 1).first->second);
+}
+
+// An entry of a page table has its state in the highest byte: see PageEntry.
+std::string shown(std::uint64_t value) {
+    if (!x.prints) return {};
+    const arena::Use outside(false);
+    constexpr std::array states = {"hole", "mapped", "retired", "moving", "", "shared"};
+    const std::uint64_t state = value >> 56;
+    if (state == 0 || state >= states.size()) return fmt::format("{:x}", value);
+    return fmt::format("{} page {} of pool {}", states[state], value & 0xffffffff,
+                       value >> 32 & 0xffff);
 }
 
 // --- decisions -----------------------------------------------------------------------------------
@@ -368,7 +387,7 @@ void look(const void* at) {
             if (may_wait && decide(2, mix(word(at), i)) == 1) {
                 if (!change.is_delayed) --x.left.delays;
                 change.is_delayed = true;
-                print("does not see the change of {} by {}", at, i);
+                print("does not see the change of {} by {}", shown(at), i);
                 break;
             }
             flush(i, index);
@@ -413,7 +432,7 @@ std::uint64_t load(const void* at, unsigned bytes, std::memory_order memory_orde
     look(at);
     const std::uint64_t value = own_value(at, bytes);
     observe(mix(word(at), value));
-    print("load {} = {:x}", at, value);
+    print("load {}: {}", shown(at), shown(value));
     Fiber& fiber = self();
     const std::uint64_t loaded = mix(word(at), value);
     fiber.loads = loaded == fiber.loaded ? fiber.loads + 1 : 1;
@@ -430,7 +449,7 @@ void store(void* at, unsigned bytes, std::uint64_t value, std::memory_order memo
     if (is_shared(at)) step();
     order(memory_order);
     push(change_of(at, bytes, value, false, memory_order));
-    print("store {} = {:x}", at, value);
+    print("store {}: {}", shown(at), shown(value));
 }
 
 // The result is checked by assertions only, so it is no part of the history.
@@ -445,7 +464,7 @@ std::uint64_t add(void* at, unsigned bytes, std::uint64_t value, std::memory_ord
     order(memory_order);
     const std::uint64_t before = own_value(at, bytes);
     push(change_of(at, bytes, value, true, memory_order));
-    print("add {} {:x} + {:x}", at, before, value);
+    print("add {}: {:x} + {:x}", shown(at), before, value);
     return before;
 }
 
@@ -461,7 +480,7 @@ void lock(const Mutex& mutex) {
     its.owner = x.current;
     ++fiber.held;
     observe(mix(word(&mutex), its.history));
-    print("lock {}", static_cast<const void*>(&mutex));
+    print("lock {}", shown(&mutex));
 }
 
 void unlock(const Mutex& mutex) {
@@ -474,7 +493,7 @@ void unlock(const Mutex& mutex) {
     --self().held;
     observe(word(&mutex));
     its.history = self().history;
-    print("unlock {}", static_cast<const void*>(&mutex));
+    print("unlock {}", shown(&mutex));
 }
 
 void wait(const void* condition, const Mutex& mutex) {
@@ -484,7 +503,7 @@ void wait(const void* condition, const Mutex& mutex) {
     fiber.status = Fiber::Status::waiting;
     fiber.waits_for = condition;
     fiber.relocks = &mutex;
-    print("wait {}", condition);
+    print("wait {}", shown(condition));
     step();
     fiber.status = Fiber::Status::ready;
     lock(mutex);
@@ -523,6 +542,9 @@ void note(std::uint64_t event) {
     flush_all(x.current);
     x.notes = mix(x.notes, event);
 }
+
+void say(const std::string& text) { print("{}", text); }
+bool says() { return x.prints; }
 
 unsigned fiber() { return x.current; }
 
@@ -583,6 +605,7 @@ Explored explore(const Scenario& scenario, const Bound& bound,
     x.decisions.clear();
     x.known.clear();
     x.prints = only != nullptr;
+    x.numbers.clear();
     for (unsigned i = 0; i != count(); ++i) make_fiber(i);
     if (only != nullptr) {
         for (const std::uint8_t choice : *only) x.decisions.push_back({choice, 0});
