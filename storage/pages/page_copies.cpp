@@ -24,6 +24,7 @@ bool PagePool::claim(EntrySlot slot, PageRef& out) {
     if (!entry.is_shared() || !is_here(entry)) return true;
     const PageIndex page = entry.page();
     if (must_copy(page)) return false;
+    memory_.pages().forget_former_readers(page);
     out = pinned(memory_, page, Access::write);
     slot.become(PageEntry::mapped(index_, page));
     return true;
@@ -63,7 +64,8 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
         if (status != Status::ok && memory_.pages().is_shared(entry.page())) return status;
         // The page was not written in place meanwhile: its pin made it one with former readers.
         if (status == Status::ok && slot.load() == entry) {
-            publish_copy(slot, entry.page(), copy);
+            publish_copy(slot, copy);
+            drop(entry.page(), RetiredPages::no_number);
             return Status::ok;
         }
     }
@@ -119,10 +121,9 @@ void PagePool::give_up(PageRef page) {
     owner.retire(page.index(), RetiredPages::no_number);
 }
 
-void PagePool::publish_copy(EntrySlot slot, PageIndex page, const TakenPage& copy) {
+void PagePool::publish_copy(EntrySlot slot, const TakenPage& copy) {
     copy.owner->pages().add_first_entry(copy.page);
     slot.become(entry_of(*copy.owner, copy.page));
-    drop(page, RetiredPages::no_number);
 }
 
 Status PagePool::make_copy(PageIndex page, PagePool& home, TakenPage& out) {

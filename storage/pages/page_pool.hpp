@@ -149,6 +149,8 @@ class PagePool : private PageAllocator::Client {
     bool has_page(EntrySlot slot, std::uint64_t number) const REQUIRES(memory_.mutex());
     // One entry of the page is gone. `number`: see RetiredPages.
     void drop(PageIndex page, std::uint64_t number) REQUIRES(memory_.mutex());
+    // The same in the table of a clone that nobody reads yet.
+    void drop_unread(PageIndex page) REQUIRES(memory_.mutex());
     void wait_for_thaw() REQUIRES(memory_.mutex());
 
     bool store_moving(std::uint64_t number, PageIndex page, PageEntry entry)
@@ -164,9 +166,8 @@ class PagePool : private PageAllocator::Client {
     Status copy_shared(EntrySlot slot, PagePool& home) EXCLUDES(memory_.mutex());
     Status make_copy(PageIndex page, PagePool& home, TakenPage& out) EXCLUDES(memory_.mutex());
     Status copy_contents(PageIndex page, const TakenPage& to) noexcept EXCLUDES(memory_.mutex());
-    // The entry refers to the copy, instead of to a page of this pool.
-    void publish_copy(EntrySlot slot, PageIndex page, const TakenPage& copy)
-        REQUIRES(memory_.mutex());
+    // The entry refers to the copy from now on.
+    static void publish_copy(EntrySlot slot, const TakenPage& copy);
 
     const std::uint32_t index_;  // of the device in the volume
     PageAllocator memory_;

@@ -62,6 +62,15 @@ class PageStates {
     bool has_former_readers(PageIndex page) const {
         return has_former_readers_[page].load(std::memory_order_relaxed) && is_pinned(page);
     }
+    // A table that clients use has lost the page. Call it after the entry has changed, so that no
+    // further reader of that table pins the page.
+    void keep_former_readers(PageIndex page) {
+        if (is_pinned(page)) has_former_readers_[page].store(true, std::memory_order_relaxed);
+    }
+    // The page has none and is going to be written. A later pin is one of the table that has it.
+    void forget_former_readers(PageIndex page) {
+        has_former_readers_[page].store(false, std::memory_order_relaxed);
+    }
     // The page has its first entry, and so many more.
     void add_first_entry(PageIndex page, std::uint32_t sharers = 0) {
         GPUNBD_ASSERT(!retired_.contains(page), "a page that is mapped is not retired");
@@ -71,12 +80,10 @@ class PageStates {
         mapped_pages_.fetch_add(1, std::memory_order_relaxed);
     }
     void add_entry(PageIndex page) { sharers_[page].fetch_add(1, std::memory_order_relaxed); }
-    // Call it after the entry has changed, so that no further reader of its table pins the page.
-    // True: it was the last one.
+    // Call it after the entry has changed. True: it was the last one.
     bool remove_entry(PageIndex page) {
         if (is_shared(page)) {
             sharers_[page].fetch_sub(1, std::memory_order_relaxed);
-            if (is_pinned(page)) has_former_readers_[page].store(true, std::memory_order_relaxed);
             return false;
         }
         remove_all_entries(page);

@@ -166,17 +166,19 @@ void Exports::move(unsigned volume, unsigned page, bool commits) {
     PagePool& from = volumes_[volume]->pool(entry.device());
     PagePool& to = volumes_[volume]->pool(1 - entry.device());
     PageIndex target = 0;
-    if (to.take_target(target, {}) != Status::ok) return;  // it has no memory
+    if (to.memory().take_target(target, {}) != Status::ok) return;  // it has no memory
     PageRef source;
-    if (!from.begin_move(page, slot, source)) return to.put_back_target(target);
-    to.device().copy(source.slab(), from.slabs().offset_in_slab(source.index()),
-                     to.slabs().slab_of(target), to.slabs().offset_in_slab(target), page_size);
+    const auto give_back = [&] { to.memory().put_back(target, PageAllocator::Purpose::fill); };
+    if (!from.begin_move(page, slot, source)) return give_back();
+    to.device().copy(source.slab(), from.memory().slabs().offset_in_slab(source.index()),
+                     to.memory().slabs().slab_of(target),
+                     to.memory().slabs().offset_in_slab(target), page_size);
     if (commits) {
         if (from.commit_move(page, source.index(), to, target)) return;
     } else {
         from.cancel_move(page, source.index());
     }
-    to.put_back_target(target);
+    give_back();
 }
 
 void Exports::clone(unsigned volume, unsigned to) {
@@ -195,8 +197,8 @@ std::string Exports::check_and_end() {
     for (unsigned i = 0; i != 2; ++i) pools[i] = volumes_[0]->shared_pool(i);
     std::uint64_t mapped = 0;
     for (const auto& pool : pools) {
-        if (pool->retired_bytes() != 0) return "a page is still retired";
-        mapped += pool->mapped_bytes();
+        if (pool->memory().usage().retired != 0) return "a page is still retired";
+        mapped += pool->memory().pages().mapped_pages();
     }
     // A page is counted once for all volumes that have it.
     std::vector<std::uint64_t> words;
@@ -211,18 +213,19 @@ std::string Exports::check_and_end() {
             if (!is_known) words.push_back(number);
         }
     }
-    if (mapped != words.size() * page_size) return "the count of mapped pages is wrong";
+    if (mapped != words.size()) return "the count of mapped pages is wrong";
     for (auto& volume : volumes_) {
         for (unsigned page = 0; volume != nullptr && page != volume_pages; ++page) {
             volume->unmap(page);
         }
     }
     for (const auto& pool : pools) {
-        if (pool->retired_bytes() != 0) return "a page is still pinned";
-        if (pool->mapped_bytes() != 0) return "a page of no volume is counted as mapped";
-        for (std::uint32_t slab = 0; slab != pool->slabs().count(); ++slab) {
-            pool->drain(slab);
-            if (pool->is_allocated(slab)) return "a page is neither free nor mapped";
+        if (pool->memory().usage().retired != 0) return "a page is still pinned";
+        if (pool->memory().pages().mapped_pages() != 0)
+            return "a page of no volume is counted as mapped";
+        for (std::uint32_t slab = 0; slab != pool->memory().slabs().count(); ++slab) {
+            pool->memory().drain(slab);
+            if (pool->memory().kind_of(slab)) return "a page is neither free nor mapped";
         }
     }
     for (unsigned i = max_volumes; i != 0; --i) volumes_[i - 1].reset();

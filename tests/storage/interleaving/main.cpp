@@ -153,11 +153,11 @@ void run(const Step& step, std::uint8_t value) {
     const unsigned page = step.page;
     const unsigned word = fiber() % page_words;
     pause();
-    if (says()) {
+    if (logs_steps()) {
         constexpr std::array names = {"read", "write",  "fill",  "unmap",
                                       "move", "cancel", "clone", "remove"};
-        say(fmt::format("--- {} volume {} page {}", names[static_cast<std::size_t>(step.verb)],
-                        volume, page));
+        log_step(fmt::format("--- {} volume {} page {}", names[static_cast<std::size_t>(step.verb)],
+                             volume, page));
     }
     switch (step.verb) {
         case Verb::read: {
@@ -277,7 +277,6 @@ struct Options {
     Bound pairs{.preemptions = 3, .delays = 1};
     Bound triples{.preemptions = 1, .delays = 1};
     std::string only;
-    bool is_strict = false;
     bool verbose = false;
 };
 
@@ -311,11 +310,6 @@ bool run_all(const Options& options) {
                         if (size == 2 && all[0]->steps.size() + all[1]->steps.size() == 4) {
                             --bound.preemptions;  // they take long
                         }
-                        const bool shares =
-                            start.start == Start::shared || start.start == Start::shared_in_spill ||
-                            std::ranges::any_of(all,
-                                                [](const Script* each) { return clones(*each); });
-                        history.set_strict(options.is_strict || !shares);
                         if (!explore_one(start.start, name, all, bound, totals)) {
                             return false;
                         }
@@ -345,13 +339,23 @@ int main(int argc, char** argv) {
         const std::string_view key = argument.substr(0, at);
         const std::string value(at == argument.npos ? "" : argument.substr(at + 1));
         const auto number = static_cast<unsigned>(std::atoi(value.c_str()));
-        if (key == "--preemptions")
+        if (key == "--preemptions") {
             options.pairs.preemptions = options.triples.preemptions = number;
-        if (key == "--triples") options.triples.preemptions = number;
-        if (key == "--delays") options.pairs.delays = options.triples.delays = number;
-        if (key == "--only") options.only = value;
-        if (key == "--strict") options.is_strict = true;
-        if (key == "--verbose") options.verbose = true;
+        } else if (key == "--triples") {
+            options.triples.preemptions = number;
+        } else if (key == "--delays") {
+            options.pairs.delays = options.triples.delays = number;
+        } else if (key == "--only") {
+            options.only = value;
+        } else if (key == "--verbose") {
+            options.verbose = true;
+        } else {
+            fmt::print(stderr,
+                       "'{}' is none of --preemptions=N, --triples=N, --delays=N, --only=NAME, "
+                       "--verbose\n",
+                       argument);
+            return 2;
+        }
     }
     // A fault is a failure of the schedule.
     struct sigaction action {};

@@ -543,8 +543,8 @@ void note(std::uint64_t event) {
     x.notes = mix(x.notes, event);
 }
 
-void say(const std::string& text) { print("{}", text); }
-bool says() { return x.prints; }
+void log_step(const std::string& text) { print("{}", text); }
+bool logs_steps() { return x.prints; }
 
 unsigned fiber() { return x.current; }
 

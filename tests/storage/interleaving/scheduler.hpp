@@ -39,9 +39,9 @@ void yield(bool retries);
 void pause();
 // What the schedules are told apart by, besides the state of memory and of the fibers.
 void note(std::uint64_t event);
-// A line among the steps that are printed, if says().
-void say(const std::string& text);
-bool says();
+// A line among the steps that are printed, if logs_steps().
+void log_step(const std::string& text);
+bool logs_steps();
 unsigned fiber();  // the number of the one that runs
 
 struct Bound {
