@@ -106,6 +106,7 @@ Exports::Exports(Start start) {
     if (start == Start::spilled || start == Start::shared_in_spill) move(0, 0, true);
     if (start >= Start::shared) clone(0, 1);
     if (start == Start::sole) remove(1);
+    if (start == Start::shared_in_spill) write(0, 1, 0, 5);
 }
 
 std::uint32_t Exports::volumes() const {

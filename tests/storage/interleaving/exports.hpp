@@ -37,14 +37,14 @@ class WordDevice final : public storage::Device {
 };
 
 enum class Start : std::uint8_t {
-    own,      // volume 0 has page 0
-    full,     // both pages
-    spilled,  // page 0, in spill memory
-    shared,   // page 0 with its clone, volume 1
-    shared_in_spill,
-    sole,    // the same; the clone is gone
-    scarce,  // no page; only spill memory has room
-    apart,   // volume 0 has had the page that its clone has now
+    own,              // volume 0 has page 0
+    full,             // both pages
+    spilled,          // page 0, in spill memory
+    shared,           // page 0 with its clone, volume 1
+    shared_in_spill,  // the same in spill memory, and page 1
+    sole,             // the same; the clone is gone
+    scarce,           // no page; only spill memory has room
+    apart,            // volume 0 has had the page that its clone has now
 };
 
 class Exports {

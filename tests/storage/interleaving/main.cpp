@@ -77,6 +77,10 @@ const std::vector<Script> scripts = {
     {"c.fill", {{Verb::fill, 1, 0}}},
     {"c.unmap", {{Verb::unmap, 1, 0}}},
     {"c.remove", {{Verb::remove, 1, 0}}},
+    // From here on: of chosen scenarios only.
+    {"fill_write", {{Verb::fill, 0, 0}, {Verb::write, 0, 1}}},
+    {"write_clone", {{Verb::write, 0, 0}, {Verb::clone, 0, 0}}},
+    {"unmap_clone", {{Verb::unmap, 0, 0}, {Verb::clone, 0, 0}}},
 };
 
 struct StartName {
@@ -98,22 +102,29 @@ bool moves(const Script& script) {
 
 bool uses_clone(const Script& script) { return script.steps[0].volume == 1; }
 
-bool clones(const Script& script) { return script.steps[0].verb == Verb::clone; }
-
-// What takes one preemption more than others to go wrong: a page that moves is replaced by another
-// one that a clone marks.
-bool is_deep(Start start, const std::vector<const Script*>& together) {
-    const auto has = [&](std::string_view name) {
-        return std::ranges::any_of(together,
-                                   [&](const Script* each) { return each->name == name; });
-    };
-    return start == Start::own && has("move") && has("clone") && has("renew");
+bool clones(const Script& script) {
+    return std::ranges::any_of(script.steps,
+                               [](const Step& each) { return each.verb == Verb::clone; });
 }
+
+// Scenarios that find faults which the combinations do not.
+struct Chosen {
+    const char* name;
+    Start start;
+    std::vector<const char*> scripts;
+};
+const std::vector<Chosen> chosen = {
+    {"own", Start::own, {"move", "clone", "renew"}},  // a clone marks the page that follows
+    {"full", Start::full, {"read", "write_both", "unmap_clone"}},  // a retired page during a clone
+    {"shared", Start::shared, {"write", "write_clone", "c.unmap"}},  // a copy that is old
+    {"shared_in_spill", Start::shared_in_spill, {"clone", "fill_write"}},
+};
 
 // Triples of others take long, and find no other faults.
 bool is_short(const std::vector<const Script*>& together) {
     const auto is_long = [](const Script* each) {
-        return each->steps[0].verb == Verb::cancel || (each->steps.size() == 2 && !clones(*each));
+        return each->steps[0].verb == Verb::cancel ||
+               (each->steps.size() == 2 && each->steps[0].verb != Verb::clone);
     };
     return std::ranges::count_if(together, is_long) <= 1;
 }
@@ -230,6 +241,13 @@ std::string check() {
     return exports->check_and_end();
 }
 
+struct Options {
+    Bound pairs{.preemptions = 3, .delays = 1};
+    Bound triples{.preemptions = 1, .delays = 1};
+    std::string only;
+    bool verbose = false;
+};
+
 struct Totals {
     std::uint64_t scenarios = 0;
     std::uint64_t schedules = 0;
@@ -239,7 +257,7 @@ struct Totals {
 
 // False: it has failed, which is printed.
 bool explore_one(Start start, const std::string& name, const std::vector<const Script*>& together,
-                 const Bound& bound, Totals& totals) {
+                 const Bound& bound, const Options& options, Totals& totals) {
     arena::clear();
     {
         const arena::Use inside(true);
@@ -260,6 +278,7 @@ bool explore_one(Start start, const std::string& name, const std::vector<const S
         });
     }
     const Explored explored = explore(scenario, bound);
+    if (options.verbose) fmt::print("{:8} {:8} {}\n", explored.schedules, explored.ended, name);
     ++totals.scenarios;
     totals.schedules += explored.schedules;
     totals.ended += explored.ended;
@@ -273,19 +292,12 @@ bool explore_one(Start start, const std::string& name, const std::vector<const S
     return false;
 }
 
-struct Options {
-    Bound pairs{.preemptions = 3, .delays = 1};
-    Bound triples{.preemptions = 1, .delays = 1};
-    std::string only;
-    bool verbose = false;
-};
-
 bool run_all(const Options& options) {
     Totals totals;
     const auto begin = std::chrono::system_clock::now();
     for (const std::size_t size : {2, 3}) {
         for (const StartName& start : starts) {
-            const std::size_t count = scripts.size();
+            const std::size_t count = scripts.size() - 3;
             for (std::size_t i = 0; i != count; ++i) {
                 for (std::size_t j = i; j != count; ++j) {
                     for (std::size_t k = size == 2 ? count - 1 : j; k != count; ++k) {
@@ -303,21 +315,12 @@ bool run_all(const Options& options) {
                         if (size == 3 && !is_short(all)) is_allowed = false;
                         if (!is_allowed) continue;
                         if (!options.only.empty() && options.only != name) continue;
-                        const Totals before = totals;
-                        const auto started = std::chrono::system_clock::now();
                         Bound bound = size == 2 ? options.pairs : options.triples;
-                        if (is_deep(start.start, all)) ++bound.preemptions;
                         if (size == 2 && all[0]->steps.size() + all[1]->steps.size() == 4) {
                             --bound.preemptions;  // they take long
                         }
-                        if (!explore_one(start.start, name, all, bound, totals)) {
+                        if (!explore_one(start.start, name, all, bound, options, totals)) {
                             return false;
-                        }
-                        if (options.verbose) {
-                            const std::chrono::duration<double> took =
-                                std::chrono::system_clock::now() - started;
-                            fmt::print("{:8} {:8} {:.3f} {}\n", totals.schedules - before.schedules,
-                                       totals.ended - before.ended, took.count(), name);
                         }
                     }
                 }
@@ -328,6 +331,20 @@ bool run_all(const Options& options) {
             "{} scenarios with up to {} fibers, {} schedules, {} of them to their end, {:.1f} s\n",
             totals.scenarios, size, totals.schedules, totals.ended, took.count());
     }
+    for (const Chosen& each : chosen) {
+        std::vector<const Script*> all;
+        std::string name = each.name;
+        for (const char* script : each.scripts) {
+            name += fmt::format(",{}", script);
+            all.push_back(&*std::ranges::find(scripts, std::string_view(script), &Script::name));
+        }
+        if (!options.only.empty() && options.only != name) continue;
+        Bound bound = options.triples;
+        ++bound.preemptions;
+        if (!explore_one(each.start, name, all, bound, options, totals)) return false;
+    }
+    fmt::print("{} scenarios, {} schedules, {} of them to their end\n", totals.scenarios,
+               totals.schedules, totals.ended);
     return true;
 }
 

@@ -90,7 +90,8 @@ MUTATIONS = [
     ('copy_shared: does not pin the source', [('        pin(entry.page(), Access::read);\n        source = PageRef(*this, entry.page(), Access::read);\n', '')]),
     ('copy_shared: does not wait for a clone', [('        if (status == Status::ok) wait_for_thaw();\n', '')]),
     ('copy_shared: no recheck of the entry', [('if (slot.load() == entry && is_shared(entry.page()) && !copying.is_old)', 'if (is_shared(entry.page()) && !copying.is_old)')]),
-    ('copy_shared: no recheck of the sharers', [('if (slot.load() == entry && is_shared(entry.page()) && !copying.is_old)', 'if (slot.load() == entry && !copying.is_old)')]),
+    ('copy_shared: no recheck of the sharers', [('if (slot.load() == entry && is_shared(entry.page()) && !copying.is_old)', 'if (slot.load() == entry && !copying.is_old)')],
+     'the copy is right, since is_old tells whether the page was written; keeping the page saves memory'),
     ('copy_shared: no recheck whether it is old', [('is_shared(entry.page()) && !copying.is_old)', 'is_shared(entry.page()))')]),
 
     ('take_replacement: does not pin', [('    pin(free.index, Access::write);\n', ''), ('    PageRef out(*this, free.index, Access::write);', '    PageRef out(*this, free.index, Access::write);\n    out = PageRef(); pin(free.index, Access::write); pins_.remove(free.index, Access::write); new (&out) PageRef(*this, free.index, Access::write);')]),
@@ -98,7 +99,8 @@ MUTATIONS = [
     ('replace: entry of another pool', [('        if (!is_here) return Replaced::moved_to_other_pool;\n', '')]),
     ('replace: keeps the former page', [('        drop(former, RetiredPages::no_number);\n    }\n    free_if_unpinned(former);', '        drop(former, RetiredPages::no_number);\n    }')]),
 
-    ('map_at_once: ignores a retired page', [('if (is_retired_from(entry, number) || free_.clear_pages() == 0', 'if (free_.clear_pages() == 0')]),
+    ('map_at_once: ignores a retired page', [('if (is_retired_from(entry, number) || free_.clear_pages() == 0', 'if (free_.clear_pages() == 0')],
+     'the contents are right; but a number then takes memory for two pages, which only a volume with provision: full lacks'),
     ('map_at_once: no recheck of the entry', [('if (entry == PageEntry::mapped(device_index_, entry.page())) {\n            pin', 'if (entry.device() == device_index_) {\n            pin')]),
     ('map_retired: does not wait for a clone', [('    wait_for_thaw();\n    // replace() may', '    // replace() may')]),
     ('map_retired: no recheck', [('    if (slot.load() != PageEntry::retired(device_index_, page)) return Status::ok;\n    retired_.remove', '    retired_.remove')]),
