@@ -13,7 +13,8 @@ namespace gpunbd::storage {
 
 namespace {
 
-// How often a write that finds no memory for a copy looks whether a page has lost its readers.
+// How often a write that finds no memory for a copy looks whether a page has lost its former
+// readers.
 constexpr std::chrono::milliseconds retry_interval{1};
 
 }  // namespace
@@ -72,8 +73,8 @@ Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
     if (status == Status::ok) {
         copy.owner->put_back(copy.page);
     } else {
-        std::this_thread::sleep_for(
-            retry_interval);  // the former readers end, as no other is added
+        // No further one is added, so they end.
+        std::this_thread::sleep_for(retry_interval);
     }
     return Status::ok;
 }

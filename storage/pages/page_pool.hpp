@@ -30,7 +30,7 @@ namespace gpunbd::storage {
 class PagePool : private PageAllocator::Client {
  public:
     PagePool(Device& device, const PoolConfig& config);
-    ~PagePool();
+    ~PagePool() override;
     PagePool(const PagePool&) = delete;
     PagePool& operator=(const PagePool&) = delete;
 

@@ -102,11 +102,6 @@ bool moves(const Script& script) {
 
 bool uses_clone(const Script& script) { return script.steps[0].volume == 1; }
 
-bool clones(const Script& script) {
-    return std::ranges::any_of(script.steps,
-                               [](const Step& each) { return each.verb == Verb::clone; });
-}
-
 // Scenarios that find faults which the combinations do not.
 struct Chosen {
     const char* name;
