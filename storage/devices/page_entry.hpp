@@ -32,8 +32,8 @@ using PageIndex = std::uint32_t;  // within one pool
 //     | +-----|-------------- share, in the table of a clone ------+
 //     +-------+
 //
-// unmap makes a hole of every state. In the table of a clone, share makes a hole `moving` while the
-// page of the original table moves.
+// unmap makes a hole of every state; `shared` returns, too, if there is no other table. In the
+// table of a clone, share makes a hole `moving` while the page of the original table moves.
 class PageEntry {
  public:
     // The zero word of a new table is a hole. A state has 8 bits. Those with a page are odd.

@@ -69,9 +69,9 @@ class PageAllocator {
     void resume() EXCLUDES(mutex_);
     bool is_quiesced() const REQUIRES(mutex_) { return quiesced_; }
 
-    // The tables can map so many pages from now on. `shrinks`: slabs that
-    // no table was promised are released now.
-    void promise(std::uint64_t pages, bool shrinks) REQUIRES(mutex_);
+    // The tables can map so many pages more than before, or fewer: then slabs that none of them was
+    // promised are released.
+    void promise(std::int64_t pages) REQUIRES(mutex_);
     // From now on each slab has the same number of pages.
     void use_whole_slabs() REQUIRES(mutex_) { promise_.in_whole_slabs = true; }
     // The slab directory of retained slabs is there from now on, so that further tables can share
@@ -127,7 +127,7 @@ class PageAllocator {
     std::optional<SlabKind> kind_of(std::uint32_t slab) const EXCLUDES(mutex_);
 
  private:
-    friend class PoolAdoption;  // before the pool has users
+    friend class PoolAdoption;
 
     const PoolConfig& config() const { return slabs_.config(); }
     // Empty slabs that are not released, so that a page that comes and goes does not allocate each

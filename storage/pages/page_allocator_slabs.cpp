@@ -18,10 +18,10 @@ constexpr std::uint32_t smallest_slab_part = 8;  // of a slab that the device ha
 
 // --- what the tables are promised ------------------------------------------------------------
 
-void PageAllocator::promise(std::uint64_t pages, bool shrinks) {
-    promise_.pages = pages;
+void PageAllocator::promise(std::int64_t pages) {
+    promise_.pages += static_cast<std::uint64_t>(pages);  // modulo 2^64
     use_whole_slabs();
-    if (shrinks && config().provision == Provision::full && !quiesced_) release_surplus();
+    if (pages < 0 && config().provision == Provision::full && !quiesced_) release_surplus();
 }
 
 void PageAllocator::move_directory(const std::shared_ptr<const SharedDirectory>& target) {

@@ -1,8 +1,6 @@
 // How a table gets a page of its own, instead of one that it shares with other tables.
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <thread>
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
@@ -11,28 +9,15 @@
 
 namespace gpunbd::storage {
 
-namespace {
-
-// How often a write that finds no memory for a copy looks whether a page has lost its former
-// readers.
-constexpr std::chrono::milliseconds retry_interval{1};
-
-}  // namespace
-
 bool PagePool::claim(EntrySlot slot, PageRef& out) {
     const Lock lock(memory_.mutex());
     const PageEntry entry = slot.load();
     if (!entry.is_shared() || !is_here(entry)) return true;
     const PageIndex page = entry.page();
-    if (must_copy(page)) return false;
-    memory_.pages().forget_former_readers(page);
+    if (memory_.pages().is_shared(page)) return false;
     out = pinned(memory_, page, Access::write);
-    slot.become(PageEntry::mapped(index_, page));
+    slot.become(entry_at_rest(page));
     return true;
-}
-
-bool PagePool::must_copy(PageIndex page) const {
-    return memory_.pages().is_shared(page) || memory_.pages().has_former_readers(page);
 }
 
 // The provisioner of the home pool copies pages of spill memory too: if those of spill pools waited
@@ -50,32 +35,30 @@ Status PagePool::copy_shared(EntrySlot slot) {
 Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
     PageRef source;
     PageEntry entry;
+    SharedCopy copying;
     {
         const Lock lock(memory_.mutex());
         entry = slot.load();
         if (!entry.is_shared() || !is_here(entry)) return Status::ok;
-        if (!must_copy(entry.page())) return Status::ok;
+        if (!memory_.pages().is_shared(entry.page())) return Status::ok;
         source = pinned(memory_, entry.page(), Access::read);
+        copying.page = entry.page();
+        shared_copies_.push_back(copying);
     }
     TakenPage copy;
     const Status status = make_copy(entry.page(), home, copy);
     {
         const Lock lock(memory_.mutex());
         if (status == Status::ok) wait_for_thaw();
-        if (status != Status::ok && memory_.pages().is_shared(entry.page())) return status;
-        // The page was not written in place meanwhile: its pin made it one with former readers.
-        if (status == Status::ok && slot.load() == entry) {
-            publish_copy(slot, copy);
-            drop(entry.page(), RetiredPages::no_number);
+        shared_copies_.erase(shared_copies_.iterator_to(copying));
+        if (status != Status::ok) return status;
+        // The page may have been written in place and then been shared again.
+        if (slot.load() == entry && memory_.pages().is_shared(entry.page()) && !copying.is_old) {
+            publish_copy(slot, entry.page(), copy);
             return Status::ok;
         }
     }
-    if (status == Status::ok) {
-        copy.owner->put_back(copy.page);
-    } else {
-        // No further one is added, so they end.
-        std::this_thread::sleep_for(retry_interval);
-    }
+    copy.owner->put_back(copy.page);
     return Status::ok;
 }
 
@@ -122,9 +105,10 @@ void PagePool::give_up(PageRef page) {
     owner.retire(page.index(), RetiredPages::no_number);
 }
 
-void PagePool::publish_copy(EntrySlot slot, const TakenPage& copy) {
+void PagePool::publish_copy(EntrySlot slot, PageIndex page, const TakenPage& copy) {
     copy.owner->pages().add_first_entry(copy.page);
     slot.become(entry_of(*copy.owner, copy.page));
+    drop(page, RetiredPages::no_number);
 }
 
 Status PagePool::make_copy(PageIndex page, PagePool& home, TakenPage& out) {

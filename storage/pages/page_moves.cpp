@@ -50,10 +50,9 @@ bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& targe
     return is_moving;
 }
 
-// claim() finds out whether the page has other entries.
 void PagePool::cancel_move(std::uint64_t number, PageIndex from) {
     PageAllocator::PoolLock lock(memory_);
-    store_moving(number, from, PageEntry::shared(index_, from));
+    store_moving(number, from, entry_at_rest(from));
     lock.unlock_and_complete(end_move());
 }
 
@@ -67,6 +66,13 @@ bool PagePool::store_moving(std::uint64_t number, PageIndex page, PageEntry entr
         any = true;
     });
     return any;
+}
+
+// The entry of a mapped page that is not moving.
+PageEntry PagePool::entry_at_rest(PageIndex page) {
+    if (memory_.pages().is_shared(page)) return PageEntry::shared(index_, page);
+    for (SharedCopy& copy : shared_copies_) copy.is_old |= copy.page == page;
+    return PageEntry::mapped(index_, page);
 }
 
 bool PagePool::moves_from_here(PageEntry entry) const {

@@ -182,12 +182,7 @@ PagePool::Replaced PagePool::unmap(std::uint64_t number, EntrySlot slot, PageReq
 }
 
 void PagePool::drop(PageIndex page, std::uint64_t number) {
-    if (memory_.pages().is_shared(page)) memory_.pages().keep_former_readers(page);
     if (memory_.pages().remove_entry(page)) memory_.retire(page, number);
-}
-
-void PagePool::drop_unread(PageIndex page) {
-    if (memory_.pages().remove_entry(page)) memory_.retire(page, RetiredPages::no_number);
 }
 
 void PagePool::wait_for_thaw() {

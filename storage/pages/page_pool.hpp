@@ -8,6 +8,7 @@
 // writable.
 #pragma once
 
+#include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -149,25 +150,23 @@ class PagePool : private PageAllocator::Client {
     bool has_page(EntrySlot slot, std::uint64_t number) const REQUIRES(memory_.mutex());
     // One entry of the page is gone. `number`: see RetiredPages.
     void drop(PageIndex page, std::uint64_t number) REQUIRES(memory_.mutex());
-    // The same in the table of a clone that nobody reads yet.
-    void drop_unread(PageIndex page) REQUIRES(memory_.mutex());
     void wait_for_thaw() REQUIRES(memory_.mutex());
 
     bool store_moving(std::uint64_t number, PageIndex page, PageEntry entry)
         REQUIRES(memory_.mutex());
+    PageEntry entry_at_rest(PageIndex page) REQUIRES(memory_.mutex());
     bool moves_from_here(PageEntry entry) const;
     // These return the requests that have waited for the end: see PoolLock::unlock_and_complete().
     PageRequests end_move() REQUIRES(memory_.mutex());
     PageRequests end_sharing(EntrySlot slot, PageIndex page) REQUIRES(memory_.mutex());
 
-    // Whether a write to a page of a `shared` entry copies it.
-    bool must_copy(PageIndex page) const REQUIRES(memory_.mutex());
     // Of a page of this pool. `home`: see copy_written().
     Status copy_shared(EntrySlot slot, PagePool& home) EXCLUDES(memory_.mutex());
     Status make_copy(PageIndex page, PagePool& home, TakenPage& out) EXCLUDES(memory_.mutex());
     Status copy_contents(PageIndex page, const TakenPage& to) noexcept EXCLUDES(memory_.mutex());
-    // The entry refers to the copy from now on.
-    static void publish_copy(EntrySlot slot, const TakenPage& copy);
+    // The entry refers to the copy, instead of to a page of this pool.
+    void publish_copy(EntrySlot slot, PageIndex page, const TakenPage& copy)
+        REQUIRES(memory_.mutex());
 
     const std::uint32_t index_;  // of the device in the volume
     PageAllocator memory_;
@@ -177,6 +176,12 @@ class PagePool : private PageAllocator::Client {
     std::vector<std::unique_ptr<const Spills>> spill_lists_ GUARDED_BY(memory_.mutex());
     Atomic<const Spills*> spills_{nullptr};  // the last one
     Mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
+    // A copy of a shared page, in progress. It is old once the page could be written in place.
+    struct SharedCopy : boost::intrusive::list_base_hook<> {
+        PageIndex page = 0;
+        bool is_old = false;
+    };
+    boost::intrusive::list<SharedCopy> shared_copies_ GUARDED_BY(memory_.mutex());
     std::uint32_t frozen_ GUARDED_BY(memory_.mutex()) = 0;
     PageRequests thaw_waiters_ GUARDED_BY(memory_.mutex());
     std::uint32_t moving_ GUARDED_BY(memory_.mutex()) = 0;  // pages

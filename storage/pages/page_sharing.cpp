@@ -48,7 +48,7 @@ std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::u
         to.slot(number).become(entry.is_moving() ? entry : shared);
         if (!entry.is_writable()) continue;
         slot.become(shared);
-        // See pin(). Copies of the page would lack what is written there.
+        // See PageStates::pin(). Copies of the page would lack what is written there.
         if (memory_.pages().is_pinned_for_writing(page)) {
             slot.become(PageEntry::moving(index_, page));
             ++moving_;
@@ -79,8 +79,7 @@ Status PagePool::copy_written(const PageTable& from, const PageTable& to, std::u
     PageAllocator::PoolLock lock(memory_);
     const bool is_needed = memory_.pages().is_pinned_for_writing(page);
     if (is_needed) {
-        publish_copy(slot, copy);
-        drop_unread(page);
+        publish_copy(slot, page, copy);
     }
     lock.unlock_and_complete(end_sharing(from.slot(number), page));
     if (is_needed) {
@@ -97,18 +96,14 @@ void PagePool::cancel_sharing(const PageTable& from, const PageTable& to, std::u
     const PageIndex page = slot.load().page();
     GPUNBD_ASSERT(slot.load().device() == index_, "a page that a clone waits for does not move");
     slot.become(PageEntry());
-    drop_unread(page);
+    drop(page, RetiredPages::no_number);
     lock.unlock_and_complete(end_sharing(from.slot(number), page));
     memory_.free_if_unpinned(page);
 }
 
 // The entry may be a hole meanwhile.
 PageRequests PagePool::end_sharing(EntrySlot slot, PageIndex page) {
-    if (slot.load() == PageEntry::moving(index_, page)) {
-        // A page that only this table has may still be written, so it is not `shared`.
-        const bool is_shared = memory_.pages().is_shared(page);
-        slot.become(is_shared ? PageEntry::shared(index_, page) : PageEntry::mapped(index_, page));
-    }
+    if (slot.load() == PageEntry::moving(index_, page)) slot.become(entry_at_rest(page));
     return end_move();
 }
 

@@ -17,17 +17,13 @@ namespace gpunbd::storage {
 class PageStates {
  public:
     PageStates(std::size_t pages, std::uint64_t max_bytes_of_pins)
-        : pins_(pages, max_bytes_of_pins),
-          retired_(pages),
-          sharers_(pages),
-          has_former_readers_(pages) {}
+        : pins_(pages, max_bytes_of_pins), retired_(pages), sharers_(pages) {}
 
     // The caller holds the lock of the pool. Throws std::bad_alloc.
     void grow(std::size_t pages) {
         pins_.grow(pages);
         retired_.grow(pages);
         sharers_.grow(pages);
-        has_former_readers_.grow(pages);
     }
 
     // Any thread calls the following six. A pin holds a page if the caller still sees it mapped
@@ -57,30 +53,15 @@ class PageStates {
     //
     bool is_pinned(PageIndex page) const { return pins_.any(page); }
     bool is_pinned_for_writing(PageIndex page) const { return pins_.any_writer(page); }
-    // Whether clients of a table that has lost the page may still read it. They must not see what
-    // is written to it for another table.
-    bool has_former_readers(PageIndex page) const {
-        return has_former_readers_[page].load(std::memory_order_relaxed) && is_pinned(page);
-    }
-    // A table that clients use has lost the page. Call it after the entry has changed, so that no
-    // further reader of that table pins the page.
-    void keep_former_readers(PageIndex page) {
-        if (is_pinned(page)) has_former_readers_[page].store(true, std::memory_order_relaxed);
-    }
-    // The page has none and is going to be written. A later pin is one of the table that has it.
-    void forget_former_readers(PageIndex page) {
-        has_former_readers_[page].store(false, std::memory_order_relaxed);
-    }
     // The page has its first entry, and so many more.
     void add_first_entry(PageIndex page, std::uint32_t sharers = 0) {
         GPUNBD_ASSERT(!retired_.contains(page), "a page that is mapped is not retired");
         GPUNBD_ASSERT(!is_shared(page), "a page that is mapped newly has one entry");
         sharers_[page].store(sharers, std::memory_order_relaxed);
-        has_former_readers_[page].store(false, std::memory_order_relaxed);
         mapped_pages_.fetch_add(1, std::memory_order_relaxed);
     }
     void add_entry(PageIndex page) { sharers_[page].fetch_add(1, std::memory_order_relaxed); }
-    // Call it after the entry has changed. True: it was the last one.
+    // True: it was the last one.
     bool remove_entry(PageIndex page) {
         if (is_shared(page)) {
             sharers_[page].fetch_sub(1, std::memory_order_relaxed);
@@ -112,7 +93,6 @@ class PageStates {
     PinCounts pins_;
     RetiredPages retired_;
     GrowingArray<Atomic<std::uint32_t>> sharers_;
-    GrowingArray<Atomic<bool>> has_former_readers_;
     Atomic<std::uint64_t> mapped_pages_{0};
     Atomic<std::uint32_t> filling_{0};
 };

@@ -56,9 +56,11 @@ class PoolList {
     }
     // The directory of the slabs is there from now on. It is kept already.
     void move_directory(const std::shared_ptr<const SharedDirectory>& target) REQUIRES(cloning_) {
+        {
+            const Lock lock(mutex_);
+            directory_ = target;
+        }
         for (const auto& pool : *this) pool->memory().move_directory(target);
-        const Lock lock(mutex_);
-        directory_ = target;
     }
     const std::shared_ptr<PagePool>* begin() const { return pools_.get(); }
     const std::shared_ptr<PagePool>* end() const { return pools_.get() + size(); }

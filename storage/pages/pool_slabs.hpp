@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -25,8 +24,6 @@ enum class SlabKind : std::uint8_t { fixed, revocable };
 
 class PoolSlabs {
  public:
-    // By slab number.
-    using Descriptors = std::map<std::uint32_t, OwnedFd>;
     // What another process needs to take over a slab.
     struct Copy {
         std::uint32_t slab = 0;

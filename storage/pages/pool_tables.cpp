@@ -12,7 +12,7 @@ void PoolTables::add(const PageTable& table, std::uint64_t pages) {
     GPUNBD_ASSERT(find(table) == tables_.end(), "a table is added to a pool once");
     tables_.push_back({&table, pages});
     // The pool was made for the first one.
-    if (tables_.size() != 1) memory_.promise(this->pages(), false);
+    if (tables_.size() != 1) memory_.promise(static_cast<std::int64_t>(pages));
 }
 
 void PoolTables::add_all_of(const PoolTables& home) {
@@ -23,25 +23,29 @@ void PoolTables::add_all_of(const PoolTables& home) {
     }
     const Lock lock(memory_.mutex());
     tables_ = std::move(tables);
-    const bool is_as_made = tables_.size() == 1 && pages() == memory_.slabs().config().pages;
-    if (!is_as_made) memory_.promise(pages(), false);
+    std::uint64_t pages = 0;
+    for (const Entry& each : tables_) pages += each.pages;
+    const auto more = static_cast<std::int64_t>(pages - memory_.slabs().config().pages);
+    if (tables_.size() != 1 || more != 0) memory_.promise(more);
 }
 
 void PoolTables::remove(const PageTable& table, bool empty) noexcept {
     const Lock lock(memory_.mutex());
     const auto removed = find(table);
     if (removed == tables_.end()) return;
+    const auto pages = static_cast<std::int64_t>(removed->pages);
     tables_.erase(removed);
-    if (!tables_.empty() && empty) memory_.promise(pages(), true);
+    // The pages of a table that another process uses stay promised.
+    if (!tables_.empty() && empty) memory_.promise(-pages);
 }
 
 void PoolTables::resize(const PageTable& table, std::uint64_t pages) noexcept {
     const Lock lock(memory_.mutex());
     const auto resized = find(table);
     GPUNBD_ASSERT(resized != tables_.end(), "a volume is resized in pools that know its table");
-    const bool shrinks = pages < resized->pages;
+    const auto more = static_cast<std::int64_t>(pages - resized->pages);
     resized->pages = pages;
-    memory_.promise(this->pages(), shrinks);
+    memory_.promise(more);
 }
 
 bool PoolTables::has_other(const PageTable& table) const {
@@ -56,12 +60,6 @@ bool PoolTables::is_first(const PageTable& table) const {
 
 std::vector<PoolTables::Entry>::iterator PoolTables::find(const PageTable& table) {
     return std::ranges::find(tables_, &table, &Entry::table);
-}
-
-std::uint64_t PoolTables::pages() const {
-    std::uint64_t pages = 0;
-    for (const Entry& each : tables_) pages += each.pages;
-    return pages;
 }
 
 }  // namespace gpunbd::storage

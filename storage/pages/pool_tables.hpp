@@ -53,8 +53,6 @@ class PoolTables {
         std::uint64_t pages = 0;  // the most that it can map here
     };
     std::vector<Entry>::iterator find(const PageTable& table) REQUIRES(memory_.mutex());
-    // The most that all of them can map here.
-    std::uint64_t pages() const REQUIRES(memory_.mutex());
 
     PageAllocator& memory_;
     std::vector<Entry> tables_ GUARDED_BY(memory_.mutex());

@@ -102,6 +102,11 @@ bool moves(const Script& script) {
 
 bool uses_clone(const Script& script) { return script.steps[0].volume == 1; }
 
+bool clones(const Script& script) {
+    return std::ranges::any_of(script.steps,
+                               [](const Step& each) { return each.verb == Verb::clone; });
+}
+
 // Scenarios that find faults which the combinations do not.
 struct Chosen {
     const char* name;
@@ -240,6 +245,7 @@ struct Options {
     Bound pairs{.preemptions = 3, .delays = 1};
     Bound triples{.preemptions = 1, .delays = 1};
     std::string only;
+    bool is_strict = false;
     bool verbose = false;
 };
 
@@ -272,6 +278,10 @@ bool explore_one(Start start, const std::string& name, const std::vector<const S
             for (const Step& step : script->steps) run(step, value++);
         });
     }
+    const bool shares =
+        start == Start::shared || start == Start::shared_in_spill ||
+        std::ranges::any_of(together, [](const Script* each) { return clones(*each); });
+    history.set_strict(options.is_strict || !shares);
     const Explored explored = explore(scenario, bound);
     if (options.verbose) fmt::print("{:8} {:8} {}\n", explored.schedules, explored.ended, name);
     ++totals.scenarios;
@@ -359,12 +369,14 @@ int main(int argc, char** argv) {
             options.pairs.delays = options.triples.delays = number;
         } else if (key == "--only") {
             options.only = value;
+        } else if (key == "--strict") {
+            options.is_strict = true;
         } else if (key == "--verbose") {
             options.verbose = true;
         } else {
             fmt::print(stderr,
                        "'{}' is none of --preemptions=N, --triples=N, --delays=N, --only=NAME, "
-                       "--verbose\n",
+                       "--strict, --verbose\n",
                        argument);
             return 2;
         }
