@@ -199,6 +199,7 @@ std::string Exports::check_and_end() {
     std::uint64_t mapped = 0;
     for (const auto& pool : pools) {
         if (pool->memory().usage().retired != 0) return "a page is still retired";
+        if (pool->memory().pages().filling() != 0) return "a page is still being filled";
         mapped += pool->memory().pages().mapped_pages();
     }
     // A page is counted once for all volumes that have it.

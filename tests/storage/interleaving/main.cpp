@@ -115,6 +115,7 @@ struct Chosen {
 };
 const std::vector<Chosen> chosen = {
     {"own", Start::own, {"move", "clone", "renew"}},  // a clone marks the page that follows
+    {"own", Start::own, {"write", "unmap", "clone"}},  // the copy of a page that is trimmed
     {"full", Start::full, {"read", "write_both", "unmap_clone"}},  // a retired page during a clone
     {"shared", Start::shared, {"write", "write_clone", "c.unmap"}},  // a copy that is old
     {"shared_in_spill", Start::shared_in_spill, {"clone", "fill_write"}},

@@ -4,12 +4,14 @@ test with it and runs it. Run by hand: it takes about a minute for each mutation
 
     mutations.py [--jobs=N] [--lock=FILE] [--arguments=TEXT] [WORD...]
 
-WORD selects mutations by their names. --lock: held while a copy is built. A text that is replaced has to be in
-exactly one place of the sources, in whatever file."""
+WORD selects mutations by their names. --jobs: how many mutations are tried at the same time. --lock: held while a copy
+is built. --arguments: those of the test. A text that is replaced has to be in exactly one place of the sources, in
+whatever file."""
 import argparse
 import concurrent.futures
 import contextlib
 import fcntl
+import filecmp
 import glob
 import os
 import re
@@ -22,23 +24,38 @@ import time
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../../..')
 MUTATED = ('storage/pages', 'storage/devices')
 
-RECHECK_BEGIN = '''    if (pins_.any_writer(page)) {
+WRITERS_CHECK = '''    if (memory_.pages().is_pinned_for_writing(page)) {
         store_moving(number, page, entry);
         return false;
     }
-    ++moving_;'''
-MOVING_STORES = '''    for (const Table& table : tables_) {
-        const auto each = table.slot(number);
-        if (!each || !each->load().has_page_of(entry)) continue;'''
+'''
+MOVING_STORES = '    tables_.for_each_slot(number, [&](EntrySlot each) {\n        if (each.load().has_page_of(entry))'
+MARK_MOVING = '            slot.become(PageEntry::moving(index_, page));\n'
+SHARE_CHECK = '        if (memory_.pages().is_pinned_for_writing(page)) {\n' + MARK_MOVING
+UNMAP_STORE = '        slot.become(returns ? PageEntry::retired(index_, page) : PageEntry());\n'
+UNMAP_DROP = '        drop(page, returns ? number : RetiredPages::no_number);\n'
+END_STORE = 'if (slot.load() == PageEntry::moving(index_, page)) slot.become(entry_at_rest(page));'
+COPY_RECHECK = 'if (slot.load() == entry && memory_.pages().is_shared(entry.page()) && !copying.is_old) {'
+CLAIM_PIN = '    out = pinned(memory_, page, Access::write);\n'
+CLAIM_STORE = '    slot.become(entry_at_rest(page));\n'
+REPLACE_STORE = '''        slot.become(entry_of(owner, page.index()));
+        if (!entry.is_mapped()) return Replaced::done;
+        former = entry.page();
+'''
+REPLACE_DROP = '        drop(former, RetiredPages::no_number);\n'
+PUBLISH_PIN = '    out = pinned(owner, page, Access::write);\n'
+PUBLISH_STORE = '    owner.pages().add_first_entry(page);\n    slot.become(entry_of(owner, page));\n'
+MAP_CHECK = 'if (is_retired_from(entry, number) || frozen_ != 0) return false;'
+FREE_CHECK = 'if (!pages_.retired().contains(page) || pages_.is_pinned(page)) return;'
+COPY_CHECK = 'const bool is_needed = memory_.pages().is_pinned_for_writing(page);'
 
 # Name, replacements. An equivalent one has the reason as a third element.
 MUTATIONS = [
-    ('begin_move: no check for writers', [(RECHECK_BEGIN, '    ++moving_;')]),
+    ('begin_move: no check for writers', [(WRITERS_CHECK, '')]),
     ('begin_move: checks for writers before the stores',
-     [(RECHECK_BEGIN, '    ++moving_;'), (MOVING_STORES, '    if (pins_.any_writer(page)) return false;\n' + MOVING_STORES)]),
-    ('EntrySlot: store is a release', [('.store(entry.word());\n    }\n\n private:\n    std::uint64_t* word_',
-                                        '.store(entry.word(), std::memory_order_release);\n    }\n\n private:\n    std::uint64_t* word_')]),
-    ('map_at_once: ignores a clone', [('free_.clear_pages() == 0 || frozen_ != 0) return false', 'free_.clear_pages() == 0) return false')]),
+     [(WRITERS_CHECK, ''), (MOVING_STORES, '    if (memory_.pages().is_pinned_for_writing(page)) return false;\n' + MOVING_STORES)]),
+    ('EntrySlot: store is a release', [('.store(next.word());', '.store(next.word(), std::memory_order_release);')]),
+    ('map_at_once: ignores a clone', [(MAP_CHECK, 'if (is_retired_from(entry, number)) return false;')]),
     ('unmap: does not wait for a clone', [('        wait_for_thaw();\n        const PageEntry entry = slot.load();\n', '        const PageEntry entry = slot.load();\n')]),
     ('RetiredPages: store is relaxed', [('retired_[page].store(true)', 'retired_[page].store(true, std::memory_order_relaxed)')],
      'the lock of the pool is released and taken between this store and the check for pins, which orders them on any '
@@ -51,64 +68,66 @@ MUTATIONS = [
      'leads to is loaded with acquire itself'),
     ('pin: release only', [('fetch_add(one(access) + one_use)', 'fetch_add(one(access) + one_use, std::memory_order_acq_rel)')]),
     ('unpin: release only', [('fetch_sub(one(access))', 'fetch_sub(one(access), std::memory_order_acq_rel)')]),
-    ('unpin: does not look for a retired page', [('        if (retired_.contains(page)) free_if_unpinned(page);', '')]),
+    ('unpin: does not look for a retired page', [('if (pages_.unpin(page, access)) free_if_unpinned(page);', 'pages_.unpin(page, access);')]),
     ('unpin: loads retired with acquire', [('return retired_[page].load();', 'return retired_[page].load(std::memory_order_acquire);')]),
     ('PinCounts: loads with acquire', [('table[page].load()', 'table[page].load(std::memory_order_acquire)')]),
-    ('free_if_unpinned: no check for pins', [('if (!retired_.contains(page) || pins_.any(page)) return;', 'if (!retired_.contains(page)) return;')]),
-    ('free_if_unpinned: no recheck of retired', [('if (!retired_.contains(page) || pins_.any(page)) return;', 'if (pins_.any(page)) return;')]),
+    ('free_if_unpinned: no check for pins', [(FREE_CHECK, 'if (!pages_.retired().contains(page)) return;')]),
+    ('free_if_unpinned: no recheck of retired', [(FREE_CHECK, 'if (pages_.is_pinned(page)) return;')]),
 
-    ('begin_move: entry of another pool', [('    if (entry.device() != device_index_) return false;\n    const PageIndex page', '    const PageIndex page')]),
-    ('store_moving: no recheck', [('if (!each || each->load() != moving) continue;', 'if (!each) continue;')]),
-    ('commit_move: forgets sharers', [('    target.sharers_[page].store(sharers, std::memory_order_relaxed);\n', '')]),
-    ('commit_move: maps a shared page as writable', [('sharers != 0 ? PageEntry::shared(target.device_index_, page)', 'sharers == 77 ? PageEntry::shared(target.device_index_, page)')]),
-    ('unmap: a moving page returns', [('tables_.size() < 2 && !entry.is_moving()', 'tables_.size() < 2')]),
-    ('unmap: a page of several tables returns', [('!is_spill_ && tables_.size() < 2 &&', '!is_spill_ &&')]),
-    ('unmap: entry of another pool', [('        if (entry.device() != device_index_) return Replaced::moved_to_other_pool;\n        page =', '        page =')]),
-    ('unmap: does not free', [('        drop(page, returns ? number : RetiredPages::no_number);\n    }\n    free_if_unpinned(page);', '        drop(page, returns ? number : RetiredPages::no_number);\n    }')]),
+    ('begin_move: entry of another pool', [('    if (!is_here(entry)) return false;\n    const PageIndex page', '    const PageIndex page')]),
+    ('store_moving: no recheck', [('        if (each.load() != moving) return;\n', '')]),
+    ('commit_move: forgets sharers', [('target_pages.add_first_entry(page, sharers);', 'target_pages.add_first_entry(page);')]),
+    ('commit_move: maps a shared page as writable', [('sharers != 0 ? PageEntry::shared(target.index_, page)', 'false ? PageEntry::shared(target.index_, page)')]),
+    ('commit_move: does not end the filling', [('        target_pages.end_filling();\n', '')]),
+    ('unmap: a moving page returns', [('tables_.count() < 2 && !entry.is_moving();', 'tables_.count() < 2;')]),
+    ('unmap: a page of several tables returns', [('!memory_.slabs().config().is_spill && tables_.count() < 2 &&', '!memory_.slabs().config().is_spill &&')]),
+    ('unmap: entry of another pool', [('        if (!is_here(entry)) return Replaced::moved_to_other_pool;\n', '')]),
+    ('unmap: does not free', [(UNMAP_DROP + '    }\n    memory_.free_if_unpinned(page);', UNMAP_DROP + '    }')]),
 
-    ('share: no check for writers', [('        if (pins_.any_writer(page)) {\n            slot.store(PageEntry::moving', '        if (false) {\n            slot.store(PageEntry::moving')]),
+    ('share: no check for writers', [(SHARE_CHECK, '        if (false) {\n' + MARK_MOVING)]),
     ('share: checks for writers before the store',
-     [('        slot.store(shared);\n        // See pin().', '        const bool is_written = pins_.any_writer(page);\n        slot.store(shared);\n        // See pin().'),
-      ('        if (pins_.any_writer(page)) {\n            slot.store(PageEntry::moving', '        if (is_written) {\n            slot.store(PageEntry::moving')]),
-    ('share: a moving page is shared at once', [('to.slot(number).store(entry.is_moving() ? entry : shared);', 'to.slot(number).store(shared);')]),
-    ('share: a page that is written is not marked', [('            slot.store(PageEntry::moving(device_index_, page));\n            ++moving_;', '            ++moving_;')]),
-    ('freeze: nothing', [('    const Lock lock(mutex_);\n    ++frozen_;', '    const Lock lock(mutex_);'), ('        GPUNBD_ASSERT(frozen_ != 0, "each thaw() ends a freeze()");\n        if (--frozen_ != 0) return;\n', ''),
+     [('        slot.become(shared);\n', '        const bool is_written = memory_.pages().is_pinned_for_writing(page);\n        slot.become(shared);\n'),
+      (SHARE_CHECK, '        if (is_written) {\n' + MARK_MOVING)]),
+    ('share: a moving page is shared at once', [('to.slot(number).become(entry.is_moving() ? entry : shared);', 'to.slot(number).become(shared);')]),
+    ('share: a page that is written is not marked', [(MARK_MOVING + '            ++moving_;', '            ++moving_;')]),
+    ('freeze: nothing', [('    const Lock lock(memory_.mutex());\n    ++frozen_;', '    const Lock lock(memory_.mutex());'),
+                         ('        GPUNBD_ASSERT(frozen_ != 0, "each thaw() ends a freeze()");\n        if (--frozen_ != 0) return;\n', ''),
                          ('    GPUNBD_ASSERT(frozen_ != 0, "no entry changes', '    GPUNBD_ASSERT(true, "no entry changes')]),
-    ('thaw: wakes nobody', [('        waiters = std::exchange(thaw_waiters_, PageRequests{});\n    }\n    changed_.notify_all();', '        waiters = std::exchange(thaw_waiters_, PageRequests{});\n    }')]),
-    ('settle: no check for writers', [('    if (pins_.any_writer(page)) return false;\n    lock.unlock_and_complete', '    lock.unlock_and_complete')]),
-    ('end_sharing: no recheck', [('if (slot.load() == PageEntry::moving(device_index_, page)) slot.store(entry_of(page));', 'slot.store(entry_of(page));')]),
-    ('copy_written: shares though a writer is left', [('const bool is_needed = pins_.any_writer(page);', 'const bool is_needed = false;')]),
-    ('copy_written: always copies', [('const bool is_needed = pins_.any_writer(page);', 'const bool is_needed = true;')],
+    ('thaw: wakes nobody', [('    changed_.notify_all();\n    complete(waiters, Status::ok);', '    complete(waiters, Status::ok);')]),
+    ('settle: no check for writers', [('    if (memory_.pages().is_pinned_for_writing(page)) return false;\n', '')]),
+    ('end_sharing: no recheck', [(END_STORE, 'slot.become(entry_at_rest(page));')]),
+    ('end_sharing: always shared', [(END_STORE, END_STORE.replace('entry_at_rest(page)', 'PageEntry::shared(index_, page)'))]),
+    ('end_sharing: always mapped', [(END_STORE, END_STORE.replace('entry_at_rest(page)', 'PageEntry::mapped(index_, page)'))]),
+    ('copy_written: shares though a writer is left', [(COPY_CHECK, 'const bool is_needed = false;')]),
+    ('copy_written: always copies', [(COPY_CHECK, 'const bool is_needed = true;')],
      'the clone has a copy with a state that the page had during the call; sharing the page instead saves memory'),
-    ('copy_written: keeps the page', [('    if (is_needed) {\n        free_if_unpinned(page);\n    } else {', '    if (is_needed) {\n    } else {')],
-     'the source has the page, or has unmapped it under the lock before, which frees it later: a writer has pinned it'),
+    ('copy_written: does not free', [('    if (is_needed) {\n        memory_.free_if_unpinned(page);\n    } else {', '    if (is_needed) {\n    } else {')]),
 
-    ('claim: a page of other tables', [('    if (is_shared(page)) return false;\n    pin(page, Access::write);', '    pin(page, Access::write);')]),
-    ('claim: no recheck of the entry', [('    if (!entry.is_shared() || entry.device() != device_index_) return true;\n    const PageIndex page = entry.page();\n    if (is_shared(page))', '    const PageIndex page = entry.page();\n    if (is_shared(page))')]),
-    ('claim: pins after the store', [('    pin(page, Access::write);\n    out = PageRef(*this, page, Access::write);\n    slot.store(entry_of(page));', '    slot.store(entry_of(page));\n    pin(page, Access::write);\n    out = PageRef(*this, page, Access::write);')],
+    ('claim: a page of other tables', [('    if (memory_.pages().is_shared(page)) return false;\n', '')]),
+    ('claim: no recheck of the entry', [('    if (!entry.is_shared() || !is_here(entry)) return true;\n', '')]),
+    ('claim: pins after the store', [(CLAIM_PIN + CLAIM_STORE, CLAIM_STORE + CLAIM_PIN)],
      'all that looks for writers or unmaps the page holds the lock of its pool, as claim() does'),
-    ('copy_shared: does not pin the source', [('        pin(entry.page(), Access::read);\n        source = PageRef(*this, entry.page(), Access::read);\n', '')]),
+    ('copy_shared: does not pin the source', [('        source = pinned(memory_, entry.page(), Access::read);\n', '')]),
     ('copy_shared: does not wait for a clone', [('        if (status == Status::ok) wait_for_thaw();\n', '')]),
-    ('copy_shared: no recheck of the entry', [('if (slot.load() == entry && is_shared(entry.page()) && !copying.is_old)', 'if (is_shared(entry.page()) && !copying.is_old)')]),
-    ('copy_shared: no recheck of the sharers', [('if (slot.load() == entry && is_shared(entry.page()) && !copying.is_old)', 'if (slot.load() == entry && !copying.is_old)')],
-     'the copy is right, since is_old tells whether the page was written; keeping the page saves memory'),
-    ('copy_shared: no recheck whether it is old', [('is_shared(entry.page()) && !copying.is_old)', 'is_shared(entry.page()))')]),
+    ('copy_shared: no recheck of the entry', [(COPY_RECHECK, COPY_RECHECK.replace('slot.load() == entry && ', ''))]),
+    ('copy_shared: no recheck of the sharers', [(COPY_RECHECK, COPY_RECHECK.replace('memory_.pages().is_shared(entry.page()) && ', ''))],
+     'the copy has the right contents, unless it is old; using the page in place instead saves memory'),
+    ('copy_shared: no recheck whether it is old', [(COPY_RECHECK, COPY_RECHECK.replace(' && !copying.is_old', ''))]),
 
-    ('take_replacement: does not pin', [('    pin(free.index, Access::write);\n', ''), ('    PageRef out(*this, free.index, Access::write);', '    PageRef out(*this, free.index, Access::write);\n    out = PageRef(); pin(free.index, Access::write); pins_.remove(free.index, Access::write); new (&out) PageRef(*this, free.index, Access::write);')]),
     ('replace: ignores a clone', [('        if (frozen_ != 0) return Replaced::later;\n', '')]),
-    ('replace: entry of another pool', [('        if (!is_here) return Replaced::moved_to_other_pool;\n', '')]),
-    ('replace: keeps the former page', [('        drop(former, RetiredPages::no_number);\n    }\n    free_if_unpinned(former);', '        drop(former, RetiredPages::no_number);\n    }')]),
+    ('replace: entry of another pool', [('        if (!is_ours) return Replaced::moved_to_other_pool;\n', '')]),
+    ('replace: does not free', [(REPLACE_DROP + '    }\n    memory_.free_if_unpinned(former);', REPLACE_DROP + '    }')]),
 
-    ('map_at_once: ignores a retired page', [('if (is_retired_from(entry, number) || free_.clear_pages() == 0', 'if (free_.clear_pages() == 0')],
+    ('map_at_once: ignores a retired page', [(MAP_CHECK, 'if (frozen_ != 0) return false;')],
      'the contents are right; but a number then takes memory for two pages, which only a volume with provision: full lacks'),
-    ('map_at_once: no recheck of the entry', [('if (entry == PageEntry::mapped(device_index_, entry.page())) {\n            pin', 'if (entry.device() == device_index_) {\n            pin')]),
+    ('map_at_once: no recheck of the entry', [('if (entry == entry_of(memory_, entry.page())) {', 'if (is_here(entry)) {')]),
     ('map_retired: does not wait for a clone', [('    wait_for_thaw();\n    // replace() may', '    // replace() may')]),
-    ('map_retired: no recheck', [('    if (slot.load() != PageEntry::retired(device_index_, page)) return Status::ok;\n    retired_.remove', '    retired_.remove')]),
-    ('map_retired: does not pin', [('    pin(page, Access::read);  // the page stays retired\n', ''), ('    const PageRef pinned(*this, page, Access::read);\n', '')]),
+    ('map_retired: no recheck', [('    if (slot.load() != PageEntry::retired(index_, page)) return Status::ok;\n', '')]),
+    ('map_retired: does not pin', [('    memory_.pin(page, Access::read);  // the page stays retired\n', ''),
+                                   ('    const PageRef pinned(memory_, page, Access::read);\n', '')]),
     ('map_taken: does not wait for a clone', [('        wait_for_thaw();\n        if (!has_page(slot, number)) {', '        if (!has_page(slot, number)) {')]),
-    ('map_taken: no recheck', [('        if (!has_page(slot, number)) {\n            taken.owner', '        if (true) {\n            taken.owner')]),
-    ('publish: pins after the store', [('    pin(page, Access::write);\n    out = PageRef(*this, page, Access::write);\n    mapped_pages_', '    mapped_pages_'),
-                                       ('    slot.store(PageEntry::mapped(device_index_, page));\n}\n\n// Whether the page that was', '    slot.store(PageEntry::mapped(device_index_, page));\n    pin(page, Access::write);\n    out = PageRef(*this, page, Access::write);\n}\n\n// Whether the page that was')]),
+    ('map_taken: no recheck', [('        if (!has_page(slot, number)) {\n            publish', '        if (true) {\n            publish')]),
+    ('publish: pins after the store', [(PUBLISH_PIN + PUBLISH_STORE, PUBLISH_STORE + PUBLISH_PIN)]),
 ]
 
 
@@ -117,6 +136,7 @@ def sources(top):
 
 
 def mutate(top, replacements):
+    """Returns an error, or None."""
     for old, new in replacements:
         found = [path for path in sources(top) if old in open(path, encoding='utf-8').read()]
         text = open(found[0], encoding='utf-8').read() if len(found) == 1 else ''
@@ -127,28 +147,58 @@ def mutate(top, replacements):
     return None
 
 
-def build(top):
-    """The text of an error, or None. Files that are not mutated come from ccache, if there is one."""
+def copy_sources(top):
+    shutil.copytree(f'{ROOT}/storage', f'{top}/storage')
+    shutil.copytree(f'{ROOT}/tests/storage/interleaving', f'{top}/tests/storage/interleaving')
+
+
+def units_of(top):
     with open(f'{top}/tests/storage/interleaving/CMakeLists.txt', encoding='utf-8') as file:
         listed = re.findall(r'\S+\.cpp', file.read())
-    units = glob.glob(f'{top}/storage/pages/*.cpp') + [f'{top}/{name}' for name in listed if name.startswith('storage/')]
-    units += glob.glob(f'{top}/tests/storage/interleaving/*.cpp')
+    units = [name for name in listed if name.startswith('storage/')]
+    for folder in ('storage/pages', 'tests/storage/interleaving'):
+        units += [os.path.relpath(path, top) for path in sorted(glob.glob(f'{top}/{folder}/*.cpp'))]
+    return units
+
+
+def changed_units(top, original):
+    """All of them, if a header has changed."""
+    changed = []
+    for path in sources(top):
+        name = os.path.relpath(path, top)
+        if filecmp.cmp(path, f'{original}/{name}', shallow=False):
+            continue
+        if name.endswith('.hpp'):
+            return units_of(top)
+        changed.append(name)
+    return changed
+
+
+def object_of(unit):
+    return unit.replace('/', '_').replace('.cpp', '.o')
+
+
+def compile_units(top, units, compilers):
+    """The text of an error, or None. Unchanged units come from ccache, if there is one."""
     compiler = (['ccache'] if shutil.which('ccache') else []) + ['g++']
     options = ['-std=c++20', '-O1', '-U_FORTIFY_SOURCE', '-DGPUNBD_ASSERTIONS', '-Itests/storage/interleaving/shadow', '-I.', '-w']
 
     def compile_one(unit):
-        name = os.path.relpath(unit, top)
-        output = name.replace('/', '_').replace('.cpp', '.o')
-        done = subprocess.run([*compiler, *options, '-c', name, '-o', output], cwd=top, capture_output=True, text=True, check=False,
+        done = subprocess.run([*compiler, *options, '-c', unit, '-o', object_of(unit)], cwd=top, capture_output=True, text=True, check=False,
                               env={**os.environ, 'CCACHE_BASEDIR': top, 'CCACHE_NOHASHDIR': '1'})
-        return output, done.stderr if done.returncode else ''
+        return done.stderr if done.returncode else ''
 
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(compile_one, units))
-    errors = ''.join(error for _, error in results)
-    if errors:
-        return errors
-    done = subprocess.run(['g++', *(output for output, _ in results), '-lfmt', '-lspdlog', '-lpthread', '-o', 'interleaving_tests'],
+    return ''.join(compilers.map(compile_one, units)) or None
+
+
+def build(top, original, compilers):
+    """The text of an error, or None. `original` has the objects of the sources as they are."""
+    changed = changed_units(top, original)
+    error = compile_units(top, changed, compilers)
+    if error:
+        return error
+    objects = [f'{top if unit in changed else original}/{object_of(unit)}' for unit in units_of(top)]
+    done = subprocess.run(['g++', *objects, '-lfmt', '-lspdlog', '-lpthread', '-o', 'interleaving_tests'],
                           cwd=top, capture_output=True, text=True, check=False)
     return done.stderr if done.returncode else None
 
@@ -161,15 +211,15 @@ def locked(path):
         yield
 
 
-def run(mutation, options):
+def run(mutation, original, compilers, options):
     name, replacements, *reason = mutation
     with tempfile.TemporaryDirectory() as top:
-        shutil.copytree(f'{ROOT}/storage', f'{top}/storage')
-        shutil.copytree(f'{ROOT}/tests/storage/interleaving', f'{top}/tests/storage/interleaving')
+        shutil.copytree(f'{original}/storage', f'{top}/storage')
+        shutil.copytree(f'{original}/tests', f'{top}/tests')
         error = mutate(top, replacements)
         if error is None:
             with locked(options.lock):
-                error = build(top)
+                error = build(top, original, compilers)
         if error:
             return name, f'ERROR {error[:600]}', False
         began = time.monotonic()
@@ -190,9 +240,18 @@ def main():
     options = parser.parse_args()
     chosen = [each for each in [('none', [], 'nothing is changed'), *MUTATIONS]
               if not options.words or any(word in each[0] for word in options.words)]
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        as_expected = True
-        for name, result, expected in pool.map(lambda each: run(each, options), chosen):
+    as_expected = True
+    with (tempfile.TemporaryDirectory() as original,
+          concurrent.futures.ThreadPoolExecutor(max(options.jobs, 2)) as compilers,
+          concurrent.futures.ThreadPoolExecutor(options.jobs) as pool):
+        copy_sources(original)
+        with locked(options.lock):
+            error = compile_units(original, units_of(original), compilers)
+        if error:
+            sys.exit(error)
+        runs = [pool.submit(run, each, original, compilers, options) for each in chosen]
+        for done in concurrent.futures.as_completed(runs):
+            name, result, expected = done.result()
             print(f'{"" if expected else "UNEXPECTED "}{name}: {result}', flush=True)
             as_expected &= expected
     sys.exit(0 if as_expected else 1)
