@@ -114,7 +114,7 @@ struct Chosen {
     std::vector<const char*> scripts;
 };
 const std::vector<Chosen> chosen = {
-    {"own", Start::own, {"move", "clone", "renew"}},  // a clone marks the page that follows
+    {"own", Start::own, {"move", "clone", "renew"}},   // a clone marks the page that follows
     {"own", Start::own, {"write", "unmap", "clone"}},  // the copy of a page that is trimmed
     {"full", Start::full, {"read", "write_both", "unmap_clone"}},  // a retired page during a clone
     {"shared", Start::shared, {"write", "write_clone", "c.unmap"}},  // a copy that is old
