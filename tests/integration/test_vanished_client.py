@@ -2,6 +2,7 @@
 import ctypes
 import socket
 import struct
+import time
 
 import server
 import wire
@@ -34,7 +35,9 @@ class VanishedClient(server.Test):
         return client
 
     def is_refused(self):
-        """Whether the only connection that the export permits is in use."""
+        """Whether the only connection that the export permits is in use. Takes a while: a server logs 10 lines a second about
+        clients, and the line about the vanished one must be among them."""
+        time.sleep(0.3)
         try:
             wire.connect(('127.0.0.1', self.port)).close()
         except wire.Refused:
