@@ -10,7 +10,10 @@
 namespace gpunbd::storage {
 
 PagePool::PagePool(Device& device, const PoolConfig& config)
-    : index_(config.device), memory_(device, config, *this), tables_(memory_), adoption_(memory_) {}
+    : index_(config.device),
+      memory_(device, config, service_),
+      tables_(memory_),
+      adoption_(memory_) {}
 
 PagePool::~PagePool() {
     memory_.provisioner().stop();
@@ -38,10 +41,10 @@ void PagePool::set_spills(Spills spills) {
     spills_.store(current, std::memory_order_release);
 }
 
-Status PagePool::serve(PageRequest& request) {
-    if (request.copies) return copy_shared(request.slot);
+Status PagePool::Service::serve(PageRequest& request) {
+    if (request.copies) return pool_.copy_shared(request.slot);
     PageRef page;
-    return map(request.number, request.slot, page);
+    return pool_.map(request.number, request.slot, page);
 }
 
 // --- mapping ---------------------------------------------------------------------------------

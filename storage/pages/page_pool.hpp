@@ -28,10 +28,10 @@
 
 namespace gpunbd::storage {
 
-class PagePool : private PageAllocator::Client {
+class PagePool {
  public:
     PagePool(Device& device, const PoolConfig& config);
-    ~PagePool() override;
+    ~PagePool();
     PagePool(const PagePool&) = delete;
     PagePool& operator=(const PagePool&) = delete;
 
@@ -124,8 +124,17 @@ class PagePool : private PageAllocator::Client {
         PageIndex page = 0;
     };
 
-    Status serve(PageRequest& request) override;
-    Slab* next_unmapped_slab() override { return adoption_.next_unmapped_slab(); }
+    // An object of its own: the thread of the allocator calls it until the destructor has stopped
+    // it.
+    class Service final : public PageAllocator::Client {
+     public:
+        explicit Service(PagePool& pool) : pool_(pool) {}
+        Status serve(PageRequest& request) override;
+        Slab* next_unmapped_slab() override { return pool_.adoption_.next_unmapped_slab(); }
+
+     private:
+        PagePool& pool_;
+    };
 
     static PageEntry entry_of(const PageAllocator& owner, PageIndex page) {
         return PageEntry::mapped(owner.slabs().config().device, page);
@@ -169,6 +178,7 @@ class PagePool : private PageAllocator::Client {
         REQUIRES(memory_.mutex());
 
     const std::uint32_t index_;  // of the device in the volume
+    Service service_{*this};
     PageAllocator memory_;
     PoolTables tables_;
     PoolAdoption adoption_;
