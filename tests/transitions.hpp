@@ -20,6 +20,7 @@ struct Transitions {
 template <typename State>
 void check_transitions(std::span<const Transitions<State>> rows) {
     for (std::size_t from = 0; from != rows.size(); ++from) {
+        REQUIRE((from == 0 || rows[from - 1].from < rows[from].from));
         REQUIRE(rows[from].followers.size() == rows.size());
         for (std::size_t to = 0; to != rows.size(); ++to) {
             CAPTURE(from);

@@ -15,8 +15,7 @@ constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of the export, for each b
 }  // namespace
 
 PageAllocator::PageAllocator(Device& device, const PoolConfig& config, Client& client)
-    : device_(device),
-      client_(client),
+    : client_(client),
       slabs_(device, config),
       pages_(slabs_.page_numbers(), config.pages * config.page_size / bytes_per_pin_byte),
       free_(slabs_.count(), config.slab_pages),
@@ -231,10 +230,9 @@ void PageAllocator::release_empty_slabs() {
     {
         const Lock lock(mutex_);
         if (!provisioning_) {
-            provisioning_ = true;
+            begin_provisioning();
             while (!quiesced_ && releasable_slabs() != 0) release_slab(slab_to_release());
-            provisioning_ = false;
-            changed_.notify_all();
+            end_provisioning();
             return;
         }
     }
@@ -245,8 +243,7 @@ void PageAllocator::release_empty_slabs() {
 
 void PageAllocator::provision() {
     const Lock lock(mutex_);
-    while (provisioning_) changed_.wait(mutex_);
-    provisioning_ = true;
+    begin_provisioning();
     while (!quiesced_) {
         serve_requests();
         if (releasable_slabs() != 0) {
@@ -257,6 +254,16 @@ void PageAllocator::provision() {
             break;  // if prepare() has failed, the next request for a page fails too and reports it
         }
     }
+    end_provisioning();
+}
+
+void PageAllocator::begin_provisioning() {
+    while (provisioning_) changed_.wait(mutex_);
+    provisioning_ = true;
+}
+
+void PageAllocator::end_provisioning() {
+    GPUNBD_ASSERT(provisioning_, "only the thread that provisions ends that");
     provisioning_ = false;
     changed_.notify_all();
 }

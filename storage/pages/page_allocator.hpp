@@ -1,5 +1,5 @@
 // The memory of a page pool: allocates slabs on the device, cuts them into pages, and gives out the
-// free ones. A page is given out only while no entry refers to it and nobody has pinned it.
+// free ones. A page is given out only while no entry refers to it and it is not pinned.
 //
 // A page that is in use becomes free in this order:
 //
@@ -150,6 +150,10 @@ class PageAllocator {
     std::uint32_t number_of_next_slab() REQUIRES(mutex_);
     Status allocate(std::uint32_t number, const SlabRequest& request, Slab& slab) EXCLUDES(mutex_);
     bool may_wait_for_others() const EXCLUDES(mutex_);
+    // Only between these two, a thread releases or maps slabs. begin_provisioning() waits for the
+    // end of another thread's work, and quiesce() for all of it.
+    void begin_provisioning() REQUIRES(mutex_);
+    void end_provisioning() REQUIRES(mutex_);
     // The work of the thread, and the part of it that is done without a thread.
     void provision() EXCLUDES(mutex_);
     void release_empty_slabs() EXCLUDES(mutex_);
@@ -167,7 +171,6 @@ class PageAllocator {
     bool map_adopted_slab() REQUIRES(mutex_);
     void serve_requests() REQUIRES(mutex_);
 
-    Device& device_;
     Client& client_;
     PoolSlabs slabs_;
     PageStates pages_;

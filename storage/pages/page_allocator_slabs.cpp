@@ -32,7 +32,8 @@ void PageAllocator::move_directory(const std::shared_ptr<const SharedDirectory>&
 
 Status PageAllocator::fill(const std::stop_token& stop) {
     const Lock lock(mutex_);
-    LongWork work("provisioning", device_.info().id, promise_.pages * config().page_size, "bytes");
+    LongWork work("provisioning", slabs_.device().info().id, promise_.pages * config().page_size,
+                  "bytes");
     while (free_.reserved_pages() < promise_.pages) {
         work.set_done(free_.reserved_pages() * config().page_size);
         if (stop.stop_requested()) return Status::no_space;
@@ -41,30 +42,25 @@ Status PageAllocator::fill(const std::stop_token& stop) {
     return Status::ok;
 }
 
-// The provisioner waits meanwhile, and quiesce() too.
 Status PageAllocator::add_missing_slab() {
     PoolLock lock(*this);
-    while (provisioning_) changed_.wait(mutex_);
-    if (quiesced_ || free_.reserved_pages() >= promise_.pages) return Status::no_space;
-    provisioning_ = true;
-    const Status status = add_slab();
-    provisioning_ = false;
-    changed_.notify_all();
+    begin_provisioning();
+    const bool is_missing = !quiesced_ && free_.reserved_pages() < promise_.pages;
+    const Status status = is_missing ? add_slab() : Status::no_space;
+    end_provisioning();
     lock.unlock_and_wake();
     return status;
 }
 
 // Slabs that no table was promised.
 void PageAllocator::release_surplus() {
-    while (provisioning_) changed_.wait(mutex_);
-    provisioning_ = true;
+    begin_provisioning();
     while (free_.empty_slabs() != 0) {
         const std::uint32_t slab = free_.last_empty_slab();
         if (free_.reserved_pages() - free_.pages_in_slab(slab) < promise_.pages) break;
         release_slab(slab);
     }
-    provisioning_ = false;
-    changed_.notify_all();
+    end_provisioning();
 }
 
 // --- slabs -----------------------------------------------------------------------------------
@@ -149,14 +145,14 @@ std::uint32_t PageAllocator::number_of_next_slab() {
 Status PageAllocator::allocate(std::uint32_t number, const SlabRequest& request, Slab& slab) {
     const std::uint64_t bytes = request.bytes;
     SlabBudget& budget = slabs_.budget();
-    PendingReleases& releases = device_.releases();
+    PendingReleases& releases = slabs_.device().releases();
     Status status = Status::no_space;
     std::uint64_t ended = 0;
     try {
         do {
             ended = releases.ended();
             if (!budget.take(bytes)) continue;
-            status = device_.allocate(request, slab);
+            status = slabs_.device().allocate(request, slab);
             if (status != Status::ok) budget.give_back(bytes);
         } while (status == Status::no_space && may_wait_for_others() &&
                  releases.wait_for_one(ended));

@@ -3,8 +3,8 @@
 // parts allocate the pages (memory()), know the tables (tables()) and take over the pages of an
 // earlier process (adoption()).
 //
-// The states of an entry and who may change them: see page_entry.hpp. At any time, a page has as
-// many entries as PageStates counts, all of the same page number, and one of them at most is
+// The states of an entry, and the lock that a change needs: see page_entry.hpp. At any time, a page
+// has as many entries as PageStates counts, all of the same page number, and one of them at most is
 // writable.
 #pragma once
 

@@ -1,10 +1,9 @@
-// The page tables whose entries may refer to pages of a pool: those of a volume and of its clones.
-// A page has the same number in all of them.
+// The page tables that may refer to pages of a pool: the tables of a volume and of its clones. A
+// page has the same number in all of them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "storage/base/mutex.hpp"

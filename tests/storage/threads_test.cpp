@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/sanitized.hpp"
 #include "tests/storage/rig.hpp"
 #include "tests/storage/test_pool.hpp"
 
@@ -251,11 +252,8 @@ TEST_CASE("threads: a page number is not mapped twice") {
 // entry. Without sequential consistency both may see the state before the other one.
 TEST_CASE("threads: a page is not written between the begin and the end of its move") {
     constexpr std::uint64_t page_size = 64 * kib;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    constexpr int rounds = 5'000;  // they find races, not a weaker order
-#else
-    constexpr int rounds = 150'000;  // with a weaker order, several of them go wrong
-#endif
+    // Sanitizers find races, not a weaker order, with which several of 150'000 rounds go wrong.
+    constexpr int rounds = gpunbd::test::is_sanitized ? 5'000 : 150'000;
     MemoryDevice device(0, {});
     auto made = Volume::create({.size = page_size, .page_size = page_size}, {&device});
     const auto volume = std::get<std::unique_ptr<Volume>>(std::move(made));

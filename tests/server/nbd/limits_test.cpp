@@ -2,14 +2,14 @@
 // starves, and memory use stays bounded.
 #include <doctest/doctest.h>
 
+#include "tests/sanitized.hpp"
 #include "tests/server/happy_script.hpp"
 #include "tests/storage/random.hpp"
-#include "tests/storage/sanitized.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
-using storage::test::is_sanitized;
+using gpunbd::test::is_sanitized;
 using storage::test::Random;
 
 // More than a socket buffers without being read.

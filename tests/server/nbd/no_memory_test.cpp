@@ -7,20 +7,20 @@
 #include <span>
 
 #include "server/net/transport/tls_context.hpp"
+#include "tests/sanitized.hpp"
 #include "tests/server/failing_allocation.hpp"
 #include "tests/server/happy_script.hpp"
 #include "tests/server/net/transport/tls_client.hpp"
 #include "tests/server/net/transport/tls_files.hpp"
-#include "tests/storage/sanitized.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
 enum class Ending { disconnect, drain };
 
-// With a sanitizer, the variants share the allocations, whose code is mostly the same.
-constexpr std::int64_t allocation_stride = storage::test::is_sanitized ? 5 : 1;
-constexpr std::int64_t tls_allocation_stride = storage::test::is_sanitized ? 15 : 2;  // percent
+// With a sanitizer, each variant fails a part of the allocations: their code is mostly the same.
+constexpr std::int64_t allocation_stride = gpunbd::test::is_sanitized ? 5 : 1;
+constexpr std::int64_t tls_allocation_stride = gpunbd::test::is_sanitized ? 15 : 2;  // percent
 
 struct Tls {
     std::shared_ptr<const TlsContext> context = nullptr;  // null: without TLS

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "tests/sanitized.hpp"
 #include "tests/server/happy_script.hpp"
-#include "tests/storage/sanitized.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 using storage::FaultScript;
 
 // With a sanitizer, the variants share the steps that fail.
-constexpr std::size_t failing_stride = storage::test::is_sanitized ? 3 : 1;
+constexpr std::size_t failing_stride = gpunbd::test::is_sanitized ? 3 : 1;
 std::size_t first_failing(const Variant& variant) {
     return static_cast<std::size_t>(&variant - variants) % failing_stride;
 }

@@ -77,7 +77,8 @@ const std::vector<Script> scripts = {
     {"c.fill", {{Verb::fill, 1, 0}}},
     {"c.unmap", {{Verb::unmap, 1, 0}}},
     {"c.remove", {{Verb::remove, 1, 0}}},
-    // From here on: of chosen scenarios only.
+};
+const std::vector<Script> scripts_of_chosen = {
     {"fill_write", {{Verb::fill, 0, 0}, {Verb::write, 0, 1}}},
     {"write_clone", {{Verb::write, 0, 0}, {Verb::clone, 0, 0}}},
     {"unmap_clone", {{Verb::unmap, 0, 0}, {Verb::clone, 0, 0}}},
@@ -254,7 +255,6 @@ struct Totals {
     std::uint64_t scenarios = 0;
     std::uint64_t schedules = 0;
     std::uint64_t ended = 0;
-    std::uint64_t incomplete = 0;
 };
 
 // False: it has failed, which is printed.
@@ -288,7 +288,6 @@ bool explore_one(Start start, const std::string& name, const std::vector<const S
     ++totals.scenarios;
     totals.schedules += explored.schedules;
     totals.ended += explored.ended;
-    if (!explored.complete) ++totals.incomplete;
     if (explored.failure.empty()) return true;
     fmt::print("{}: {}\n", name, explored.failure);
     fmt::print("the steps of fiber 0, 1 and 2:\n");
@@ -298,38 +297,70 @@ bool explore_one(Start start, const std::string& name, const std::vector<const S
     return false;
 }
 
+using Combination = std::vector<const Script*>;
+
+// Each selection of two or three scripts, with repetition, in the order of the list.
+std::vector<Combination> combinations(std::size_t size) {
+    std::vector<Combination> out;
+    for (std::size_t i = 0; i != scripts.size(); ++i) {
+        for (std::size_t j = i; j != scripts.size(); ++j) {
+            const Combination pair = {&scripts[i], &scripts[j]};
+            if (size == 2) out.push_back(pair);
+            for (std::size_t k = j; size == 3 && k != scripts.size(); ++k) {
+                out.push_back({pair[0], pair[1], &scripts[k]});
+            }
+        }
+    }
+    return out;
+}
+
+bool is_allowed(const StartName& start, const Combination& together) {
+    for (std::size_t a = 0; a != together.size(); ++a) {
+        if (uses_clone(*together[a]) && !start.has_clone) return false;
+        for (std::size_t b = 0; b != a; ++b) {
+            if (!may_meet(*together[a], *together[b])) return false;
+        }
+    }
+    return together.size() == 2 || is_short(together);
+}
+
+Bound bound_of(const Combination& together, const Options& options) {
+    if (together.size() != 2) return options.triples;
+    Bound bound = options.pairs;
+    if (together[0]->steps.size() + together[1]->steps.size() == 4) {
+        --bound.preemptions;  // they take long
+    }
+    return bound;
+}
+
+std::string name_of(const char* start, const Combination& together) {
+    std::string name = start;
+    for (const Script* script : together) name += fmt::format(",{}", script->name);
+    return name;
+}
+
+const Script* script_named(std::string_view name) {
+    for (const std::vector<Script>* list : {&scripts, &scripts_of_chosen}) {
+        const auto found = std::ranges::find(*list, name, &Script::name);
+        if (found != list->end()) return &*found;
+    }
+    fail(fmt::format("there is no script '{}'", name));
+}
+
 bool run_all(const Options& options) {
     Totals totals;
     const auto begin = std::chrono::system_clock::now();
+    const auto is_wanted = [&](const std::string& name) {
+        return options.only.empty() || options.only == name;
+    };
     for (const std::size_t size : {2, 3}) {
+        const std::vector<Combination> all = combinations(size);
         for (const StartName& start : starts) {
-            const std::size_t count = scripts.size() - 3;
-            for (std::size_t i = 0; i != count; ++i) {
-                for (std::size_t j = i; j != count; ++j) {
-                    for (std::size_t k = size == 2 ? count - 1 : j; k != count; ++k) {
-                        std::vector<const Script*> all = {&scripts[i], &scripts[j]};
-                        if (size == 3) all.push_back(&scripts[k]);
-                        std::string name = start.name;
-                        bool is_allowed = true;
-                        for (std::size_t a = 0; a != all.size(); ++a) {
-                            name += fmt::format(",{}", all[a]->name);
-                            if (uses_clone(*all[a]) && !start.has_clone) is_allowed = false;
-                            for (std::size_t b = 0; b != a; ++b) {
-                                is_allowed = is_allowed && may_meet(*all[a], *all[b]);
-                            }
-                        }
-                        if (size == 3 && !is_short(all)) is_allowed = false;
-                        if (!is_allowed) continue;
-                        if (!options.only.empty() && options.only != name) continue;
-                        Bound bound = size == 2 ? options.pairs : options.triples;
-                        if (size == 2 && all[0]->steps.size() + all[1]->steps.size() == 4) {
-                            --bound.preemptions;  // they take long
-                        }
-                        if (!explore_one(start.start, name, all, bound, options, totals)) {
-                            return false;
-                        }
-                    }
-                }
+            for (const Combination& together : all) {
+                const std::string name = name_of(start.name, together);
+                if (!is_allowed(start, together) || !is_wanted(name)) continue;
+                const Bound bound = bound_of(together, options);
+                if (!explore_one(start.start, name, together, bound, options, totals)) return false;
             }
         }
         const std::chrono::duration<double> took = std::chrono::system_clock::now() - begin;
@@ -338,16 +369,13 @@ bool run_all(const Options& options) {
             totals.scenarios, size, totals.schedules, totals.ended, took.count());
     }
     for (const Chosen& each : chosen) {
-        std::vector<const Script*> all;
-        std::string name = each.name;
-        for (const char* script : each.scripts) {
-            name += fmt::format(",{}", script);
-            all.push_back(&*std::ranges::find(scripts, std::string_view(script), &Script::name));
-        }
-        if (!options.only.empty() && options.only != name) continue;
+        Combination together;
+        for (const char* script : each.scripts) together.push_back(script_named(script));
+        const std::string name = name_of(each.name, together);
+        if (!is_wanted(name)) continue;
         Bound bound = options.triples;
         ++bound.preemptions;
-        if (!explore_one(each.start, name, all, bound, options, totals)) return false;
+        if (!explore_one(each.start, name, together, bound, options, totals)) return false;
     }
     fmt::print("{} scenarios, {} schedules, {} of them to their end\n", totals.scenarios,
                totals.schedules, totals.ended);

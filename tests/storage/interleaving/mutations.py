@@ -93,7 +93,7 @@ MUTATIONS = [
     ('freeze: nothing', [('    const Lock lock(memory_.mutex());\n    ++frozen_;', '    const Lock lock(memory_.mutex());'),
                          ('        GPUNBD_ASSERT(frozen_ != 0, "each thaw() ends a freeze()");\n        if (--frozen_ != 0) return;\n', ''),
                          ('    GPUNBD_ASSERT(frozen_ != 0, "no entry changes', '    GPUNBD_ASSERT(true, "no entry changes')]),
-    ('thaw: wakes nobody', [('    changed_.notify_all();\n    complete(waiters, Status::ok);', '    complete(waiters, Status::ok);')]),
+    ('thaw: does not notify', [('    changed_.notify_all();\n    complete(waiters, Status::ok);', '    complete(waiters, Status::ok);')]),
     ('settle: no check for writers', [('    if (memory_.pages().is_pinned_for_writing(page)) return false;\n', '')]),
     ('end_sharing: no recheck', [(END_STORE, 'slot.become(entry_at_rest(page));')]),
     ('end_sharing: always shared', [(END_STORE, END_STORE.replace('entry_at_rest(page)', 'PageEntry::shared(index_, page)'))]),

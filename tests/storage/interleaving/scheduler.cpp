@@ -632,10 +632,6 @@ Explored explore(const Scenario& scenario, const Bound& bound,
         } else if (!next_schedule()) {
             break;
         }
-        if (out.schedules >= bound.schedules) {
-            out.complete = false;
-            break;
-        }
     }
     return out;
 }

@@ -37,7 +37,7 @@ void notify(const void* condition);
 void yield(bool retries);
 // A step without an access, before an operation that begins.
 void pause();
-// What the schedules are told apart by, besides the state of memory and of the fibers.
+// Distinguishes schedules, in addition to the state of memory and of the fibers.
 void note(std::uint64_t event);
 // A line among the steps that are printed, if logs_steps().
 void log_step(const std::string& text);
@@ -47,20 +47,18 @@ unsigned fiber();  // the number of the one that runs
 struct Bound {
     unsigned preemptions = 2;
     unsigned delays = 1;  // stores that another fiber does not see at once
-    std::uint64_t schedules = ~std::uint64_t{0};
 };
 
 struct Explored {
     std::uint64_t schedules = 0;  // that ended or led to a known state
     std::uint64_t ended = 0;
-    bool complete = true;
     std::string failure;                  // empty: none
     std::vector<std::uint8_t> decisions;  // of the failed schedule
 };
 
 // `begin` brings the state to its start, and `end` checks it and returns a failure; both run
-// outside of the fibers. `only`: null, or the decisions of the only schedule to run, whose steps
-// are printed.
+// outside of the fibers. `only`: null, or the decisions of one schedule. Then only this schedule
+// runs, and its steps are printed.
 struct Scenario {
     std::function<void()> begin;
     std::vector<std::function<void()>> fibers;

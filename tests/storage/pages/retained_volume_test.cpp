@@ -15,13 +15,13 @@
 
 #include "storage/migration/page_mover.hpp"
 #include "storage/pages/volume.hpp"
+#include "tests/sanitized.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/crash_image.hpp"
 #include "tests/storage/pages/cut_model.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/store_watch.hpp"
 #include "tests/storage/random.hpp"
-#include "tests/storage/sanitized.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
@@ -56,7 +56,7 @@ struct CutCase {
     }
 };
 
-int steps_of(const CutCase& row) { return is_sanitized ? row.steps / 2 : row.steps; }
+int steps_of(const CutCase& row) { return gpunbd::test::is_sanitized ? row.steps / 2 : row.steps; }
 
 struct Cut {
     CrashImage image;

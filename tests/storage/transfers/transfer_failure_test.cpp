@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/sanitized.hpp"
 #include "tests/storage/rig.hpp"
-#include "tests/storage/sanitized.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -37,7 +37,7 @@ constexpr Step happy[] = {
     {Kind::read, 0, 8 * page},
 };
 constexpr std::size_t steps = std::size(happy);
-constexpr std::uint32_t stride = is_sanitized ? 3 : 1;
+constexpr std::uint32_t stride = gpunbd::test::is_sanitized ? 3 : 1;
 
 // One page per slab, so that each first write allocates.
 RigOptions options_of(std::string_view devices) {

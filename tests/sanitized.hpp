@@ -2,7 +2,7 @@
 // sanitizer, which take several times as long. The release build runs all of them.
 #pragma once
 
-namespace gpunbd::storage::test {
+namespace gpunbd::test {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool is_sanitized = true;
@@ -10,4 +10,4 @@ constexpr bool is_sanitized = true;
 constexpr bool is_sanitized = false;
 #endif
 
-}  // namespace gpunbd::storage::test
+}  // namespace gpunbd::test
