@@ -1,5 +1,5 @@
 """Every #include of the product names a library that its folder may use, as CMakeLists.txt declares. Unit tests mirror the
-folders of the sources. Locks are those of storage/base/mutex.hpp."""
+folders of the sources. Only storage/base/system_mutex.hpp uses those of the standard library."""
 import os
 import re
 import unittest
@@ -62,7 +62,7 @@ class Structure(unittest.TestCase):
                             r'|^#include <(?:mutex|shared_mutex|condition_variable)>|\bpthread_(?:mutex|rwlock|cond|spin)_', re.M)
         found = []
         for path in sources():
-            if path == 'storage/base/mutex.hpp':
+            if path == 'storage/base/system_mutex.hpp':
                 continue
             with open(os.path.join(ROOT, path), encoding='utf-8') as file:
                 found += [f'{path}: {match[0]}' for match in of_std.finditer(file.read())]
