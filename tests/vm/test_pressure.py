@@ -15,6 +15,13 @@ admin: {socket: /tmp/admin}
 devices: [{id: host, reserve: 0, spill: [{file: /spill/pages, size: 256M}]}]
 exports: [{name: '', size: 128M, devices: [host]}]
 '''
+STALLED = '''
+threads: 1
+listeners: {unix: [{path: /tmp/socket}]}
+admin: {socket: /tmp/admin}
+devices: [{id: host, reserve: 0, spill: [{file: /spill/pages, size: 32M}]}]
+exports: [{name: pages, size: 16M, devices: [host]}, {name: holes, size: 4M, devices: [host]}]
+'''
 if server.SANITIZED:
     server.skip('a sanitizer needs more memory than the group has')
 
@@ -37,6 +44,18 @@ class Pressure(server.Test):
         results = guest.run(self, initramfs, EXPECTED, seconds=840, append='psi=1',
                             devices=('-drive', f'file={disk},format=raw,if=virtio'))
         self.assertEqual(results, EXPECTED)
+
+    def test_a_disk_that_stalls(self):
+        files = self.directory()
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'stalled_disk')
+        for program in ('nbd-client', 'nbdcopy', 'mkfs.ext4'):
+            initramfs.program(shutil.which(program))
+        initramfs.program(server.PROGRAM, 'gpunbd')
+        initramfs.file('gpunbd.yaml', STALLED)
+        for module in ('nbd', 'crc32c_generic', 'ext4'):
+            initramfs.module(module)
+        expected = ['stalled ok', 'continued ok']
+        self.assertEqual(guest.run(self, initramfs, expected, append='nbd.nbds_max=2', seconds=300), expected)
 
 
 if __name__ == '__main__':

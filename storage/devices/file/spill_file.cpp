@@ -36,11 +36,12 @@ bool write_header(int file) {
     return ::pwrite(file, header_text.data(), header_text.size(), 0) == ssize_t{header_text.size()};
 }
 
-// Opening is not to block on a FIFO. With the flag, kernels before 6.5 fail I/O that would block by
-// EAGAIN, again and again.
-void set_blocking(int file) {
+// Opening is not to block on a FIFO. With O_NONBLOCK, kernels before 6.5 fail I/O that would block
+// by EAGAIN, again and again. A read that changed the time of access could wait for the journal of
+// the file system: see UringQueue::prepare(). Only the owner may set O_NOATIME.
+void set_flags_for_io(int file) {
     const int flags = ::fcntl(file, F_GETFL);
-    if (flags >= 0) ::fcntl(file, F_SETFL, flags & ~O_NONBLOCK);
+    if (flags >= 0) ::fcntl(file, F_SETFL, (flags & ~O_NONBLOCK) | O_NOATIME);
 }
 
 // Without the page cache, I/O does not compete with others for memory. Some file systems accept
@@ -96,7 +97,7 @@ SpillFile::SpillFile(std::string path, std::uint64_t bytes) : path_(std::move(pa
         refuse_call("locked", errno);
     }
     verify();
-    set_blocking(file_.get());
+    set_flags_for_io(file_.get());
     reserve(bytes);
 }
 
