@@ -109,10 +109,9 @@ class Channel {
         counters_.moved(ChannelCounters::in_place, static_cast<std::size_t>(direction), length);
     }
 
-    // Whether payload of this length may be received directly into the slab's mapping (writes), or
-    // sent directly from it (reads). Otherwise it passes through staging memory.
+    // Whether payload of this length may be received directly into the slab's mapping. Otherwise it
+    // passes through staging memory.
     virtual bool receives_into(const Slab& slab, std::uint32_t length) const = 0;
-    virtual bool sends_from(const Slab& slab, std::uint32_t length) const = 0;
 
     void enqueue(Copy& copy) {
         GPUNBD_ASSERT(copy.owner != nullptr && copy.length != 0,

@@ -113,6 +113,9 @@ class Device {
     virtual std::uint64_t free_memory() const { return available() + info().reserve; }
     // Whether its memory is also that of all programs, so that they wait while it is scarce.
     virtual bool is_system_memory() const { return false; }
+    // Whether payload is sent directly from pages, which the CPU can address and caches. Otherwise
+    // it passes through staging memory.
+    virtual bool sends_in_place() const { return false; }
     virtual bool failed() const { return false; }
     // Whether contents can still be read. A file can be read after a write to it has failed.
     virtual bool readable() const { return !failed(); }

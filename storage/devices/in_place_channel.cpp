@@ -1,5 +1,6 @@
 #include "storage/devices/in_place_channel.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "storage/assertions/assert.hpp"
@@ -8,17 +9,27 @@ namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint64_t zeroed_per_poll = 4 << 20;  // bytes: limits how long other clients wait
+constexpr std::uint64_t work_per_poll = 4 << 20;  // bytes: limits how long other clients wait
+constexpr std::size_t staging_bytes = 4 << 20;
 
 }  // namespace
 
+InPlaceChannel::InPlaceChannel(const ChannelOptions& options)
+    : Channel(options), memory_(std::min(options_.pinned, staging_bytes)) {
+    read_staging_.adopt(memory_.data(), memory_.size());
+}
+
 void InPlaceChannel::progress(CopyQueue& queued) {
-    for (std::uint64_t budget = zeroed_per_poll; !queued.empty();) {
+    for (std::uint64_t budget = work_per_poll; !queued.empty();) {
         Copy& copy = *queued.pop();
-        GPUNBD_ASSERT(copy.kind == Copy::Kind::zero && copy.cpu != nullptr,
-                      "payload is received into pages and sent from them without a copy");
+        GPUNBD_ASSERT(copy.kind != Copy::Kind::write && copy.cpu != nullptr,
+                      "payload is received into pages without a copy");
         count(PathKind::mapping, copy);
-        std::memset(copy.cpu, 0, copy.length);
+        if (copy.kind == Copy::Kind::zero) {
+            std::memset(copy.cpu, 0, copy.length);
+        } else {
+            std::memcpy(copy.staging, copy.cpu, copy.length);
+        }
         finish(copy, Status::ok);
         if (copy.length >= budget) return;
         budget -= copy.length;

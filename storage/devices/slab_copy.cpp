@@ -27,7 +27,7 @@ class End final : private CopyOwner {
 
     // Null: a copy failed. Valid until the next call.
     const std::byte* read(std::uint64_t done, std::uint32_t length) {
-        if (channel_->sends_from(at_.slab, length)) return at_.slab.cpu + at_.offset + done;
+        if (at_.device.sends_in_place()) return at_.slab.cpu + at_.offset + done;
         if (!take(channel_->read_staging(), length)) return nullptr;
         return run(Copy::Kind::read, done, length) == Status::ok ? staging_ : nullptr;
     }

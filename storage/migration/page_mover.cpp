@@ -107,7 +107,7 @@ bool PageMover::Move::start_read(Channels& channels) {
     length_ = static_cast<std::uint32_t>(
         std::min<std::uint64_t>({page_->volume->page_size() - at_, from.options().chunk_size,
                                  target->options().chunk_size}));
-    if (from.sends_from(source_.slab(), length_)) {
+    if (source_.device().sends_in_place()) {
         data_ = source_.cpu() + at_;
         state_ = State::read;
         return true;

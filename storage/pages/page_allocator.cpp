@@ -17,7 +17,8 @@ constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of the export, for each b
 PageAllocator::PageAllocator(Device& device, const PoolConfig& config, Client& client)
     : client_(client),
       slabs_(device, config),
-      pages_(slabs_.page_numbers(), config.pages * config.page_size / bytes_per_pin_byte),
+      pages_(slabs_.page_numbers(), config.pages * config.page_size / bytes_per_pin_byte,
+             device.sends_in_place()),
       free_(slabs_.count(), config.slab_pages),
       promise_{.pages = config.pages, .in_whole_slabs = slabs_.uses_shared_directory()},
       releases_(device.releases()),

@@ -25,40 +25,38 @@ bool PagePool::claim(EntrySlot slot, PageRef& out) {
 Status PagePool::copy_shared(EntrySlot slot) {
     const PageEntry entry = slot.load();
     if (!entry.is_shared()) return Status::ok;
-    if (is_here(entry)) return copy_shared(slot, *this);
+    if (is_here(entry)) return copy(slot, *this, Copied::of_several_tables);
     const std::span<PagePool* const> all = spills();
     const auto spill = std::ranges::find(all, entry.device(), &PagePool::index_);
     GPUNBD_ASSERT(spill != all.end(), "a page is in its home pool or in one of its spills");
-    return (*spill)->copy_shared(slot, *this);
+    return (*spill)->copy(slot, *this, Copied::of_several_tables);
 }
 
-Status PagePool::copy_shared(EntrySlot slot, PagePool& home) {
+Status PagePool::copy(EntrySlot slot, PagePool& home, Copied which) {
     PageRef source;
     PageEntry entry;
-    SharedCopy copying;
+    const auto is_wanted = [&] {
+        return which == Copied::any || memory_.pages().is_shared(entry.page());
+    };
     {
         const Lock lock(memory_.mutex());
         entry = slot.load();
-        if (!entry.is_shared() || !is_here(entry)) return Status::ok;
-        if (!memory_.pages().is_shared(entry.page())) return Status::ok;
+        if (!entry.is_shared() || !is_here(entry) || !is_wanted()) return Status::ok;
         source = pinned(memory_, entry.page(), Access::read);
-        copying.page = entry.page();
-        shared_copies_.push_back(copying);
     }
-    TakenPage copy;
-    const Status status = make_copy(entry.page(), home, copy);
+    TakenPage copied;
+    const Status status = make_copy(entry.page(), home, copied);
+    if (status != Status::ok) return status;
     {
         const Lock lock(memory_.mutex());
-        if (status == Status::ok) wait_for_thaw();
-        shared_copies_.erase(shared_copies_.iterator_to(copying));
-        if (status != Status::ok) return status;
+        wait_for_thaw();
         // The page may have been written in place and then been shared again.
-        if (slot.load() == entry && memory_.pages().is_shared(entry.page()) && !copying.is_old) {
-            publish_copy(slot, entry.page(), copy);
+        if (slot.load() == entry && is_wanted() && source.is_intact()) {
+            publish_copy(slot, entry.page(), copied);
             return Status::ok;
         }
     }
-    copy.owner->put_back(copy.page);
+    copied.owner->put_back(copied.page);
     return Status::ok;
 }
 

@@ -71,7 +71,7 @@ bool PagePool::store_moving(std::uint64_t number, PageIndex page, PageEntry entr
 // The entry of a mapped page that is not moving.
 PageEntry PagePool::entry_at_rest(PageIndex page) {
     if (memory_.pages().is_shared(page)) return PageEntry::shared(index_, page);
-    for (SharedCopy& copy : shared_copies_) copy.is_old |= copy.page == page;
+    memory_.pages().claim(page);
     return PageEntry::mapped(index_, page);
 }
 

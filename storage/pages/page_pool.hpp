@@ -8,7 +8,6 @@
 // writable.
 #pragma once
 
-#include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -86,12 +85,17 @@ class PagePool {
     // mapped, and no entry of a page becomes a hole or refers to a copy.
     void freeze();
     void thaw();
+    // Page numbers, with room for all of a table.
+    struct InUse {
+        // Clients that want to write one of these wait until settle() or copy_written().
+        std::vector<std::uint64_t> written;
+        std::vector<std::uint64_t> sent;  // clients may be sent the pages themselves
+    };
     // The pages of `from` are in `to` too, from number `begin` on. Returns the first number that is
-    // not done: `end`, or one with a page in another pool, or after some pages. If the page of a
-    // number is being written, appends the number to `written`, which has room, and clients that
-    // want to write the page wait until settle() or copy_written().
+    // not done: `end`, or one with a page in another pool, or after some pages. Appends the numbers
+    // of pages that clients use.
     std::uint64_t share(const PageTable& from, const PageTable& to, std::uint64_t begin,
-                        std::uint64_t end, std::vector<std::uint64_t>& written);
+                        std::uint64_t end, InUse& in_use);
     // The page of this number is shared from now on. False: it is still being written.
     bool settle(const PageTable& from, const PageTable& to, std::uint64_t number);
     // `to` gets a copy of the page, which may have parts of writes in progress. `home`: the pool of
@@ -100,6 +104,12 @@ class PagePool {
     Status copy_written(const PageTable& from, const PageTable& to, std::uint64_t number,
                         PagePool& home);
     void cancel_sharing(const PageTable& from, const PageTable& to, std::uint64_t number);
+    // Whether the page of this entry of a new clone may still be sent to clients of its source. The
+    // page must not be written then, although no other table may have it any more.
+    bool may_be_sent(EntrySlot slot) const;
+    // That page is replaced by a copy, unless it moves to another pool meanwhile. `home`: see
+    // copy_written(). Blocks.
+    Status copy_sent(EntrySlot slot, PagePool& home);
 
     // Writing to a shared page, in page_copies.cpp. Makes a page writable that no other table has,
     // and pins it for writing; a hole if the entry has to be looked at again. False: the page has
@@ -169,8 +179,9 @@ class PagePool {
     PageRequests end_move() REQUIRES(memory_.mutex());
     PageRequests end_sharing(EntrySlot slot, PageIndex page) REQUIRES(memory_.mutex());
 
-    // Of a page of this pool. `home`: see copy_written().
-    Status copy_shared(EntrySlot slot, PagePool& home) EXCLUDES(memory_.mutex());
+    // Of a page of this pool in the state `shared`. `home`: see copy_written().
+    enum class Copied : std::uint8_t { any, of_several_tables };
+    Status copy(EntrySlot slot, PagePool& home, Copied which) EXCLUDES(memory_.mutex());
     Status make_copy(PageIndex page, PagePool& home, TakenPage& out) EXCLUDES(memory_.mutex());
     Status copy_contents(PageIndex page, const TakenPage& to) noexcept EXCLUDES(memory_.mutex());
     // The entry refers to the copy, instead of to a page of this pool.
@@ -186,12 +197,6 @@ class PagePool {
     std::vector<std::unique_ptr<const Spills>> spill_lists_ GUARDED_BY(memory_.mutex());
     Atomic<const Spills*> spills_{nullptr};  // the last one
     Mutex mapping_mutex_;  // serializes map(): one page at a time waits for the device
-    // A copy of a shared page, in progress. It is old once the page could be written in place.
-    struct SharedCopy : boost::intrusive::list_base_hook<> {
-        PageIndex page = 0;
-        bool is_old = false;
-    };
-    boost::intrusive::list<SharedCopy> shared_copies_ GUARDED_BY(memory_.mutex());
     std::uint32_t frozen_ GUARDED_BY(memory_.mutex()) = 0;
     PageRequests thaw_waiters_ GUARDED_BY(memory_.mutex());
     std::uint32_t moving_ GUARDED_BY(memory_.mutex()) = 0;  // pages

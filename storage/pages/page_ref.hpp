@@ -15,9 +15,11 @@ class PageRef {
     PageRef() = default;
     // Adopts a pin.
     PageRef(PageAllocator& owner, PageIndex page, Access access)
-        : owner_(&owner), page_(page), access_(access) {}
+        : owner_(&owner), page_(page), access_(access) {
+        if (access != Access::write) claims_ = owner.pages().claims(page);
+    }
     PageRef(PageRef&& other) noexcept
-        : owner_(other.owner_), page_(other.page_), access_(other.access_) {
+        : owner_(other.owner_), page_(other.page_), claims_(other.claims_), access_(other.access_) {
         other.owner_ = nullptr;
     }
     PageRef& operator=(PageRef&& other) noexcept {
@@ -25,6 +27,7 @@ class PageRef {
             reset();
             owner_ = other.owner_;
             page_ = other.page_;
+            claims_ = other.claims_;
             access_ = other.access_;
             other.owner_ = nullptr;
         }
@@ -58,10 +61,14 @@ class PageRef {
         return page_;
     }
     Access access() const { return access_; }
+    // False: the volume in which the page was found for reading may have lost it meanwhile, and
+    // another volume may have written to it. What was read has to be read again.
+    bool is_intact() const { return owner().pages().claims(page_) == claims_; }
 
  private:
     PageAllocator* owner_ = nullptr;
     PageIndex page_ = 0;
+    std::uint32_t claims_ = 0;  // when it was pinned
     Access access_ = Access::read;
 };
 

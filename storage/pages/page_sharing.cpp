@@ -12,6 +12,12 @@ namespace {
 
 constexpr std::uint64_t pages_at_once = 256;  // under the lock, for which clients may wait
 
+void append(std::vector<std::uint64_t>& numbers, std::uint64_t number) {
+    GPUNBD_ASSERT(numbers.size() < numbers.capacity(),
+                  "nothing is allocated while clients wait for a clone");
+    numbers.push_back(number);
+}
+
 }  // namespace
 
 void PagePool::freeze() {
@@ -32,7 +38,7 @@ void PagePool::thaw() {
 }
 
 std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::uint64_t begin,
-                              std::uint64_t end, std::vector<std::uint64_t>& written) {
+                              std::uint64_t end, InUse& in_use) {
     const Lock lock(memory_.mutex());
     GPUNBD_ASSERT(frozen_ != 0, "no entry changes between the first and the last page of a clone");
     end = std::min(end, begin + pages_at_once);
@@ -46,18 +52,23 @@ std::uint64_t PagePool::share(const PageTable& from, const PageTable& to, std::u
         const PageEntry shared = PageEntry::shared(index_, page);
         memory_.pages().add_entry(page);
         to.slot(number).become(entry.is_moving() ? entry : shared);
-        if (!entry.is_writable()) continue;
-        slot.become(shared);
-        // See PageStates::pin(). Copies of the page would lack what is written there.
-        if (memory_.pages().is_pinned_for_writing(page)) {
+        if (entry.is_writable()) slot.become(shared);
+        // Not before: see PageStates::pin(). From now on, clients are sent copies of the page.
+        if (memory_.pages().is_pinned_for_sending(page)) append(in_use.sent, number);
+        // Copies of the page would lack what is written there.
+        if (entry.is_writable() && memory_.pages().is_pinned_for_writing(page)) {
             slot.become(PageEntry::moving(index_, page));
             ++moving_;
-            GPUNBD_ASSERT(written.size() < written.capacity(),
-                          "nothing is allocated while clients wait for a clone");
-            written.push_back(number);
+            append(in_use.written, number);
         }
     }
     return end;
+}
+
+bool PagePool::may_be_sent(EntrySlot slot) const {
+    const PageEntry entry = slot.load();
+    const bool is_of_source = entry.is_shared() || entry.is_moving();
+    return is_of_source && is_here(entry) && memory_.pages().is_pinned_for_sending(entry.page());
 }
 
 bool PagePool::settle(const PageTable& from, const PageTable& to, std::uint64_t number) {
@@ -99,6 +110,14 @@ void PagePool::cancel_sharing(const PageTable& from, const PageTable& to, std::u
     drop(page, RetiredPages::no_number);
     lock.unlock_and_complete(end_sharing(from.slot(number), page));
     memory_.free_if_unpinned(page);
+}
+
+Status PagePool::copy_sent(EntrySlot slot, PagePool& home) {
+    {
+        const Lock lock(memory_.mutex());
+        while (moves_from_here(slot.load())) changed_.wait(memory_.mutex());
+    }
+    return copy(slot, home, Copied::any);
 }
 
 // The entry may be a hole meanwhile.

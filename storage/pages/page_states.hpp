@@ -16,42 +16,67 @@ namespace gpunbd::storage {
 
 class PageStates {
  public:
-    PageStates(std::size_t pages, std::uint64_t max_bytes_of_pins)
-        : pins_(pages, max_bytes_of_pins), retired_(pages), sharers_(pages) {}
+    // `sends_in_place`: see Device.
+    PageStates(std::size_t pages, std::uint64_t max_bytes_of_pins, bool sends_in_place)
+        : sends_in_place_(sends_in_place),
+          pins_(pages, sends_in_place ? max_bytes_of_pins / 2 : max_bytes_of_pins),
+          retired_(pages),
+          sharers_(pages),
+          claims_(pages) {
+        if (sends_in_place) sends_ = PinCounts(pages, max_bytes_of_pins / 2);
+    }
 
     // The caller holds the lock of the pool. Throws std::bad_alloc.
     void grow(std::size_t pages) {
         pins_.grow(pages);
+        sends_.grow(pages);
         retired_.grow(pages);
         sharers_.grow(pages);
+        claims_.grow(pages);
     }
 
-    // Any thread calls the following six. A pin holds a page if the caller still sees it mapped
-    // after pin() has returned, and writable if it is a pin for writing. Otherwise the page may be
-    // in use elsewhere, and the caller has to unpin it. Either the pinning thread sees that the
-    // page is unmapped or moving, or the thread that changes this sees the pin; either the
+    // Any thread calls the following functions. A pin holds a page if the caller still sees it
+    // mapped after pin() has returned, and writable if it is a pin for writing. Otherwise the page
+    // may be in use elsewhere, and the caller has to unpin it. Either the pinning thread sees that
+    // the page is unmapped or moving, or the thread that changes this sees the pin; either the
     // unpinning thread sees that the page is retired, or the retiring thread sees that no pin is
     // left. This holds since each side stores before it loads, and these operations are
     // sequentially consistent.
-    void pin(PageIndex page, Access access) { pins_.add(page, access); }
+    void pin(PageIndex page, Access access) {
+        GPUNBD_ASSERT(access != Access::send || sends_in_place_,
+                      "only pages that the CPU can send from are sent");
+        access == Access::send ? sends_.add(page, Access::read) : pins_.add(page, access);
+    }
     // True: the page is retired, and this may have been the last pin.
     bool unpin(PageIndex page, Access access) {
-        pins_.remove(page, access);
+        access == Access::send ? sends_.remove(page, Access::read) : pins_.remove(page, access);
         return retired_.contains(page);
     }
+    // Whether pages may be pinned for Access::send.
+    bool sends_in_place() const { return sends_in_place_; }
     // How often the page was pinned, modulo 2^20.
-    std::uint32_t uses(PageIndex page) const { return pins_.uses(page); }
+    std::uint32_t uses(PageIndex page) const {
+        return (pins_.uses(page) + sends_.uses(page)) % PinCounts::max_uses;
+    }
     // Whether several entries refer to the page.
     bool is_shared(PageIndex page) const { return sharers(page) != 0; }
     // How many entries refer to the page, besides one.
     std::uint32_t sharers(PageIndex page) const {
         return sharers_[page].load(std::memory_order_relaxed);
     }
+    // How often a page that may have been shared has become writable, modulo 2^32. A thread that
+    // reads the page notices by it whether the last table that has the page may have written to it:
+    // the thread loads this before it sees the entry of its table, and again after it has read.
+    std::uint32_t claims(PageIndex page) const {
+        std::atomic_thread_fence(std::memory_order_acquire);  // after what was read
+        return claims_[page].load(std::memory_order_acquire);
+    }
     std::uint64_t mapped_pages() const { return mapped_pages_.load(std::memory_order_relaxed); }
 
     // The caller holds the lock that guards the entries of the page: see page_entry.hpp.
     //
-    bool is_pinned(PageIndex page) const { return pins_.any(page); }
+    bool is_pinned(PageIndex page) const { return pins_.any(page) || sends_.any(page); }
+    bool is_pinned_for_sending(PageIndex page) const { return sends_.any(page); }
     bool is_pinned_for_writing(PageIndex page) const { return pins_.any_writer(page); }
     // The page has its first entry, and so many more.
     void add_first_entry(PageIndex page, std::uint32_t sharers = 0) {
@@ -69,6 +94,10 @@ class PageStates {
         }
         remove_all_entries(page);
         return true;
+    }
+    void claim(PageIndex page) {
+        claims_[page].fetch_add(1);
+        std::atomic_thread_fence(std::memory_order_seq_cst);  // before what is written
     }
     void remove_all_entries(PageIndex page) {
         const std::uint64_t mapped = mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
@@ -90,9 +119,12 @@ class PageStates {
     const RetiredPages& retired() const { return retired_; }
 
  private:
+    const bool sends_in_place_;
     PinCounts pins_;
+    PinCounts sends_;  // those for Access::send
     RetiredPages retired_;
     GrowingArray<Atomic<std::uint32_t>> sharers_;
+    GrowingArray<Atomic<std::uint32_t>> claims_;
     Atomic<std::uint64_t> mapped_pages_{0};
     Atomic<std::uint32_t> filling_{0};
 };

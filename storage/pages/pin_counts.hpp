@@ -13,7 +13,11 @@
 
 namespace gpunbd::storage {
 
-enum class Access : std::uint8_t { read, write };
+enum class Access : std::uint8_t {
+    read,
+    write,
+    send,  // the page itself is sent to a client, for as long as the client likes
+};
 
 class PinCounts {
  public:
@@ -24,13 +28,15 @@ class PinCounts {
     void grow(std::size_t pages);
 
     // These functions are sequentially consistent: see PageStates::pin().
+    // `access`: read or write.
     void add(PageIndex page, Access access) { mine()[page].fetch_add(one(access) + one_use); }
     void remove(PageIndex page, Access access) { mine()[page].fetch_sub(one(access)); }
     // After these have returned false, a thread that has not yet seen the page unmapped or moving
     // may still pin it briefly.
     bool any(PageIndex page) const { return sum(page) % one_use != 0; }
     bool any_writer(PageIndex page) const { return sum(page) % one_use >= one(Access::write); }
-    // How often the page was pinned, modulo 2^20.
+    // How often the page was pinned, modulo max_uses.
+    static constexpr std::uint32_t max_uses = 1 << 20;
     std::uint32_t uses(PageIndex page) const {
         return static_cast<std::uint32_t>(sum(page) / one_use);
     }

@@ -180,7 +180,9 @@ class Volume {
     // Starts threads ahead of need. If the system refuses one now, a later request tries again.
     void start_provisioners() noexcept;
 
-    // The page behind page number `page`, pinned for reading, or a hole. Lock-free.
+    // The page behind page number `page`, pinned for reading, or a hole. Lock-free. If the device
+    // sends in place, and no other volume has the page, it is pinned for Access::send: no other
+    // volume gets the page before it is unpinned.
     PageRef find(std::uint64_t page) const;
     // Like find(), but pins the page for writing, and maps a page that reads as zeroes if there is
     // none, or a copy of a shared page. Does not block: if the device has to be called, or if the
@@ -285,8 +287,10 @@ class Volume {
     void freeze();
     void thaw();
     void set_shares(const std::vector<std::uint64_t>& pages_on);
-    void share_pages(const Volume& target, std::vector<std::uint64_t>& written);
-    Status settle(const Volume& target, std::vector<std::uint64_t>& written);
+    void share_pages(const Volume& target, PagePool::InUse& in_use);
+    Status settle(const Volume& target, PagePool::InUse& in_use);
+    Status settle_written(const Volume& target, std::vector<std::uint64_t>& written);
+    Status settle_sent(const Volume& target, std::vector<std::uint64_t>& sent);
     // The pages whose property has the same value at first.
     template <class Property>
     Run run_of(Property property, std::uint64_t offset, std::uint64_t length) const;

@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 // How long a clone waits for clients that are writing, before it copies the pages.
 constexpr std::chrono::milliseconds patience{2};
+constexpr std::chrono::seconds patience_without_memory{1};
 constexpr std::chrono::microseconds poll_interval{20};
 
 }  // namespace
@@ -70,8 +71,9 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
         out.reset(new Volume(*this, PageTable(std::move(of_clone), keeps, wanted.value_or(size())),
                              retention.retainer));
         const std::vector<std::uint64_t> shares = pages_by_device(out->pages());
-        std::vector<std::uint64_t> written;
-        written.reserve(pages());  // nothing may fail while clients wait
+        PagePool::InUse in_use;  // nothing may fail while clients wait
+        in_use.written.reserve(pages());
+        in_use.sent.reserve(pages());
         for (std::uint32_t i = 0; i != pools_->size(); ++i) {
             pools_->at(i).tables().add(out->table_, shares[i]);
         }
@@ -81,14 +83,13 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
                 pools_->at(*full).device().info().id);
         }
         freeze();
-        share_pages(*out, written);
+        share_pages(*out, in_use);
         thaw();
-        const Status status = settle(*out, written);
+        const Status status = settle(*out, in_use);
         if (status != Status::ok) {
-            return std::string(
-                status == Status::no_space
-                    ? "there is no memory for copies of the pages that are being written"
-                    : "a page that is being written could not be copied");
+            return std::string(status == Status::no_space
+                                   ? "there is no memory for copies of the pages that clients use"
+                                   : "a page that clients use could not be copied");
         }
         // Not before the table is complete: a process that takes it over sees one instant.
         if (keeps && !retention.retainer->keep_table(out->table_.descriptor())) {
@@ -128,19 +129,24 @@ void Volume::thaw() {
     for (const auto& pool : *pools_) pool->thaw();
 }
 
-void Volume::share_pages(const Volume& target, std::vector<std::uint64_t>& written) {
+void Volume::share_pages(const Volume& target, PagePool::InUse& in_use) {
     const std::uint64_t end = pages();
     for (std::uint64_t page = 0; page != end;) {
         const PageEntry entry = table_.slot(page).load();
         if (entry.is_mapped()) {
-            page = pools_->at(entry.device()).share(table_, target.table_, page, end, written);
+            page = pools_->at(entry.device()).share(table_, target.table_, page, end, in_use);
         } else {
             ++page;
         }
     }
 }
 
-Status Volume::settle(const Volume& target, std::vector<std::uint64_t>& written) {
+Status Volume::settle(const Volume& target, PagePool::InUse& in_use) {
+    const Status status = settle_written(target, in_use.written);
+    return status == Status::ok ? settle_sent(target, in_use.sent) : status;
+}
+
+Status Volume::settle_written(const Volume& target, std::vector<std::uint64_t>& written) {
     const auto pool_of = [&](std::uint64_t page) -> PagePool& {
         return pools_->at(target.table_.slot(page).load().device());
     };
@@ -160,6 +166,27 @@ Status Volume::settle(const Volume& target, std::vector<std::uint64_t>& written)
         if (status != Status::ok) pool.cancel_sharing(table_, target.table_, page);
     }
     return status;
+}
+
+// No client waits for this. A client that is sent a page may be slow, so the clone does not wait
+// for it either, if there is memory for a copy.
+Status Volume::settle_sent(const Volume& target, std::vector<std::uint64_t>& sent) {
+    const auto is_settled = [&](std::uint64_t page) {
+        const EntrySlot slot = target.table_.slot(page);
+        return !pools_->at(slot.load().device()).may_be_sent(slot);
+    };
+    const auto begin = Clock::now();
+    Status status = Status::ok;
+    while (std::erase_if(sent, is_settled), !sent.empty()) {
+        const auto waited = Clock::now() - begin;
+        if (status != Status::ok && waited >= patience_without_memory) return status;
+        if (status == Status::ok && waited >= patience) {
+            const EntrySlot slot = target.table_.slot(sent.back());
+            status = pools_->at(slot.load().device()).copy_sent(slot, pool_for(sent.back()));
+        }
+        std::this_thread::sleep_for(poll_interval);
+    }
+    return Status::ok;
 }
 
 PageRef Volume::take_replacement(std::uint64_t page) {

@@ -27,7 +27,7 @@ void ReadTransfer::advance() {
                 failed_at_ = position_;
                 return;
             }
-            if (channel->sends_from(next.page.slab(), next.length)) {
+            if (next.page.access() == Access::send) {
                 next.memory = next.page.cpu() + volume_->offset_in_page(position_);
                 channel->count_in_place(Copy::Kind::read, next.length);
             } else if (stage(next, Copy::Kind::read, *channel, channel->read_staging(),
@@ -60,10 +60,7 @@ bool ReadTransfer::whole_ready() const {
 }
 
 void ReadTransfer::release(Chunk& chunk) {
-    if (chunk.staged) {
-        Channel& channel = channels_->to(chunk.page.device());
-        unstage(chunk, channel.read_staging(), account_->reads);
-    }
+    if (chunk.staged) unstage(chunk, chunk.channel->read_staging(), account_->reads);
     chunk.page.reset();
 }
 
@@ -84,13 +81,30 @@ void ReadTransfer::abandon() {
 }
 
 void ReadTransfer::release_ready() {
-    for (; returned_ != issued_ && chunk(returned_).state == Chunk::State::ready; ++returned_) {
+    for (; returned_ != issued_ && chunk(returned_).state != Chunk::State::moving; ++returned_) {
         release(chunk(returned_));
     }
 }
 
-void ReadTransfer::chunk_done(Chunk&) {
-    if (taken_ == issued_) release_ready();  // only after abandon() is a moving chunk taken
+void ReadTransfer::chunk_done(Chunk& chunk) {
+    // Only after abandon() is a moving chunk taken.
+    if (taken_ == issued_) return release_ready();
+    if (!chunk.page.is_intact()) chunk.state = Chunk::State::stale;
+    chunk.page.reset();  // the client may be slow
+    repeat_stale();
+}
+
+// The first stale chunk and those after it are read again, once they have all been copied.
+void ReadTransfer::repeat_stale() {
+    std::uint32_t first = taken_;
+    while (first != issued_ && chunk(first).state != Chunk::State::stale) ++first;
+    if (first == issued_) return;
+    for (std::uint32_t number = first; number != issued_; ++number) {
+        if (chunk(number).state == Chunk::State::moving) return;
+    }
+    position_ = chunk(first).offset;
+    while (issued_ != first) release(chunk(--issued_));
+    advance();
 }
 
 }  // namespace gpunbd::storage

@@ -1,6 +1,7 @@
 // A read. Pieces come out in order as they become readable, each at most a page long. Pages from
-// which the CPU can send are lent directly. Others are copied into staging memory, one chunk while
-// the previous one is sent.
+// which the CPU can send, and which no other volume has, are lent directly. Others are copied into
+// staging memory, one chunk while the previous one is sent. A copy is stale if another volume may
+// have written to the page meanwhile.
 #pragma once
 
 #include "storage/transfers/transfer.hpp"
@@ -42,6 +43,7 @@ class ReadTransfer final : public Transfer {
     void chunk_done(Chunk& chunk) override;
     void release(Chunk& chunk);
     void release_ready();
+    void repeat_stale();
 
     std::uint32_t taken_ = 0;  // abandon() takes all chunks, also those that are still moving
 };

@@ -72,6 +72,7 @@ bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingAre
         return false;
     }
     chunk.memory = memory;
+    chunk.channel = &channel;
     chunk.staged = true;
     ++staged_;
     prepare_copy(chunk, kind, memory);

@@ -61,9 +61,10 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
     static constexpr std::uint32_t window = 8;  // chunks in flight or lent at once
 
     struct Chunk {
-        enum class State : std::uint8_t { moving, ready };
+        enum class State : std::uint8_t { moving, ready, stale };
         Copy copy;
         PageRef page;
+        Channel* channel = nullptr;   // of the copy, if it is staged
         std::byte* memory = nullptr;  // lent: the mapping or staging; null: a hole
         std::uint64_t offset = 0;     // in the volume, bytes
         std::uint32_t length = 0;     // bytes

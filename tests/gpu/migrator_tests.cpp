@@ -63,7 +63,7 @@ class Client final : private CopyOwner {
         const PageRef ref = volume.find(page);
         if (ref.hole()) return false;
         Channel& channel = channels_.to(ref.device());
-        if (channel.sends_from(ref.slab(), piece)) return is_right(ref.cpu() + at, page, at);
+        if (ref.device().sends_in_place()) return is_right(ref.cpu() + at, page, at);
         std::size_t held = 0;
         std::byte* const memory = channel.read_staging().take(piece, held);
         std::byte* const cpu = ref.cpu() == nullptr ? nullptr : ref.cpu() + at;

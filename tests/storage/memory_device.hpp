@@ -27,6 +27,7 @@ class MemoryDevice final : public Device {
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override;
     bool is_system_memory() const override { return true; }
+    bool sends_in_place() const override { return true; }
     bool slow_to_allocate() const override { return slow_; }
     std::string reason_not_kept() const override { return {}; }
     Status allocate(const SlabRequest& request, Slab& out) override;

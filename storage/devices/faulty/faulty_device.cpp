@@ -114,7 +114,6 @@ class FaultyChannel final : public Channel {
     bool receives_into(const Slab& slab, std::uint32_t length) const override {
         return slab.cpu != nullptr && length <= device_.script().in_place_up_to;
     }
-    bool sends_from(const Slab&, std::uint32_t) const override { return false; }
 
  protected:
     void progress(CopyQueue& queued) override {

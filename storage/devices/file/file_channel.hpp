@@ -21,7 +21,6 @@ class FileChannel final : public Channel {
     ~FileChannel() override;
 
     bool receives_into(const Slab&, std::uint32_t) const override { return false; }
-    bool sends_from(const Slab&, std::uint32_t) const override { return false; }
     // The kernel completes much of the I/O on threads, some of which have normal priority.
     bool waits_for_threads() const override { return unfinished() != 0 && budget_ != 0; }
 

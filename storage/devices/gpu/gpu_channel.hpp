@@ -29,8 +29,6 @@ class GpuChannel : public Channel {
  public:
     void set_policy(const Policy& policy);
 
-    bool sends_from(const Slab&, std::uint32_t) const override { return false; }
-
  protected:
     // `state` outlives the channel.
     GpuChannel(const ChannelOptions& options, GpuState& state, const Policy& policy);

@@ -71,6 +71,7 @@ class HostDevice final : public Device {
 
     std::uint64_t free_memory() const override { return system_.available(); }
     bool is_system_memory() const override { return true; }
+    bool sends_in_place() const override { return true; }
 
     std::string reason_not_kept() const override { return {}; }
 

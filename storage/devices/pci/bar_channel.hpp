@@ -16,7 +16,6 @@ class BarChannel final : public Channel {
     BarChannel(const ChannelOptions& options, bool write_combined);
 
     bool receives_into(const Slab&, std::uint32_t) const override { return write_combined_; }
-    bool sends_from(const Slab&, std::uint32_t) const override { return false; }
 
  protected:
     void progress(CopyQueue& queued) override;

@@ -36,6 +36,7 @@ class VulkanDevice final : public Device {
     std::uint64_t available() const override;
     std::uint64_t free_memory() const override;
     bool is_system_memory() const override { return physical().shares_system_memory(); }
+    bool sends_in_place() const override { return in_place_; }
     bool failed() const override { return state_.failed(); }
     DeviceUse use(std::uint64_t allocated) const override;
     bool slow_to_allocate() const override { return true; }

@@ -191,6 +191,7 @@ class SlowDevice final : public storage::Device {
     explicit SlowDevice() : Device(0), inner_(0, {}) {}
     const storage::DeviceInfo& info() const override { return inner_.info(); }
     std::uint64_t available() const override { return inner_.available(); }
+    bool sends_in_place() const override { return inner_.sends_in_place(); }
     storage::Status allocate(const storage::SlabRequest& request, storage::Slab& out) override {
         if (on_allocate) on_allocate();
         return inner_.allocate(request, out);

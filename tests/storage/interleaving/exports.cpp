@@ -129,12 +129,19 @@ Contents Exports::contents() const {
     return out;
 }
 
+// As ReadTransfer does it: the first word as if the page were copied, the second as if it were sent
+// in place, if it may be.
 void Exports::read(unsigned volume, unsigned page, std::array<std::uint8_t, page_words>& out) {
-    out.fill(0);
-    const PageRef ref = volumes_[volume]->find(page);
-    if (ref.hole()) return;
-    for (unsigned word = 0; word != page_words; ++word) {
-        out[word] = static_cast<std::uint8_t>(WordDevice::read(words_of(ref), word));
+    bool is_sent = false;
+    while (true) {
+        const PageRef ref = volumes_[volume]->find(page);
+        for (unsigned word = 0; word != (is_sent ? 1 : page_words); ++word) {
+            out[word] = ref.hole()
+                            ? std::uint8_t{0}
+                            : static_cast<std::uint8_t>(WordDevice::read(words_of(ref), word));
+        }
+        if (ref.hole() || ref.is_intact()) return;
+        is_sent = is_sent || ref.access() == storage::Access::send;
     }
 }
 

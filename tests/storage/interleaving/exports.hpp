@@ -22,6 +22,7 @@ class WordDevice final : public storage::Device {
     const storage::DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override { return std::uint64_t{1} << 40; }
     bool is_system_memory() const override { return true; }
+    bool sends_in_place() const override { return true; }
     storage::Status allocate(const storage::SlabRequest& request, storage::Slab& out) override;
     void release(storage::Slab& slab) noexcept override;
     storage::Status clear(const storage::Slab& slab, std::uint64_t offset,

@@ -82,6 +82,7 @@ const std::vector<Script> scripts_of_chosen = {
     {"fill_write", {{Verb::fill, 0, 0}, {Verb::write, 0, 1}}},
     {"write_clone", {{Verb::write, 0, 0}, {Verb::clone, 0, 0}}},
     {"unmap_clone", {{Verb::unmap, 0, 0}, {Verb::clone, 0, 0}}},
+    {"clone_unmap_write", {{Verb::clone, 0, 0}, {Verb::unmap, 0, 0}, {Verb::write, of_clone, 0}}},
 };
 
 struct StartName {
@@ -103,11 +104,6 @@ bool moves(const Script& script) {
 
 bool uses_clone(const Script& script) { return script.steps[0].volume == 1; }
 
-bool clones(const Script& script) {
-    return std::ranges::any_of(script.steps,
-                               [](const Step& each) { return each.verb == Verb::clone; });
-}
-
 // Scenarios that find faults which the combinations do not.
 struct Chosen {
     const char* name;
@@ -115,8 +111,11 @@ struct Chosen {
     std::vector<const char*> scripts;
 };
 const std::vector<Chosen> chosen = {
-    {"own", Start::own, {"move", "clone", "renew"}},   // a clone marks the page that follows
-    {"own", Start::own, {"write", "unmap", "clone"}},  // the copy of a page that is trimmed
+    {"own", Start::own, {"move", "clone", "renew"}},     // a clone marks the page that follows
+    {"own", Start::own, {"write", "unmap", "clone"}},    // the copy of a page that is trimmed
+    {"own", Start::own, {"write", "write", "clone"}},    // a copy of a page that is being written
+    {"own", Start::own, {"read", "clone_unmap_write"}},  // a page that is sent in place
+    {"own", Start::own, {"read", "clone_unmap_write", "cancel"}},  // the same, while it moves
     {"full", Start::full, {"read", "write_both", "unmap_clone"}},  // a retired page during a clone
     {"shared", Start::shared, {"write", "write_clone", "c.unmap"}},  // a copy that is old
     {"shared_in_spill", Start::shared_in_spill, {"clone", "fill_write"}},
@@ -247,7 +246,6 @@ struct Options {
     Bound pairs{.preemptions = 3, .delays = 1};
     Bound triples{.preemptions = 1, .delays = 1};
     std::string only;
-    bool is_strict = false;
     bool verbose = false;
 };
 
@@ -279,10 +277,6 @@ bool explore_one(Start start, const std::string& name, const std::vector<const S
             for (const Step& step : script->steps) run(step, value++);
         });
     }
-    const bool shares =
-        start == Start::shared || start == Start::shared_in_spill ||
-        std::ranges::any_of(together, [](const Script* each) { return clones(*each); });
-    history.set_strict(options.is_strict || !shares);
     const Explored explored = explore(scenario, bound);
     if (options.verbose) fmt::print("{:8} {:8} {}\n", explored.schedules, explored.ended, name);
     ++totals.scenarios;
@@ -398,14 +392,12 @@ int main(int argc, char** argv) {
             options.pairs.delays = options.triples.delays = number;
         } else if (key == "--only") {
             options.only = value;
-        } else if (key == "--strict") {
-            options.is_strict = true;
         } else if (key == "--verbose") {
             options.verbose = true;
         } else {
             fmt::print(stderr,
                        "'{}' is none of --preemptions=N, --triples=N, --delays=N, --only=NAME, "
-                       "--strict, --verbose\n",
+                       "--verbose\n",
                        argument);
             return 2;
         }

@@ -38,19 +38,6 @@ bool History::is_explained(const Contents& first, const Contents& last, std::uin
     return true;
 }
 
-bool History::sees_claim(const Operation& read) const {
-    if (is_strict_) return false;
-    for (unsigned i = 0; i != count_; ++i) {
-        const Operation& each = all_[i];
-        if (each.kind == Operation::Kind::write && each.volume != read.volume &&
-            each.page == read.page && each.word == read.word && each.value == read.value &&
-            read.begin < each.begin && each.begin < read.end) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool History::explain(Contents now, std::uint32_t done) const {
     if (done == (1U << count_) - 1) {
         for (unsigned volume = 0; volume != max_volumes; ++volume) {
@@ -69,7 +56,7 @@ bool History::explain(Contents now, std::uint32_t done) const {
         auto& page = next[each.volume][each.page];
         switch (each.kind) {
             case Operation::Kind::read:
-                if (page[each.word] != each.value && !sees_claim(each)) continue;
+                if (page[each.word] != each.value) continue;
                 break;
             case Operation::Kind::write:
                 page[each.word] = each.value;

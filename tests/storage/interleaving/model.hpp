@@ -30,8 +30,6 @@ struct Operation {
 
 class History {
  public:
-    // Without tolerance for the known fault.
-    void set_strict(bool is_strict) { is_strict_ = is_strict; }
     void clear() { count_ = clock_ = 0; }
     // Returns the number of the operation.
     unsigned begin(Operation operation);
@@ -42,13 +40,9 @@ class History {
     std::string text() const;
 
  private:
-    // The known fault: a page that was shared is written in place by its last volume, while a read
-    // of another volume that has begun before still has it pinned.
-    bool sees_claim(const Operation& read) const;
     bool explain(Contents now, std::uint32_t done) const;
 
     static constexpr unsigned most = 16;
-    bool is_strict_ = true;
     std::array<Operation, most> all_;
     unsigned count_ = 0;
     unsigned clock_ = 0;

@@ -30,12 +30,14 @@ WRITERS_CHECK = '''    if (memory_.pages().is_pinned_for_writing(page)) {
     }
 '''
 MOVING_STORES = '    tables_.for_each_slot(number, [&](EntrySlot each) {\n        if (each.load().has_page_of(entry))'
+SHARE_STORE = '        if (entry.is_writable()) slot.become(shared);\n'
+SENT_CHECK = 'if (memory_.pages().is_pinned_for_sending(page)) append'
 MARK_MOVING = '            slot.become(PageEntry::moving(index_, page));\n'
-SHARE_CHECK = '        if (memory_.pages().is_pinned_for_writing(page)) {\n' + MARK_MOVING
+SHARE_CHECK = '        if (entry.is_writable() && memory_.pages().is_pinned_for_writing(page)) {\n' + MARK_MOVING
 UNMAP_STORE = '        slot.become(returns ? PageEntry::retired(index_, page) : PageEntry());\n'
 UNMAP_DROP = '        drop(page, returns ? number : RetiredPages::no_number);\n'
 END_STORE = 'if (slot.load() == PageEntry::moving(index_, page)) slot.become(entry_at_rest(page));'
-COPY_RECHECK = 'if (slot.load() == entry && memory_.pages().is_shared(entry.page()) && !copying.is_old) {'
+COPY_RECHECK = 'if (slot.load() == entry && is_wanted() && source.is_intact()) {'
 CLAIM_PIN = '    out = pinned(memory_, page, Access::write);\n'
 CLAIM_STORE = '    slot.become(entry_at_rest(page));\n'
 REPLACE_STORE = '''        slot.become(entry_of(owner, page.index()));
@@ -86,8 +88,17 @@ MUTATIONS = [
 
     ('share: no check for writers', [(SHARE_CHECK, '        if (false) {\n' + MARK_MOVING)]),
     ('share: checks for writers before the store',
-     [('        slot.become(shared);\n', '        const bool is_written = memory_.pages().is_pinned_for_writing(page);\n        slot.become(shared);\n'),
-      (SHARE_CHECK, '        if (is_written) {\n' + MARK_MOVING)]),
+     [(SHARE_STORE, '        const bool is_written = memory_.pages().is_pinned_for_writing(page);\n' + SHARE_STORE),
+      (SHARE_CHECK, '        if (entry.is_writable() && is_written) {\n' + MARK_MOVING)]),
+    ('share: no check for pages that are sent', [(SENT_CHECK, 'if (false) append')]),
+    ('share: checks for pages that are sent before the store',
+     [(SHARE_STORE, '        const bool is_sent = memory_.pages().is_pinned_for_sending(page);\n' + SHARE_STORE),
+      (SENT_CHECK, 'if (is_sent) append')]),
+    ('may_be_sent: not while the page moves', [('entry.is_shared() || entry.is_moving();', 'entry.is_shared();')]),
+    ('copy_sent: only if another table has the page', [('return copy(slot, home, Copied::any);', 'return copy(slot, home, Copied::of_several_tables);')]),
+    ('copy_sent: does not wait for a move', [('        while (moves_from_here(slot.load())) changed_.wait(memory_.mutex());\n    }\n    return copy', '    }\n    return copy')]),
+    ('find: a page of other tables is sent', [('access == Access::read && entry.is_writable() &&', 'access == Access::read &&')]),
+    ('is_pinned: does not look for pages that are sent', [('return pins_.any(page) || sends_.any(page);', 'return pins_.any(page);')]),
     ('share: a moving page is shared at once', [('to.slot(number).become(entry.is_moving() ? entry : shared);', 'to.slot(number).become(shared);')]),
     ('share: a page that is written is not marked', [(MARK_MOVING + '            ++moving_;', '            ++moving_;')]),
     ('freeze: nothing', [('    const Lock lock(memory_.mutex());\n    ++frozen_;', '    const Lock lock(memory_.mutex());'),
@@ -108,11 +119,16 @@ MUTATIONS = [
     ('claim: pins after the store', [(CLAIM_PIN + CLAIM_STORE, CLAIM_STORE + CLAIM_PIN)],
      'all that looks for writers or unmaps the page holds the lock of its pool, as claim() does'),
     ('copy_shared: does not pin the source', [('        source = pinned(memory_, entry.page(), Access::read);\n', '')]),
-    ('copy_shared: does not wait for a clone', [('        if (status == Status::ok) wait_for_thaw();\n', '')]),
-    ('copy_shared: no recheck of the entry', [(COPY_RECHECK, COPY_RECHECK.replace('slot.load() == entry && ', ''))]),
-    ('copy_shared: no recheck of the sharers', [(COPY_RECHECK, COPY_RECHECK.replace('memory_.pages().is_shared(entry.page()) && ', ''))],
+    ('copy_shared: does not wait for a clone', [('        wait_for_thaw();\n        // The page may', '        // The page may')]),
+    ('copy: no recheck of the entry', [(COPY_RECHECK, COPY_RECHECK.replace('slot.load() == entry && ', ''))]),
+    ('copy: no recheck of the sharers', [(COPY_RECHECK, COPY_RECHECK.replace('is_wanted() && ', ''))],
      'the copy has the right contents, unless it is old; using the page in place instead saves memory'),
-    ('copy_shared: no recheck whether it is old', [(COPY_RECHECK, COPY_RECHECK.replace(' && !copying.is_old', ''))]),
+    ('claim: not counted', [('    memory_.pages().claim(page);\n', '')]),
+    ('is_intact: always',
+     [('        if (access != Access::write) claims_ = owner.pages().claims(page);\n', ''),
+      ('bool is_intact() const { return owner().pages().claims(page_) == claims_; }',
+       'bool is_intact() const { return true; }')]),
+    ('copy: no recheck whether it is old', [(COPY_RECHECK, COPY_RECHECK.replace(' && source.is_intact()', ''))]),
 
     ('replace: ignores a clone', [('        if (frozen_ != 0) return Replaced::later;\n', '')]),
     ('replace: entry of another pool', [('        if (!is_ours) return Replaced::moved_to_other_pool;\n', '')]),

@@ -41,6 +41,7 @@ class CutDevice final : public Device {
 
     const DeviceInfo& info() const override { return inner_.info(); }
     std::uint64_t available() const override { return inner_.available(); }
+    bool sends_in_place() const override { return inner_.sends_in_place(); }
     std::string reason_not_kept() const override { return inner_.reason_not_kept(); }
     Status allocate(const SlabRequest& request, Slab& out) override {
         return between([&] { return inner_.allocate(request, out); });

@@ -49,6 +49,7 @@ class LatchDevice : public Device {
 
     const DeviceInfo& info() const override { return memory.info(); }
     std::uint64_t available() const override { return memory.available(); }
+    bool sends_in_place() const override { return memory.sends_in_place(); }
     bool slow_to_allocate() const override { return memory.slow_to_allocate(); }
     std::string reason_not_kept() const override { return memory.reason_not_kept(); }
     Status allocate(const SlabRequest& request, Slab& out) override {

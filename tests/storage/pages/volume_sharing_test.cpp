@@ -202,7 +202,7 @@ TEST_CASE("clone: without memory for a page that is being written it fails, and 
     const auto made = source->clone("clone");
     REQUIRE(std::holds_alternative<std::string>(made));
     CHECK(std::get<std::string>(made) ==
-          "there is no memory for copies of the pages that are being written");
+          "there is no memory for copies of the pages that clients use");
     word_of(written) = 1;
     written.reset();
     write(*source, 1, 12);

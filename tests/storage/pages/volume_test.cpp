@@ -297,6 +297,7 @@ class OverstatingDevice final : public Device {
     explicit OverstatingDevice(Device& inner) : Device(inner.number()), inner_(inner) {}
     const DeviceInfo& info() const override { return inner_.info(); }
     std::uint64_t available() const override { return 1024 * mib; }
+    bool sends_in_place() const override { return inner_.sends_in_place(); }
     Status allocate(const SlabRequest& request, Slab& out) override {
         return inner_.allocate(request, out);
     }

@@ -213,6 +213,59 @@ TEST_CASE("sharing: requests while pages leave the device and return") {
     }
 }
 
+struct SilentOwner final : TransferOwner {
+    void transfer_moved(Transfer&) override {}
+};
+
+// The volume of a READ loses its page, and its clone, which has the page alone then, writes there.
+// `cloned_first`: otherwise the clone is made while the READ is in progress.
+TEST_CASE("sharing: a read does not contain what another volume writes meanwhile") {
+    for (const char* const devices : {"h", "s"}) {
+        for (const bool cloned_first : {true, false}) {
+            CAPTURE(devices);
+            CAPTURE(cloned_first);
+            RigOptions options;
+            options.devices = devices;
+            options.size = page_size;
+            options.page_size = page_size;
+            Client client(options);
+            Rig& rig = client.rig;
+            REQUIRE(client.write(0, page_size) == Status::ok);
+            const std::vector<std::byte> before = rig.model;
+            if (cloned_first) REQUIRE(client.family.clone().empty());
+
+            SilentOwner owner;
+            ReadTransfer read;
+            read.begin({*rig.volume, *rig.channels, client.account}, owner, {0, page_size});
+            std::vector<ReadTransfer::Piece> pieces(1);
+            if (!read.next(pieces.front())) pieces.clear();
+            CHECK(pieces.empty() == (cloned_first || devices == std::string_view("s")));
+            if (!cloned_first) REQUIRE(client.family.clone().empty());
+            rig.volume->unmap(0);
+            client.family.use(0);
+            const std::unique_ptr<Channels> others = rig.open_channels();
+            ClientAccount other;
+            WriteJob write(rig, *others, other, 0, page_size, 77);
+            REQUIRE(run(*others, {&write}, client.random));
+            client.family.use(0);
+
+            const bool was_lent = !pieces.empty();
+            while (!read.all_taken()) {
+                rig.channels->poll();
+                for (ReadTransfer::Piece piece; read.next(piece);) pieces.push_back(piece);
+            }
+            for (const ReadTransfer::Piece& piece : pieces) {
+                CHECK((piece.data == nullptr) != was_lent);
+                CHECK((piece.data == nullptr || std::equal(piece.data, piece.data + piece.length,
+                                                           before.data() + piece.offset)));
+                read.give_back();
+            }
+            settle(*rig.channels);
+            rig.check_idle(*rig.channels);
+        }
+    }
+}
+
 // A first write of part of a shared page copies it, and a later one does not; nor does a write of
 // zeroes to a whole page, or a write to a page that no other volume has any more.
 TEST_CASE("sharing: pages are copied once") {
