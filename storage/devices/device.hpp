@@ -95,6 +95,8 @@ struct Slab {
     // The descriptor of a kept slab, whose memory lives until all copies of it are closed. Empty:
     // the memory ends with the process.
     OwnedFd descriptor = {};
+
+    bool is_allocated() const { return bytes != 0; }
 };
 
 class Device {

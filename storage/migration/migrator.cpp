@@ -317,7 +317,7 @@ void Migrator::move_out(std::span<Candidate* const> slabs, const Target& target,
 bool Migrator::Candidate::has_page(const Page& page) const {
     const PageEntry entry = page.volume->slot(page.number).load();
     return entry.is_mapped() && entry.device() == pool &&
-           owner->memory().slabs().number_of(entry.page()) == slab;
+           owner->memory().slabs().numbers().slab_of(entry.page()) == slab;
 }
 
 void Migrator::await_release(std::span<Candidate* const> emptied) {
@@ -353,7 +353,7 @@ std::vector<Migrator::Candidate> Migrator::find_slabs(const Volumes& volumes) {
         const std::vector<Located> pages = pages_in(volumes, sharing);
         std::vector<Candidate> slabs(pool.memory().slabs().count());  // it may have grown until now
         for (const Located& located : pages) {
-            Candidate& slab = slabs[pool.memory().slabs().number_of(located.page)];
+            Candidate& slab = slabs[pool.memory().slabs().numbers().slab_of(located.page)];
             slab.pages.push_back(
                 {.volume = volumes[located.volume].get(), .number = located.number});
             slab.heat += uses.heat(pool, located.page);
@@ -363,7 +363,7 @@ std::vector<Migrator::Candidate> Migrator::find_slabs(const Volumes& volumes) {
             slabs[slab].owner = &pool;
             slabs[slab].pool = sharing.index;
             slabs[slab].slab = slab;
-            const SlabEntry entry = pool.memory().slabs().entry(slab);
+            const SlabEntry entry = pool.memory().slabs().directory().entry(slab);
             slabs[slab].generation = entry.generation;
             slabs[slab].bytes = entry.pages * volume.page_size();
             out.push_back(std::move(slabs[slab]));

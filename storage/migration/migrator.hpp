@@ -141,7 +141,7 @@ class Migrator {
         bool is_emptied() const { return pages.empty(); }
         bool is_allocated() const {
             return owner->memory().kind_of(slab) &&
-                   owner->memory().slabs().entry(slab).generation == generation;
+                   owner->memory().slabs().directory().entry(slab).generation == generation;
         }
     };
     // The pages in spill memory.

@@ -36,7 +36,7 @@ void Migrator::exchange_pages(const Volumes& volumes, const Sharing& sharing) {
     std::vector<Located> misplaced;
     std::vector<Located> replacements;
     for (const Located& located : pages_in(volumes, sharing)) {
-        const std::uint32_t slab = pool.memory().slabs().number_of(located.page);
+        const std::uint32_t slab = pool.memory().slabs().numbers().slab_of(located.page);
         if (slab >= kinds.size()) continue;  // it is new
         const std::uint32_t heat = uses.heat(pool, located.page);
         if (kinds[slab] == SlabKind::revocable) {
@@ -48,7 +48,7 @@ void Migrator::exchange_pages(const Volumes& volumes, const Sharing& sharing) {
     const std::size_t most = std::min({misplaced.size(), replacements.size(),
                                        static_cast<std::size_t>(most_bytes / volume.page_size())});
     // Not more at once than one slab that is allocated for this has room for.
-    const std::size_t step = pool.memory().slabs().slab_pages();
+    const std::size_t step = pool.memory().slabs().numbers().slab_pages();
     for (std::size_t done = 0; done < most && wait_for_return(); done += step) {
         const std::size_t count = std::min(step, most - done);
         const auto part = [&](const std::vector<Located>& all) {

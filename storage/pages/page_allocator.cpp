@@ -1,6 +1,7 @@
 #include "storage/pages/page_allocator.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
@@ -16,11 +17,12 @@ constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of the export, for each b
 
 PageAllocator::PageAllocator(Device& device, const PoolConfig& config, Client& client)
     : client_(client),
+      works_ahead_(device.slow_to_allocate() || config.is_retained()),
       slabs_(device, config),
       pages_(slabs_.page_numbers(), config.pages * config.page_size / bytes_per_pin_byte,
              device.sends_in_place()),
       free_(slabs_.count(), config.slab_pages),
-      promise_{.pages = config.pages, .in_whole_slabs = slabs_.uses_shared_directory()},
+      promise_{.pages = config.pages, .in_whole_slabs = slabs_.directory().is_shared()},
       releases_(device.releases()),
       provisioner_([this] { provision(); }) {}
 
@@ -54,7 +56,7 @@ PageAllocator::Usage PageAllocator::usage() const {
     const std::uint64_t reserved = free_.reserved_pages();
     return {.allocated = reserved * page_size,
             // Only the last slab may be shorter.
-            .slabs = (reserved + slabs_.slab_pages() - 1) / slabs_.slab_pages(),
+            .slabs = (reserved + slabs_.numbers().slab_pages() - 1) / slabs_.numbers().slab_pages(),
             .promised = promise_.pages * page_size,
             .missing = quiesced_ || reserved >= promise_.pages
                            ? 0
@@ -134,7 +136,7 @@ bool PageAllocator::take_free_page(FreePages::Page& page) {
 
 bool PageAllocator::take_free_page(FreePages::Page& page, SlabKind kind) {
     for (std::uint32_t slab = 0; slab != slabs_.count(); ++slab) {
-        if (slabs_.kind_of(slab) != kind || !free_.find_in(slab, page)) continue;
+        if (storage::kind_of(slabs_.at(slab)) != kind || !free_.find_in(slab, page)) continue;
         take_out(page);
         return true;
     }
@@ -175,8 +177,9 @@ void PageAllocator::free(PageIndex page, bool discards) {
 }
 
 void PageAllocator::add_free(FreePages::Page page) {
-    const std::uint32_t slab = slabs_.number_of(page.index);
-    GPUNBD_ASSERT(slabs_.is_allocated(slab), "a slab is not released while its pages are in use");
+    const std::uint32_t slab = slabs_.numbers().slab_of(page.index);
+    GPUNBD_ASSERT(slabs_.at(slab).is_allocated(),
+                  "a slab is not released while its pages are in use");
     GPUNBD_ASSERT(!pages_.retired().contains(page.index) && !pages_.is_shared(page.index),
                   "a page becomes free when it has no entry and no former entry");
     const bool emptied = free_.put(page);
@@ -184,7 +187,7 @@ void PageAllocator::add_free(FreePages::Page page) {
         emptied && (free_.is_draining(slab) ||
                     (free_.empty_slabs() > spare_slabs() && config().provision == Provision::thin));
     if (emptied) announce_releases();
-    if (is_unused && !slabs_.works_ahead()) release_slab(slab);
+    if (is_unused && !works_ahead_) release_slab(slab);
     end_pending();  // not before: until now the device may have had no memory for a slab
 }
 
@@ -199,7 +202,7 @@ void PageAllocator::end_pending() {
 
 std::uint32_t PageAllocator::releasable_slabs() const {
     std::uint32_t slabs = free_.drained_slabs();
-    if (slabs_.works_ahead() && config().provision == Provision::thin) {
+    if (works_ahead_ && config().provision == Provision::thin) {
         slabs += free_.empty_slabs() - std::min(free_.empty_slabs(), spare_slabs());
     }
     return slabs;
@@ -211,14 +214,14 @@ std::uint32_t PageAllocator::slab_to_release() const {
 
 // Whether fewer than half a slab of pages are ready for use, and more can be made ready.
 bool PageAllocator::can_prepare() const {
-    const std::uint64_t ahead = (std::uint64_t{slabs_.slab_pages()} + 1) / 2;
+    const std::uint64_t ahead = (std::uint64_t{slabs_.numbers().slab_pages()} + 1) / 2;
     return !config().is_spill && free_.clear_pages() < ahead &&
            (free_.clear_pages() != free_.free_pages() ||
             (config().provision == Provision::thin && free_.reserved_pages() < promise_.pages));
 }
 
 bool PageAllocator::has_work() const {
-    return slabs_.works_ahead() && (releasable_slabs() != 0 || can_prepare());
+    return works_ahead_ && (releasable_slabs() != 0 || can_prepare());
 }
 
 void PageAllocator::wake() {
@@ -249,7 +252,7 @@ void PageAllocator::provision() {
         serve_requests();
         if (releasable_slabs() != 0) {
             release_slab(slab_to_release());
-        } else if (slabs_.works_ahead() && can_prepare() && prepare() == Status::ok) {
+        } else if (works_ahead_ && can_prepare() && prepare() == Status::ok) {
             continue;
         } else if (!map_adopted_slab()) {
             break;  // if prepare() has failed, the next request for a page fails too and reports it
@@ -285,10 +288,13 @@ Status PageAllocator::prepare() {
 bool PageAllocator::map_adopted_slab() {
     Slab* const slab = client_.next_unmapped_slab();
     if (slab == nullptr) return false;
-    GPUNBD_ASSERT(provisioning_ && slabs_.works_ahead(),
+    GPUNBD_ASSERT(provisioning_ && works_ahead_,
                   "an adopted slab stays while it is mapped, because only this thread releases it");
-    const Unlock unlock(mutex_);
-    slabs_.map(*slab);
+    const Unlock unlock(mutex_);  // mapping takes long
+    try {
+        slab->cpu = slabs_.device().address(*slab);
+    } catch (const std::bad_alloc&) {  // the slab is read and written through channels
+    }
     return true;
 }
 

@@ -172,6 +172,7 @@ class PageAllocator {
     void serve_requests() REQUIRES(mutex_);
 
     Client& client_;
+    const bool works_ahead_;  // a thread allocates, clears and releases ahead of need
     PoolSlabs slabs_;
     PageStates pages_;
 

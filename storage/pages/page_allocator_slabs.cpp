@@ -26,7 +26,7 @@ void PageAllocator::promise(std::int64_t pages) {
 
 void PageAllocator::move_directory(const std::shared_ptr<const SharedDirectory>& target) {
     const Lock lock(mutex_);
-    slabs_.move_directory(target);
+    slabs_.directory().move_to(target);
     use_whole_slabs();
 }
 
@@ -69,7 +69,7 @@ void PageAllocator::release_surplus() {
 Status PageAllocator::add_slab(bool fixed) {
     std::uint32_t pages = pages_of_next_slab(fixed);
     const std::uint32_t fewest =
-        slabs_.is_retained() ? pages : (pages + smallest_slab_part - 1) / smallest_slab_part;
+        config().is_retained() ? pages : (pages + smallest_slab_part - 1) / smallest_slab_part;
     Status status = Status::no_space;
     for (; status == Status::no_space && pages != 0 && pages >= fewest; pages /= 2) {
         status = add_slab_of(pages, fixed);
@@ -85,7 +85,7 @@ Status PageAllocator::add_slab_of(std::uint32_t pages, bool fixed) {
     Slab slab;
     const SlabRequest request{.bytes = pages * config().page_size,
                               .provision = config().provision,
-                              .kept = slabs_.is_retained(),
+                              .kept = config().is_retained(),
                               .fixed = fixed};
     Status status = Status::no_space;
     {
@@ -110,17 +110,17 @@ std::uint32_t PageAllocator::pages_of_next_slab(bool fixed) const {
     // The free pages of a draining slab cannot be used, nor can the old pages of moved contents
     // while slow clients still read them, nor pages that are being filled: replacements, and
     // targets of moves. A client may trim a page while it moves, and then needs another one.
-    const std::uint64_t unusable = (fixed ? slabs_.slab_pages() : 0) +
-                                   pages_.retired().unnumbered() + pages_.filling() +
-                                   std::uint64_t{free_.draining_slabs()} * slabs_.slab_pages();
+    const std::uint64_t unusable =
+        (fixed ? slabs_.numbers().slab_pages() : 0) + pages_.retired().unnumbered() +
+        pages_.filling() + std::uint64_t{free_.draining_slabs()} * slabs_.numbers().slab_pages();
     if (promise_.in_whole_slabs)
-        return reserved < promise_.pages + unusable ? slabs_.slab_pages() : 0;
+        return reserved < promise_.pages + unusable ? slabs_.numbers().slab_pages() : 0;
     if (reserved < promise_.pages) {
         return static_cast<std::uint32_t>(
-            std::min<std::uint64_t>(promise_.pages - reserved, slabs_.slab_pages()));
+            std::min<std::uint64_t>(promise_.pages - reserved, slabs_.numbers().slab_pages()));
     }
-    const bool has_room = reserved + slabs_.slab_pages() <= config().max_reserved();
-    return unusable != 0 && has_room ? slabs_.slab_pages() : 0;
+    const bool has_room = reserved + slabs_.numbers().slab_pages() <= config().max_reserved();
+    return unusable != 0 && has_room ? slabs_.numbers().slab_pages() : 0;
 }
 
 // slabs_.count(): there is no memory for another number.
@@ -128,8 +128,8 @@ std::uint32_t PageAllocator::number_of_next_slab() {
     const std::uint32_t count = slabs_.count();
     const std::uint32_t number = std::min(free_.unreserved_slab(), count);
     const std::uint64_t slabs = std::uint64_t{count} * 2;
-    const std::uint64_t pages = slabs * slabs_.slab_pages();
-    if (number != count || slabs > slabs_.max_count() ||
+    const std::uint64_t pages = slabs * slabs_.numbers().slab_pages();
+    if (number != count || slabs > slabs_.directory().max_count() ||
         pages > std::numeric_limits<PageIndex>::max()) {
         return number;
     }
@@ -173,7 +173,7 @@ bool PageAllocator::may_wait_for_others() const {
 }
 
 void PageAllocator::release_slab(std::uint32_t number) {
-    GPUNBD_ASSERT(!slabs_.works_ahead() || provisioning_,
+    GPUNBD_ASSERT(!works_ahead_ || provisioning_,
                   "one thread at a time releases slabs ahead of need");
     Slab slab = slabs_.remove(number);
     free_.remove_slab(number);
@@ -200,13 +200,13 @@ void PageAllocator::announce_releases() {
 
 bool PageAllocator::drain(std::uint32_t slab) {
     PoolLock lock(*this);
-    if (!slabs_.is_allocated(slab)) return false;
+    if (!slabs_.at(slab).is_allocated()) return false;
     if (free_.is_draining(slab)) return true;
     free_.set_draining(slab, true);
     if (!free_.is_empty(slab)) return true;
     announce_releases();
     lock.unlock_and_wake();
-    if (!slabs_.works_ahead()) release_empty_slabs();
+    if (!works_ahead_) release_empty_slabs();
     return true;
 }
 
@@ -219,8 +219,8 @@ void PageAllocator::stop_draining(std::uint32_t slab) {
 
 std::optional<SlabKind> PageAllocator::kind_of(std::uint32_t slab) const {
     const Lock lock(mutex_);
-    if (!slabs_.is_allocated(slab) && free_.pages_in_slab(slab) == 0) return std::nullopt;
-    return slabs_.kind_of(slab);
+    if (!slabs_.at(slab).is_allocated() && free_.pages_in_slab(slab) == 0) return std::nullopt;
+    return storage::kind_of(slabs_.at(slab));
 }
 
 }  // namespace gpunbd::storage

@@ -63,8 +63,8 @@ Status PagePool::copy(EntrySlot slot, PagePool& home, Copied which) {
 // A fully provisioned volume has no page for each write in progress. A kept volume may be handed
 // over while a page is half filled; the other half would be lost.
 PageRef PagePool::take_replacement() {
-    const PoolSlabs& slabs = memory_.slabs();
-    if (slabs.config().provision == Provision::full || slabs.is_retained()) return {};
+    const PoolConfig& config = memory_.slabs().config();
+    if (config.provision == Provision::full || config.is_retained()) return {};
     PageAllocator::PoolLock lock(memory_);
     const std::optional<PageIndex> page = memory_.take_now(PageAllocator::Purpose::fill);
     if (!page) return {};
@@ -123,8 +123,8 @@ Status PagePool::copy_contents(PageIndex page, const TakenPage& to) noexcept {
     const PoolSlabs& target_slabs = to.owner->slabs();
     const Slab& from = slabs.slab_of(page);
     const Slab& target = target_slabs.slab_of(to.page);
-    const std::uint64_t from_offset = slabs.offset_in_slab(page);
-    const std::uint64_t offset = target_slabs.offset_in_slab(to.page);
+    const std::uint64_t from_offset = slabs.numbers().offset_in_slab(page);
+    const std::uint64_t offset = target_slabs.numbers().offset_in_slab(to.page);
     const std::uint64_t length = slabs.config().page_size;
     Device& device = slabs.device();
     Device& target_device = target_slabs.device();

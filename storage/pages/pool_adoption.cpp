@@ -20,9 +20,9 @@ std::string PoolAdoption::adopt(Descriptors& descriptors, const EntryCounts& ent
     GPUNBD_ASSERT(entries.size() <= slabs.page_numbers(), "each page that is counted has a number");
     adopted_.reserve(slabs.count());  // abandon() has to know each slab
     for (std::uint32_t number = 0; number != slabs.count(); ++number) {
-        const SlabEntry entry = slabs.entry(number);
+        const SlabEntry entry = slabs.directory().entry(number);
         if (entry.pages == 0) continue;
-        work.set_done(std::uint64_t{number} * slabs.slab_pages() * page_size);
+        work.set_done(std::uint64_t{number} * slabs.numbers().slab_pages() * page_size);
         std::string reason = adopt_slab(number, entry, descriptors, imported);
         if (!reason.empty()) return reason;
     }
@@ -60,7 +60,8 @@ std::string PoolAdoption::adopt_slab(std::uint32_t number, SlabEntry entry,
 
 bool PoolAdoption::has_slab_of(PageIndex page) const {
     const PoolSlabs& slabs = memory_.slabs();
-    return slabs.index_in_slab(page) < memory_.free_.pages_in_slab(slabs.number_of(page));
+    return slabs.numbers().index_in_slab(page) <
+           memory_.free_.pages_in_slab(slabs.numbers().slab_of(page));
 }
 
 // A page that is not mapped is discarded: it may contain part of an unfinished write.
@@ -90,7 +91,7 @@ void PoolAdoption::commit(const EntryCounts& entries) noexcept {
 void PoolAdoption::abandon() noexcept {
     memory_.provisioner().stop();
     for (std::uint32_t number = 0; number != memory_.slabs_.count(); ++number) {
-        if (!memory_.slabs_.is_allocated(number)) continue;
+        if (!memory_.slabs_.at(number).is_allocated()) continue;
         memory_.slabs_.abandon(number, std::ranges::binary_search(adopted_, number));
     }
 }

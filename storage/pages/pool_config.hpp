@@ -30,6 +30,7 @@ struct PoolConfig {
     // The directory has room for one slab more than `pages` need.
     bool has_spare_slab = false;
 
+    bool is_retained() const { return retainer != nullptr; }
     // The most pages in slabs, while only the first table uses the pool.
     std::uint64_t max_reserved() const { return pages + (has_spare_slab ? slab_pages : 0); }
 };

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cerrno>
-#include <limits>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -14,64 +13,26 @@ namespace gpunbd::storage {
 PoolSlabs::PoolSlabs(Device& device, const PoolConfig& config)
     : device_(device),
       config_(config),
-      page_size_(config.page_size),
-      works_ahead_(device.slow_to_allocate() || config.retainer != nullptr),
-      shared_(config.shared),
-      directory_(config.directory),
+      numbers_(config.slab_pages, config.page_size),
+      directory_(config),
       count_(config.slabs),
-      slab_shift_(static_cast<std::uint32_t>(std::countr_zero(config.slab_pages))),
-      slab_mask_(config.slab_pages - 1),
-      slabs_(count()),
-      entries_(is_retained() ? 0 : count()) {
-    GPUNBD_ASSERT(std::has_single_bit(page_size_),
+      slabs_(count()) {
+    GPUNBD_ASSERT(std::has_single_bit(config.page_size),
                   "a page size is a power of two, so that a mask finds the offset in a page");
     GPUNBD_ASSERT(count() != 0, "a pool has a slab number, so that their count can double");
-    GPUNBD_ASSERT(!is_retained() || count() <= directory_.slabs(),
-                  "the directory of retained slabs has an entry for each slab number");
-}
-
-std::uint64_t PoolSlabs::max_count() const {
-    return is_retained() ? directory_.slabs() : std::numeric_limits<std::uint32_t>::max();
-}
-
-void PoolSlabs::move_directory(const std::shared_ptr<const SharedDirectory>& target) {
-    GPUNBD_ASSERT(is_retained(), "only retained slabs have a directory that can move");
-    shared_ = target;
-    if (target->in_use(config_.device)) return;
-    const SlabDirectory slabs = target->slabs(config_.device);
-    GPUNBD_ASSERT(directory_.slabs() <= slabs.slabs(),
-                  "a shared directory has room for all slabs of a table");
-    for (std::uint32_t number = 0; number != directory_.slabs(); ++number) {
-        slabs.store(number, directory_.load(number));
-    }
-    target->set_in_use(config_.device);
-    // A server that does not know shared directories finds no slabs, rather than old ones.
-    for (std::uint32_t number = 0; number != directory_.slabs(); ++number) {
-        directory_.store(number, {});
-    }
-    directory_ = slabs;
 }
 
 void PoolSlabs::grow(std::uint32_t count) {
     GPUNBD_ASSERT(count >= this->count(), "slab numbers are added and never removed");
-    GPUNBD_ASSERT(count <= max_count(), "there are no more slab numbers than directory entries");
     slabs_.grow(count);
-    if (!is_retained()) entries_.grow(count);
+    directory_.grow(count);
     count_.store(count, std::memory_order_release);
-}
-
-void PoolSlabs::store(std::uint32_t number, SlabEntry entry) {
-    if (is_retained()) {
-        directory_.store(number, entry);
-    } else {
-        entries_[number].store(entry.word());
-    }
 }
 
 // No exception may leave the thread of the pool.
 Status PoolSlabs::clear(PageIndex page) const {
     try {
-        return device_.clear(slab_of(page), offset_in_slab(page), page_size_);
+        return device_.clear(slab_of(page), numbers_.offset_in_slab(page), config_.page_size);
     } catch (const std::bad_alloc&) {  // no memory for an error message
         return Status::io_error;
     }
@@ -79,14 +40,14 @@ Status PoolSlabs::clear(PageIndex page) const {
 
 bool PoolSlabs::discard(PageIndex page) const noexcept {
     try {
-        return device_.discard(slab_of(page), offset_in_slab(page), page_size_);
+        return device_.discard(slab_of(page), numbers_.offset_in_slab(page), config_.page_size);
     } catch (const std::bad_alloc&) {
         return false;  // the page has to be cleared
     }
 }
 
 void PoolSlabs::populate(PageIndex page) const {
-    device_.populate(slab_of(page), offset_in_slab(page), page_size_);
+    device_.populate(slab_of(page), numbers_.offset_in_slab(page), config_.page_size);
 }
 
 bool PoolSlabs::retain(std::uint32_t number, Slab& slab) {
@@ -98,7 +59,7 @@ bool PoolSlabs::retain(std::uint32_t number, Slab& slab) {
 }
 
 void PoolSlabs::release(std::uint32_t number, Slab& slab) {
-    if (config_.retainer != nullptr) config_.retainer->forget(config_.device, number);
+    if (config_.is_retained()) config_.retainer->forget(config_.device, number);
     release_memory(slab);
 }
 
@@ -110,18 +71,19 @@ void PoolSlabs::release_memory(Slab& slab) noexcept {
 }
 
 void PoolSlabs::add(std::uint32_t number, std::uint32_t pages, Slab slab) {
-    GPUNBD_ASSERT(!is_allocated(number), "a slab number has one slab at a time");
-    GPUNBD_ASSERT(slab.bytes >= pages * page_size_, "a slab has memory for each of its pages");
+    GPUNBD_ASSERT(!slabs_[number].is_allocated(), "a slab number has one slab at a time");
+    GPUNBD_ASSERT(slab.bytes >= pages * config_.page_size,
+                  "a slab has memory for each of its pages");
     slabs_[number] = std::move(slab);
-    store(
-        number,
-        {.pages = pages, .kind = slabs_[number].kind, .generation = entry(number).generation + 1});
+    directory_.store(number, {.pages = pages,
+                              .kind = slabs_[number].kind,
+                              .generation = directory_.entry(number).generation + 1});
 }
 
 Slab PoolSlabs::remove(std::uint32_t number) {
-    GPUNBD_ASSERT(is_allocated(number), "only an allocated slab leaves the directory");
+    GPUNBD_ASSERT(slabs_[number].is_allocated(), "only an allocated slab leaves the directory");
     Slab slab = std::exchange(slabs_[number], Slab{});
-    store(number, {.generation = entry(number).generation});
+    directory_.store(number, {.generation = directory_.entry(number).generation});
     return slab;
 }
 
@@ -129,20 +91,22 @@ std::vector<PoolSlabs::Copy> PoolSlabs::copy() const {
     std::vector<Copy> copies;
     for (std::uint32_t number = 0; number != count(); ++number) {
         const Slab& slab = slabs_[number];
-        if (slab.bytes == 0 || !slab.descriptor) continue;
+        if (!slab.is_allocated() || !slab.descriptor) continue;
         OwnedFd copy = OwnedFd::copy_of(slab.descriptor);
         if (!copy) throw std::system_error(errno, std::generic_category(), "no descriptor is left");
-        copies.push_back({.slab = number, .entry = entry(number), .descriptor = std::move(copy)});
+        copies.push_back(
+            {.slab = number, .entry = directory_.entry(number), .descriptor = std::move(copy)});
     }
     return copies;
 }
 
 bool PoolSlabs::adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor,
                       ImportedSlabs* imported) {
-    GPUNBD_ASSERT(!is_allocated(number), "a slab is adopted once");
+    GPUNBD_ASSERT(!slabs_[number].is_allocated(), "a slab is adopted once");
     Slab slab;
-    const SlabRecord record{
-        .bytes = entry.pages * page_size_, .provision = config_.provision, .kind = entry.kind};
+    const SlabRecord record{.bytes = entry.pages * config_.page_size,
+                            .provision = config_.provision,
+                            .kind = entry.kind};
     const bool is_imported =
         imported != nullptr && imported->take(config_.device, number, entry, slab);
     if (!is_imported && device_.adopt(descriptor, record, slab) != Status::ok) return false;
@@ -153,8 +117,8 @@ bool PoolSlabs::adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor
 
 void PoolSlabs::abandon(std::uint32_t number, bool adopted) noexcept {
     Slab slab = std::exchange(slabs_[number], Slab{});
-    if (!adopted && config_.retainer != nullptr) {
-        directory_.store(number, {.generation = entry(number).generation - 1});
+    if (!adopted && config_.is_retained()) {
+        directory_.store(number, {.generation = directory_.entry(number).generation - 1});
         config_.retainer->forget(config_.device, number);
     }
     release_memory(slab);
@@ -162,14 +126,7 @@ void PoolSlabs::abandon(std::uint32_t number, bool adopted) noexcept {
 
 void PoolSlabs::release_all() noexcept {
     for (std::uint32_t number = 0; number != count(); ++number) {
-        if (slabs_[number].bytes != 0) release_memory(slabs_[number]);
-    }
-}
-
-void PoolSlabs::map(Slab& slab) noexcept {
-    try {
-        slab.cpu = device_.address(slab);
-    } catch (const std::bad_alloc&) {  // the slab is read and written through channels
+        if (slabs_[number].is_allocated()) release_memory(slabs_[number]);
     }
 }
 

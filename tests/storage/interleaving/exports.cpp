@@ -178,9 +178,9 @@ void Exports::move(unsigned volume, unsigned page, bool commits) {
     PageRef source;
     const auto give_back = [&] { to.memory().put_back(target, PageAllocator::Purpose::fill); };
     if (!from.begin_move(page, slot, source)) return give_back();
-    to.device().copy(source.slab(), from.memory().slabs().offset_in_slab(source.index()),
+    to.device().copy(source.slab(), from.memory().slabs().numbers().offset_in_slab(source.index()),
                      to.memory().slabs().slab_of(target),
-                     to.memory().slabs().offset_in_slab(target), page_size);
+                     to.memory().slabs().numbers().offset_in_slab(target), page_size);
     if (commits) {
         if (from.commit_move(page, source.index(), to, target)) return;
     } else {

@@ -225,7 +225,7 @@ TEST_CASE(
         PagePool& pool = rig.volume->pool(0);
         const auto kind_of = [&](std::uint64_t page) {
             return pool.memory().kind_of(
-                pool.memory().slabs().number_of(rig.volume->slot(page).load().page()));
+                pool.memory().slabs().numbers().slab_of(rig.volume->slot(page).load().page()));
         };
         for (std::uint32_t page = 0; page != written; ++page) {
             rig.script.revocable = page < 4;
