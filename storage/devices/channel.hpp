@@ -92,12 +92,15 @@ class Channel {
         GPUNBD_ASSERT(std::has_single_bit(options_.chunk_size),
                       "chunks are pieces of staging memory, which are powers of two");
         GPUNBD_ASSERT(options_.slots != 0, "a transfer can make progress on each device");
+        staged_bytes_ = options_.chunk_size;
     }
     virtual ~Channel() = default;
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
     const ChannelOptions& options() const { return options_; }
+    // The longest copy of a request through staging memory, in bytes.
+    std::uint32_t staged_bytes() const { return staged_bytes_; }
     // Reads and writes have separate memory, so that neither can starve the other.
     StagingArena& read_staging() { return read_staging_; }
     StagingArena& write_staging() { return write_staging_; }
@@ -162,6 +165,7 @@ class Channel {
     static constexpr std::uint32_t default_chunk = 1 << 20;  // bytes
 
     ChannelOptions options_;
+    std::uint32_t staged_bytes_ = 0;
     StagingArena read_staging_;
     StagingArena write_staging_;
 

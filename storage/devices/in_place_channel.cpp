@@ -10,13 +10,16 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::uint64_t work_per_poll = 4 << 20;  // bytes: limits how long other clients wait
+// Enough for many clients that are slow to take what they read.
 constexpr std::size_t staging_bytes = 4 << 20;
+constexpr std::uint32_t longest_staged = 64 << 10;  // bytes
 
 }  // namespace
 
 InPlaceChannel::InPlaceChannel(const ChannelOptions& options)
     : Channel(options), memory_(std::min(options_.pinned, staging_bytes)) {
     read_staging_.adopt(memory_.data(), memory_.size());
+    staged_bytes_ = std::min(options_.chunk_size, longest_staged);
 }
 
 void InPlaceChannel::progress(CopyQueue& queued) {
@@ -30,9 +33,10 @@ void InPlaceChannel::progress(CopyQueue& queued) {
         } else {
             std::memcpy(copy.staging, copy.cpu, copy.length);
         }
-        finish(copy, Status::ok);
-        if (copy.length >= budget) return;
-        budget -= copy.length;
+        const std::uint32_t length = copy.length;
+        finish(copy, Status::ok);  // its owner may prepare it again
+        if (length >= budget) return;
+        budget -= length;
     }
 }
 

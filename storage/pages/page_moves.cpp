@@ -52,7 +52,10 @@ bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& targe
 
 void PagePool::cancel_move(std::uint64_t number, PageIndex from) {
     PageAllocator::PoolLock lock(memory_);
-    store_moving(number, from, entry_at_rest(from));
+    // A clone may have the page alone now, while the page is sent to a client of its source.
+    store_moving(number, from,
+                 memory_.pages().is_pinned_for_sending(from) ? PageEntry::shared(index_, from)
+                                                             : entry_at_rest(from));
     lock.unlock_and_complete(end_move());
 }
 

@@ -42,7 +42,9 @@ class PageRef {
     // A second pin of the page.
     PageRef again() const {
         owner().pin(page_, access_);
-        return {owner(), page_, access_};
+        PageRef out(owner(), page_, access_);
+        out.claims_ = claims_;
+        return out;
     }
 
     bool hole() const { return owner_ == nullptr; }
@@ -63,7 +65,10 @@ class PageRef {
     Access access() const { return access_; }
     // False: the volume in which the page was found for reading may have lost it meanwhile, and
     // another volume may have written to it. What was read has to be read again.
-    bool is_intact() const { return owner().pages().claims(page_) == claims_; }
+    bool is_intact() const {
+        GPUNBD_ASSERT(access_ != Access::write, "a page that is read may have been lost");
+        return owner().pages().claims(page_) == claims_;
+    }
 
  private:
     PageAllocator* owner_ = nullptr;

@@ -19,11 +19,11 @@ class PageStates {
     // `sends_in_place`: see Device.
     PageStates(std::size_t pages, std::uint64_t max_bytes_of_pins, bool sends_in_place)
         : sends_in_place_(sends_in_place),
-          pins_(pages, sends_in_place ? max_bytes_of_pins / 2 : max_bytes_of_pins),
+          pins_(pages, max_bytes_of_pins),
           retired_(pages),
           sharers_(pages),
           claims_(pages) {
-        if (sends_in_place) sends_ = PinCounts(pages, max_bytes_of_pins / 2);
+        if (sends_in_place) sends_ = PinCounts(pages, max_bytes_of_pins);
     }
 
     // The caller holds the lock of the pool. Throws std::bad_alloc.
@@ -61,9 +61,7 @@ class PageStates {
     // Whether several entries refer to the page.
     bool is_shared(PageIndex page) const { return sharers(page) != 0; }
     // How many entries refer to the page, besides one.
-    std::uint32_t sharers(PageIndex page) const {
-        return sharers_[page].load(std::memory_order_relaxed);
-    }
+    std::uint32_t sharers(PageIndex page) const { return sharers_[page].load(); }
     // How often a page that may have been shared has become writable, modulo 2^32. A thread that
     // reads the page notices by it whether the last table that has the page may have written to it:
     // the thread loads this before it sees the entry of its table, and again after it has read.
@@ -76,6 +74,7 @@ class PageStates {
     // The caller holds the lock that guards the entries of the page: see page_entry.hpp.
     //
     bool is_pinned(PageIndex page) const { return pins_.any(page) || sends_.any(page); }
+    // After false, also without the lock: a page that several entries refer to is not sent.
     bool is_pinned_for_sending(PageIndex page) const { return sends_.any(page); }
     bool is_pinned_for_writing(PageIndex page) const { return pins_.any_writer(page); }
     // The page has its first entry, and so many more.
@@ -85,7 +84,7 @@ class PageStates {
         sharers_[page].store(sharers, std::memory_order_relaxed);
         mapped_pages_.fetch_add(1, std::memory_order_relaxed);
     }
-    void add_entry(PageIndex page) { sharers_[page].fetch_add(1, std::memory_order_relaxed); }
+    void add_entry(PageIndex page) { sharers_[page].fetch_add(1); }
     // True: it was the last one.
     bool remove_entry(PageIndex page) {
         if (is_shared(page)) {

@@ -359,14 +359,17 @@ PageRef Volume::find(std::uint64_t page) const {
     PageEntry entry = slot.load(std::memory_order_acquire);
     while (access == Access::read ? entry.is_mapped() : entry.is_writable()) {
         PagePool& pool = pools_->at(entry.device());
-        const bool is_sent =
-            access == Access::read && entry.is_writable() && pool.memory().pages().sends_in_place();
+        const PageStates& pages = pool.memory().pages();
+        const auto is_sole = [&] {
+            return entry.is_writable() || (entry.is_shared() && !pages.is_shared(entry.page()));
+        };
+        const bool is_sent = access == Access::read && pages.sends_in_place() && is_sole();
         const Access pinned = is_sent ? Access::send : access;
         pool.memory().pin(entry.page(), pinned);
         PageRef ref(pool.memory(), entry.page(), pinned);
         // The page may have been unmapped and reused before it was pinned.
         const PageEntry again = slot.load();
-        if (again == entry) return ref;
+        if (again == entry && (!is_sent || is_sole())) return ref;
         entry = again;
     }
     return {};

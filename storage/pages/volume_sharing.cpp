@@ -73,7 +73,9 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
         const std::vector<std::uint64_t> shares = pages_by_device(out->pages());
         PagePool::InUse in_use;  // nothing may fail while clients wait
         in_use.written.reserve(pages());
-        in_use.sent.reserve(pages());
+        const bool sends = std::ranges::any_of(
+            *pools_, [](const auto& pool) { return pool->device().sends_in_place(); });
+        if (sends) in_use.sent.reserve(pages());
         for (std::uint32_t i = 0; i != pools_->size(); ++i) {
             pools_->at(i).tables().add(out->table_, shares[i]);
         }
@@ -176,15 +178,20 @@ Status Volume::settle_sent(const Volume& target, std::vector<std::uint64_t>& sen
         return !pools_->at(slot.load().device()).may_be_sent(slot);
     };
     const auto begin = Clock::now();
-    Status status = Status::ok;
-    while (std::erase_if(sent, is_settled), !sent.empty()) {
-        const auto waited = Clock::now() - begin;
-        if (status != Status::ok && waited >= patience_without_memory) return status;
-        if (status == Status::ok && waited >= patience) {
-            const EntrySlot slot = target.table_.slot(sent.back());
-            status = pools_->at(slot.load().device()).copy_sent(slot, pool_for(sent.back()));
-        }
+    while (std::erase_if(sent, is_settled), !sent.empty() && Clock::now() < begin + patience) {
         std::this_thread::sleep_for(poll_interval);
+    }
+    while (!sent.empty()) {
+        const EntrySlot slot = target.table_.slot(sent.back());
+        if (is_settled(sent.back())) {
+            sent.pop_back();
+            continue;
+        }
+        const Status status =
+            pools_->at(slot.load().device()).copy_sent(slot, pool_for(sent.back()));
+        if (status == Status::ok) continue;  // the page may have moved to another pool
+        if (Clock::now() >= begin + patience_without_memory) return status;
+        std::this_thread::sleep_for(patience);
     }
     return Status::ok;
 }

@@ -22,7 +22,7 @@ class ReadTransfer final : public Transfer {
     // Takes the next piece, which is lent until give_back(). Returns false if there is none now, or
     // none at all after an error or after the last piece.
     bool next(Piece& piece);
-    // No more memory is needed.
+    // No more memory is needed, unless a copy becomes stale: then what it returns is taken again.
     bool all_issued() const { return position_ == end_; }
     // Whether next() would return a piece, and whether it would return all remaining ones.
     bool ready() const { return taken_ != issued_ && chunk(taken_).state == Chunk::State::ready; }

@@ -5,7 +5,8 @@
 namespace gpunbd::storage {
 
 bool FileIo::ended(std::int64_t result) {
-    if (result == -EINTR || result == -EAGAIN) return false;
+    // ECANCELED: the kernel could not start a thread that writes.
+    if (result == -EINTR || result == -EAGAIN || result == -ECANCELED) return false;
     if (result <= 0) {
         error = result == 0 ? EIO : static_cast<int>(-result);  // 0: the file has been truncated
         return true;

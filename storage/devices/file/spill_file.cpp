@@ -41,7 +41,9 @@ bool write_header(int file) {
 // the file system: see UringQueue::prepare(). Only the owner may set O_NOATIME.
 void set_flags_for_io(int file) {
     const int flags = ::fcntl(file, F_GETFL);
-    if (flags >= 0) ::fcntl(file, F_SETFL, (flags & ~O_NONBLOCK) | O_NOATIME);
+    if (flags < 0) return;
+    ::fcntl(file, F_SETFL, flags & ~O_NONBLOCK);
+    ::fcntl(file, F_SETFL, (flags & ~O_NONBLOCK) | O_NOATIME);
 }
 
 // Without the page cache, I/O does not compete with others for memory. Some file systems accept

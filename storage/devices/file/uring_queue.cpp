@@ -56,9 +56,9 @@ bool UringQueue::prepare(FileIo& io) {
     } else {
         ::io_uring_prep_read(entry, file_, memory, bytes, offset);
     }
-    // A write changes the time in the inode, for which ext4 waits for its journal even if it is asked
-    // not to wait. The journal may wait for a slow disk, or for memory that this worker provides by
-    // serving a swap device.
+    // A write changes the time in the inode, for which ext4 waits for its journal even if it is
+    // asked not to wait. The journal may wait for a slow disk, or for memory that this worker
+    // provides by serving a swap device.
     if (io.write) ::io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
     ::io_uring_sqe_set_data(entry, &io);
     return true;

@@ -167,7 +167,7 @@ void Exports::fill(unsigned volume, unsigned page, std::uint8_t value) {
 void Exports::unmap(unsigned volume, unsigned page) { volumes_[volume]->unmap(page); }
 
 // As PageMover does it.
-void Exports::move(unsigned volume, unsigned page, bool commits) {
+void Exports::move(unsigned volume, unsigned page, bool commits, bool unmaps) {
     const EntrySlot slot = volumes_[volume]->slot(page);
     const PageEntry entry = slot.load();
     if (!entry.is_mapped()) return;
@@ -181,6 +181,7 @@ void Exports::move(unsigned volume, unsigned page, bool commits) {
     to.device().copy(source.slab(), from.memory().slabs().numbers().offset_in_slab(source.index()),
                      to.memory().slabs().slab_of(target),
                      to.memory().slabs().numbers().offset_in_slab(target), page_size);
+    if (unmaps) unmap(volume, page);
     if (commits) {
         if (from.commit_move(page, source.index(), to, target)) return;
     } else {

@@ -62,7 +62,8 @@ class Exports {
     void fill(unsigned volume, unsigned page, std::uint8_t value);
     void unmap(unsigned volume, unsigned page);
     // From the home pool to the spill pool or back. `commits`: otherwise it fails after the copy.
-    void move(unsigned volume, unsigned page, bool commits);
+    // `unmaps`: the page is unmapped meanwhile.
+    void move(unsigned volume, unsigned page, bool commits, bool unmaps = false);
     void clone(unsigned volume, unsigned to);
     void remove(unsigned volume);
     // Returns what is wrong with the pools when no verb is in progress; empty: nothing. All volumes

@@ -46,7 +46,7 @@ namespace gpunbd::interleaving {
 
 namespace {
 
-enum class Verb : std::uint8_t { read, write, fill, unmap, move, cancel, clone, remove };
+enum class Verb : std::uint8_t { read, write, fill, unmap, move, cancel, clone, remove, lose };
 
 struct Step {
     Verb verb = Verb::read;
@@ -82,6 +82,8 @@ const std::vector<Script> scripts_of_chosen = {
     {"fill_write", {{Verb::fill, 0, 0}, {Verb::write, 0, 1}}},
     {"write_clone", {{Verb::write, 0, 0}, {Verb::clone, 0, 0}}},
     {"unmap_clone", {{Verb::unmap, 0, 0}, {Verb::clone, 0, 0}}},
+    {"clone_write", {{Verb::clone, 0, 0}, {Verb::write, of_clone, 0}}},
+    {"lose", {{Verb::lose, 0, 0}}},  // a page is unmapped while it moves, which fails
     {"clone_unmap_write", {{Verb::clone, 0, 0}, {Verb::unmap, 0, 0}, {Verb::write, of_clone, 0}}},
 };
 
@@ -116,6 +118,7 @@ const std::vector<Chosen> chosen = {
     {"own", Start::own, {"write", "write", "clone"}},    // a copy of a page that is being written
     {"own", Start::own, {"read", "clone_unmap_write"}},  // a page that is sent in place
     {"own", Start::own, {"read", "clone_unmap_write", "cancel"}},  // the same, while it moves
+    {"own", Start::own, {"read", "clone_write", "lose"}},
     {"full", Start::full, {"read", "write_both", "unmap_clone"}},  // a retired page during a clone
     {"shared", Start::shared, {"write", "write_clone", "c.unmap"}},  // a copy that is old
     {"shared_in_spill", Start::shared_in_spill, {"clone", "fill_write"}},
@@ -166,8 +169,8 @@ void run(const Step& step, std::uint8_t value) {
     const unsigned word = fiber() % page_words;
     pause();
     if (logs_steps()) {
-        constexpr std::array names = {"read", "write",  "fill",  "unmap",
-                                      "move", "cancel", "clone", "remove"};
+        constexpr std::array names = {"read",   "write", "fill",   "unmap", "move",
+                                      "cancel", "clone", "remove", "lose"};
         log_step(fmt::format("--- {} volume {} page {}", names[static_cast<std::size_t>(step.verb)],
                              volume, page));
     }
@@ -220,6 +223,12 @@ void run(const Step& step, std::uint8_t value) {
             return exports->move(volume, page, step.verb == Verb::move);
         case Verb::remove:
             return exports->remove(volume);
+        case Verb::lose: {
+            const unsigned number = begin({.kind = Kind::zero, .volume = volume, .page = page});
+            exports->move(volume, page, false, true);
+            exports->unmap(volume, page);  // it may not have moved
+            return end(number, 0);
+        }
     }
 }
 
