@@ -14,9 +14,9 @@ namespace {
 ServerAdminBackend::Actions actions_of(const ServerContext& context,
                                        const AdminService::Parts& parts) {
     return {
-        .change_export = [&exports = parts.exports](
-                             const auto& name, const auto& change,
-                             const auto& done) { exports.change(name, change, done); },
+        .perform = [&exports = parts.exports](
+                       const auto& request,
+                       const auto& completion) { exports.perform(request, completion); },
         .answer_about_kept = [&queries =
                                   parts.queries](const auto& query) { queries.answer(query); },
         .reclaim = [&reclaim = parts.reclaim](
@@ -27,9 +27,6 @@ ServerAdminBackend::Actions actions_of(const ServerContext& context,
                            const auto& completion) { reclaim.end(request, completion); },
         .add_reclaim = [&reclaim = parts.reclaim](DeviceStatus& status) { reclaim.add_to(status); },
         .validities = [&certificates = parts.certificates] { return certificates.validities(); },
-        .change_exports = [&exports = parts.run_time_exports](
-                              const auto& change,
-                              const auto& completion) { exports.change(change, completion); },
         .volumes = [&context] { return context.disposal.volumes(); },
         .unused_contents =
             [&context] {

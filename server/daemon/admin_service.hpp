@@ -6,7 +6,6 @@
 #include "server/admin/endpoint.hpp"
 #include "server/daemon/certificate_watch.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
-#include "server/daemon/export_service.hpp"
 #include "server/daemon/reclaim_service.hpp"
 #include "server/daemon/retained_queries.hpp"
 #include "server/daemon/run_time_exports.hpp"
@@ -21,8 +20,7 @@ class AdminService final : public Service {
  public:
     struct Parts {
         const WorkerPool& workers;
-        ExportService& exports;
-        RunTimeExports& run_time_exports;
+        RunTimeExports& exports;
         RetainedQueries& queries;
         ReclaimService& reclaim;
         const CertificateWatch& certificates;

@@ -63,7 +63,7 @@ std::string HandOver::obstacle() const {
         return "no supervisor keeps its memory; start it by gpunbd keep, or by systemd with "
                "FileDescriptorStoreMax=";
     }
-    if (context_.lifecycle.phase() == Phase::starting || parts_.exports.busy()) {
+    if (context_.lifecycle.phase() == Phase::starting || parts_.exports.has_work()) {
         return "its exports are being made; try again later";
     }
     if (parts_.saves.busy() || parts_.exports.restoring())

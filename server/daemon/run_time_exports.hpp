@@ -1,11 +1,16 @@
-// Creates, removes and changes exports at the request of an administrator.
+// Creates, removes and changes exports at the request of an administrator. Each request is one
+// coroutine: it checks the request, makes the exports, stores the change for the next server,
+// publishes the exports, and answers.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "server/admin/model/admin_backend.hpp"
+#include "server/base/task.hpp"
+#include "server/base/task_group.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/saves.hpp"
 #include "server/daemon/server_context.hpp"
@@ -18,17 +23,23 @@ class RunTimeExports final : public Service {
  public:
     RunTimeExports(ServerContext& context, ExportService& exports, Saves& saves);
 
+    void stop() override { tasks_.clear(); }
     // On the server's thread.
-    void change(const ExportChange& change, const Completion& completion);
+    void perform(const ExportRequest& request, const Completion& completion);
 
  private:
-    void apply(const CreateExport& create, const Completion& completion);
-    void apply(const RemoveExport& remove, const Completion& completion);
-    void remove_template(const config::ExportOptions& removed, const Completion& completion);
-    void apply(const ResizeExport& resize, const Completion& completion);
-    void apply(const RenameExport& rename, const Completion& completion);
-    void apply(const SaveExport& save, const Completion& completion);
-    void apply(const RestoreExport& restore, const Completion& completion);
+    Task<> create(CreateExport request, Completion completion);
+    Task<> remove(RemoveExport request, Completion completion);
+    Task<> remove_template(config::ExportOptions removed, Completion completion);
+    Task<> resize(ResizeExport request, Completion completion);
+    Task<> rename(RenameExport request, Completion completion);
+    Task<> save(SaveExport request, Completion completion);
+    Task<> restore(RestoreExport request, Completion completion);
+    Task<> set_rates(SetRates request, Completion completion);
+    Task<> set_read_only(SetReadOnly request, Completion completion);
+    // Those of the configuration last until the file is read again.
+    using Change = std::function<void(config::ExportOptions&)>;
+    Task<Outcome> set_options(const std::string& name, const Change& change, std::string done);
     // Stores options so that the next server has them, or removes them. Returns the problem.
     std::string store(const config::ExportOptions& options) const;
     std::string unstore(const config::ExportOptions& options) const;
@@ -42,6 +53,7 @@ class RunTimeExports final : public Service {
     ExportService& exports_;
     Saves& saves_;
     const std::optional<StateFolder> state_;
+    TaskGroup tasks_;
 };
 
 }  // namespace gpunbd::server

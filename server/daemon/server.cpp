@@ -69,13 +69,13 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
     list.add<OmittedLines>(c.io, client_lines());
     if (::getpid() == 1) list.add<AdoptedChildren>(c.io);
     auto& workers = *(workers_ = &list.add<WorkerPool>(c));
-    auto& exports = *(
-        exports_ = &list.add<ExportService>(c, workers, [&list](const auto& next, auto& problems) {
-            return list.reload(next, problems);
-        }));
+    auto& saves = list.add<Saves>(c);
+    exports_ = &list.add<ExportService>(
+        c, workers, saves,
+        [&list](const auto& next, auto& problems) { return list.reload(next, problems); });
+    auto& exports = *exports_;
     auto& contents = list.add<ContentsService>(c, exports);
     auto& queries = list.add<RetainedQueries>(c, exports);
-    auto& saves = list.add<Saves>(c);
     auto& run_time_exports = list.add<RunTimeExports>(c, exports, saves);
     list.add<ClientClones>(c, exports);
     auto& reclaim = list.add<ReclaimService>(c);
@@ -95,8 +95,8 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
     if (c.command.pidfile) list.add<PidFile>(*c.command.pidfile);
     auto& admin =
         list.add<AdminService>(c,
-                               AdminService::Parts{workers, exports, run_time_exports, queries,
-                                                   reclaim, certificates, dispatcher.counters()},
+                               AdminService::Parts{workers, run_time_exports, queries, reclaim,
+                                                   certificates, dispatcher.counters()},
                                std::move(events));
     if (c.command.run) command_ = &list.add<RunCommand>(c, drain);
     auto& listeners = list.add<Listeners>(c, dispatcher, command_);

@@ -43,8 +43,8 @@ struct Watched {
     ServerAdminBackend observed{
         *io, rig.exports, counters,
         ServerAdminBackend::Actions{
-            .change_export = [](const std::string&, const ServerAdminBackend::Change&,
-                                const ServerAdminBackend::ChangeDone& done) { done("not asked"); },
+            .perform = [](const ExportRequest&,
+                          const Completion& completion) { completion(NotDone{"not asked"}); },
             .answer_about_kept =
                 [](const ServerAdminBackend::RetainedQuery& question) {
                     question.completion(NotDone{question.drop.value_or("no list")});
@@ -389,10 +389,8 @@ TEST_CASE("observed: a change that the server refuses, or does not complete") {
         outcome.reset();
         return Completion([&](Outcome its) { outcome = std::move(its); });
     };
-    watched.observed.set_read_only("another", true, completion());
-    REQUIRE(outcome);
-    CHECK(std::get<NotDone>(*outcome).unknown);
-    watched.observed.set_rates(name, {.bytes_per_second = {}, .iops = 5}, completion());
+    watched.observed.perform(SetRates{.name = name, .rates = {.bytes_per_second = {}, .iops = 5}},
+                             completion());
     CHECK_FALSE(outcome);  // the change runs on the server's thread, and the caller does not wait
     watched.io->run();
     REQUIRE(outcome);
@@ -405,7 +403,7 @@ TEST_CASE("observed: a change that the server refuses, or does not complete") {
     watched.io->restart();
     watched.io->run();
     CHECK(std::get<NotDone>(outcome.value()).why == "old");
-    watched.observed.set_read_only(name, true, completion());
+    watched.observed.perform(SetReadOnly{.name = name, .read_only = true}, completion());
     watched.io.reset();  // as at the end of the server
     REQUIRE(outcome);
     CHECK(std::get<NotDone>(*outcome).why.find("the server is ending") != std::string::npos);
@@ -419,8 +417,7 @@ TEST_CASE("observed: a destroyed backend makes no change") {
     std::optional<ServerAdminBackend> backend(
         std::in_place, io, rig.exports, counters,
         ServerAdminBackend::Actions{
-            .change_export = [&](const std::string&, const ServerAdminBackend::Change&,
-                                 const ServerAdminBackend::ChangeDone&) { ++calls; },
+            .perform = [&](const ExportRequest&, const Completion&) { ++calls; },
             .answer_about_kept = [&](const ServerAdminBackend::RetainedQuery&) { ++calls; },
             .reclaim = [&](const ReclaimRequest&, const Completion&) { ++calls; },
             .end_reclaim = [&](const EndOfReclaim&, const Completion&) { ++calls; },
@@ -429,7 +426,7 @@ TEST_CASE("observed: a destroyed backend makes no change") {
     const auto completion = [&] {
         return Completion([&](Outcome its) { outcomes.push_back(std::move(its)); });
     };
-    backend->set_read_only(rig.exports.snapshot()->front()->info.name, true, completion());
+    backend->perform(RemoveExport{.name = "one"}, completion());
     backend->list_kept(completion());
     backend->drop_kept("old", completion());
     backend->reclaim({.device = "host"}, completion());
