@@ -11,7 +11,6 @@
 #include <variant>
 
 #include "server/base/wait_memory.hpp"
-#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -29,15 +28,14 @@ class [[nodiscard]] Awaited {
     };
 
  public:
-    // Gives the value, once. It may be copied, called on any thread, and destroyed uncalled: then
-    // the coroutine waits until its owner destroys it.
+    // Gives the value; the first one counts. It may be copied, called on any thread, and destroyed
+    // uncalled: then the coroutine waits until its owner destroys it.
     class Giver {
      public:
         // Allocates nothing if Value is small.
         void operator()(Value value = {}) const {
             auto give = [state = state_, value = std::move(value)]() mutable {
-                if (state->dropped) return;
-                GPUNBD_ASSERT(!state->value, "a coroutine gets the value that it awaits once");
+                if (state->dropped || state->value) return;
                 state->value.emplace(std::move(value));
                 if (const auto waiting = std::exchange(state->coroutine, {})) waiting.resume();
             };

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <atomic>
 #include <stdexcept>
 #include <utility>
 #include <variant>
@@ -21,6 +20,7 @@
 #include "server/daemon/open_channels.hpp"
 #include "server/daemon/warm_up.hpp"
 #include "server/exports/reload_report.hpp"
+#include "server/nbd/all_workers.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 
@@ -359,7 +359,7 @@ void ExportService::fail(ExportEdit& edit, const std::string& why) {
     end(edit);
 }
 
-Awaited<> ExportService::publish(ExportEdit& edit) {
+ExportService::Published ExportService::publish(ExportEdit& edit) {
     edit.turn.reset();  // the next edit begins later
     std::vector<MadeExports::Unfilled> unfilled = std::exchange(edit.made.unfilled, {});
     apply(edit);
@@ -368,7 +368,10 @@ Awaited<> ExportService::publish(ExportEdit& edit) {
     finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
                        context_.retained.mappings.get());
     log_changes(edit);
-    Awaited<> applied = apply_to_sessions();
+    const auto apply_to_sessions = [](Worker& worker, auto done) {
+        worker.check_access([done] { done({}); });
+    };
+    auto applied = all_workers<std::monostate>(context_.io, workers_.workers(), apply_to_sessions);
     end(edit);
     remove_failed();  // last: it begins an edit
     return applied;
@@ -504,20 +507,6 @@ void ExportService::log_changes(const ExportEdit& edit) const {
     }
     if (waiting.empty()) return;
     spdlog::warn("reload: changes of {} take effect at the next start", fmt::join(waiting, ", "));
-}
-
-// Awaits that the sessions of all workers use the new options.
-Awaited<> ExportService::apply_to_sessions() const {
-    Awaited<> applied(context_.io);
-    const auto& workers = workers_.workers();
-    const auto left = std::make_shared<std::atomic<std::size_t>>(workers.size());
-    for (const auto& worker : workers) {
-        worker->check_access([left, give = applied.giver()] {
-            GPUNBD_ASSERT(*left != 0, "each worker reports its sessions once");
-            if (--*left == 0) give();
-        });
-    }
-    return applied;
 }
 
 VolumeLife ExportService::volume_life(const std::stop_token& stop) const {

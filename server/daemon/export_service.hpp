@@ -9,6 +9,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "server/base/awaited.hpp"
@@ -62,7 +63,8 @@ class ExportService final : public Service {
     // does not take over.
     void drop_earlier(const ExportEdit& edit) const;
     // Offers the exports, which ends the edit. The coroutine then waits until the sessions follow.
-    Awaited<> publish(ExportEdit& edit);
+    using Published = Awaited<std::vector<std::monostate>>;
+    Published publish(ExportEdit& edit);
     // Restores a new export from its file and opens it, after publish(). It is closed until then.
     // `store` is called when it is complete. If either fails, the export is removed.
     using Store = std::function<std::string()>;
@@ -111,7 +113,6 @@ class ExportService final : public Service {
     void apply(ExportEdit& edit);
     void replace_exports(ExportEdit& edit) const;
     void log_changes(const ExportEdit& edit) const;
-    Awaited<> apply_to_sessions() const;
     VolumeLife volume_life(const std::stop_token& stop) const;
 
     ServerContext& context_;

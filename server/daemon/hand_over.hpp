@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "server/base/task.hpp"
+#include "server/base/task_group.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/listeners.hpp"
 #include "server/daemon/reclaim_service.hpp"
@@ -44,13 +46,14 @@ class HandOver final : public Service {
     // Returns the reason why a hand-over is not possible now; empty: it is possible.
     std::string obstacle() const;
     std::vector<UpgradeMessage> first_messages() const;
-    void finish(const std::string& failure);
+    Task<> hand_over_to_successor();
 
     ServerContext& context_;
     const Parts parts_;
     const Actions actions_;
-    const std::string program_;         // set at the start, because the file can be replaced
-    std::shared_ptr<Upgrade> upgrade_;  // null: none in progress or completed
+    const std::string program_;  // set at the start, because the file can be replaced
+    std::optional<Upgrade> upgrade_;
+    TaskGroup tasks_;
 };
 
 }  // namespace gpunbd::server

@@ -133,7 +133,7 @@ Task<> RunTimeExports::create(CreateExport request, Completion completion) {
     if (!why.empty()) co_return completion(NotDone{why});
     std::optional<MadeExports::Unfilled> unfilled;
     if (restores) unfilled = take_unfilled(edit->made, wanted->name);
-    Awaited<> sessions = exports_.publish(*edit);
+    ExportService::Published sessions = exports_.publish(*edit);
     if (unfilled) {
         why = co_await exports_.restore(*std::move(unfilled), store);
     } else {
@@ -214,7 +214,7 @@ Task<> RunTimeExports::resize(ResizeExport request, Completion completion) {
     };
     if (why.empty()) why = co_await exports_.make(*edit, work);
     if (!why.empty()) co_return completion(NotDone{why});
-    Awaited<> sessions = exports_.publish(*edit);
+    ExportService::Published sessions = exports_.publish(*edit);
     const std::string size = config::human_size(request.size);
     if (!not_stored.empty()) {  // the volume has the new size
         why = fmt::format("export {} has {} now, but this is not stored for the next server: {}",
