@@ -14,11 +14,28 @@ class LoopCalls {
     // `io` outlives this object, which is destroyed on the thread of `io`.
     explicit LoopCalls(boost::asio::io_context& io) : io_(io) {}
 
+    // Does the same once this object is gone, too. May be copied.
+    class Poster {
+     public:
+        template <typename Call>
+        void post(Call call) const {
+            boost::asio::post(io_, [exists = exists_, call = std::move(call)]() mutable {
+                if (!exists.expired()) call();
+            });
+        }
+
+     private:
+        friend class LoopCalls;
+        Poster(boost::asio::io_context& io, std::weak_ptr<const bool> exists)
+            : io_(io), exists_(std::move(exists)) {}
+
+        boost::asio::io_context& io_;
+        std::weak_ptr<const bool> exists_;
+    };
+    Poster poster() const { return Poster(io_, exists_); }
     template <typename Call>
     void post(Call call) const {
-        boost::asio::post(io_, [exists = std::weak_ptr(exists_), call = std::move(call)]() mutable {
-            if (!exists.expired()) call();
-        });
+        poster().post(std::move(call));
     }
 
  private:

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "server/base/sleep_for.hpp"
 #include "server/nbd/all_workers.hpp"
 #include "storage/assertions/assert.hpp"
 
@@ -141,15 +142,6 @@ Awaited<bool> Upgrade::message_or_timeout(Clock::time_point end) {
     return event;
 }
 
-Awaited<> Upgrade::sleep(Clock::duration duration) {
-    Awaited<> event(parts_.io);
-    timer_.expires_after(duration);
-    timer_.async_wait([give = event.giver()](boost::system::error_code error) {
-        if (!error) give();
-    });
-    return event;
-}
-
 void Upgrade::pause() {
     GPUNBD_ASSERT(!paused_, "clients are paused once for each upgrade");
     paused_ = true;
@@ -178,11 +170,11 @@ Task<> Upgrade::wait_until_quiet() {
             // forever for a server that does not receive.
             progress.set_resumed(Clock::now() + resume_period);
             for (const auto& worker : parts_.workers) worker->resume_busy_sessions();
-            co_await sleep(resume_period);
+            co_await sleep_for(parts_.io, timer_, resume_period);
             for (const auto& worker : parts_.workers) worker->quiesce_sessions();
             continue;
         }
-        co_await sleep(check_interval);
+        co_await sleep_for(parts_.io, timer_, check_interval);
     }
 }
 

@@ -53,7 +53,6 @@ class Upgrade {
 
     void prepare(const std::vector<UpgradeMessage>& first);
     Awaited<bool> message_or_timeout(Clock::time_point end);
-    Awaited<> sleep(Clock::duration duration);
     Task<> expect(MessageKind kind, std::chrono::seconds patience);
     void pause();
     Task<> wait_until_quiet();
