@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "server/admin/endpoint.hpp"
 #include "server/daemon/certificate_watch.hpp"
@@ -16,7 +17,7 @@
 
 namespace gpunbd::server {
 
-class AdminService final : public Service {
+class AdminService final : public Service, private ServerAdminBackend::Actions {
  public:
     struct Parts {
         const WorkerPool& workers;
@@ -46,8 +47,17 @@ class AdminService final : public Service {
     enum class Failure { fatal, logged };
     void open_endpoint(Failure failure);
 
+    void perform(const ExportRequest& request, const Completion& completion) override;
+    void answer_about_kept(const ServerAdminBackend::RetainedQuery& query) override;
+    void reclaim(const ReclaimRequest& request, const Completion& completion) override;
+    void end_reclaim(const EndOfReclaim& request, const Completion& completion) override;
+    void add_reclaim(DeviceStatus& status) const override;
+    std::vector<Validity> validities() const override;
+    ServerAdminBackend::Volumes volumes() const override;
+    std::vector<RetainedContents::Unused> unused_contents() const override;
+
     ServerContext& context_;
-    const WorkerPool& workers_;
+    const Parts parts_;
     ServerAdminBackend backend_;
     const std::shared_ptr<const admin::EventLog> events_;
     std::unique_ptr<admin::Endpoint> endpoint_;  // null: no listener

@@ -127,11 +127,9 @@ void ExportService::drain() {
 
 void ExportService::stop() { tasks_.clear(); }
 
-void ExportService::make_first(std::function<void()> serve) {
-    tasks_.start(serve_first(std::move(serve)));
-}
+void ExportService::make_first(Serve serve) { tasks_.start(serve_first(std::move(serve))); }
 
-Task<> ExportService::serve_first(std::function<void()> serve) {
+Task<> ExportService::serve_first(Serve serve) {
     try {
         MadeExports made;
         ExportEdit::Turn turn = take_turn();
@@ -143,7 +141,7 @@ Task<> ExportService::serve_first(std::function<void()> serve) {
         if (std::string why = co_await run(work); !why.empty()) made.problems = {std::move(why)};
         turn.reset();
         if (context_.lifecycle.draining()) {
-            when_idle_();
+            report_idle();
             co_return;
         }
         if (!made.problems.empty()) {
@@ -157,7 +155,7 @@ Task<> ExportService::serve_first(std::function<void()> serve) {
         serve();
         finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
                            context_.retained.mappings.get());
-        when_idle_();
+        report_idle();
     } catch (...) {
         context_.lifecycle.failure = std::current_exception();
         context_.io.stop();
@@ -255,7 +253,7 @@ void ExportService::end_turn() noexcept {
 
 void ExportService::end(ExportEdit& edit) {
     edit.before.reset();  // it has removed exports
-    when_idle_();
+    report_idle();
 }
 
 std::string ExportService::check(ExportEdit& edit, Names names) const {
@@ -355,7 +353,7 @@ void ExportService::fail(ExportEdit& edit, const std::string& why) {
         for (const std::string& each : problems) spdlog::error("{}", each);
     }
     context_.devices.set_options(context_.options.devices);
-    when_remade_();
+    report_remade();
     end(edit);
 }
 
@@ -364,7 +362,7 @@ ExportService::Published ExportService::publish(ExportEdit& edit) {
     std::vector<MadeExports::Unfilled> unfilled = std::exchange(edit.made.unfilled, {});
     apply(edit);
     for (MadeExports::Unfilled& each : unfilled) tasks_.start(restore_of_file(std::move(each)));
-    when_remade_();
+    report_remade();
     finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
                        context_.retained.mappings.get());
     log_changes(edit);
@@ -507,6 +505,14 @@ void ExportService::log_changes(const ExportEdit& edit) const {
     }
     if (waiting.empty()) return;
     spdlog::warn("reload: changes of {} take effect at the next start", fmt::join(waiting, ", "));
+}
+
+void ExportService::report_remade() const {
+    for (Observer* const each : observers_) each->exports_remade();
+}
+
+void ExportService::report_idle() const {
+    for (Observer* const each : observers_) each->exports_idle();
 }
 
 VolumeLife ExportService::volume_life(const std::stop_token& stop) const {

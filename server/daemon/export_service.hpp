@@ -37,7 +37,8 @@ class ExportService final : public Service {
 
     // Makes the first exports, then calls `serve`. If either fails, stops the event loop with
     // Lifecycle::failure set.
-    void make_first(std::function<void()> serve);
+    using Serve = std::function<void()>;
+    void make_first(Serve serve);
     // Reads the configuration file again, after a hand-over in progress.
     void reload_file();
     // Creates the exports that could not be created before.
@@ -78,10 +79,18 @@ class ExportService final : public Service {
     const std::vector<MadeExports::Refused>& refused() const { return refused_; }
     // Whether a new export is being restored.
     bool restoring() const { return restoring_ != 0 || !not_removed_.empty(); }
-    // Sets the function to call after each attempt to create exports again.
-    void when_remade(std::function<void()> call) { when_remade_ = std::move(call); }
-    // Sets the function to call after each attempt, also that of make_first().
-    void when_idle(std::function<void()> call) { when_idle_ = std::move(call); }
+    class Observer {
+     public:
+        // After each attempt to create exports again.
+        virtual void exports_remade() {}
+        // After each attempt, also that of make_first().
+        virtual void exports_idle() {}
+
+     protected:
+        ~Observer() = default;
+    };
+    // It is destroyed later than this object is stopped.
+    void add(Observer& observer) { observers_.push_back(&observer); }
 
  private:
     friend ExportEdit::EndTurn;
@@ -95,7 +104,9 @@ class ExportService final : public Service {
         std::shared_ptr<ExportUse::Closure> closure;
     };
 
-    Task<> serve_first(std::function<void()> serve);
+    Task<> serve_first(Serve serve);
+    void report_remade() const;
+    void report_idle() const;
     Task<> make_again();
     Task<> restore_of_file(MadeExports::Unfilled unfilled);
     Task<std::string> offer(MadeExports::Unfilled& restored, const Store& store);
@@ -119,8 +130,7 @@ class ExportService final : public Service {
     const WorkerPool& workers_;
     Saves& saves_;
     const CheckReload check_;
-    std::function<void()> when_remade_;
-    std::function<void()> when_idle_;
+    std::vector<Observer*> observers_;
     bool reads_file_ = false;  // the next make_again() does
     std::vector<MadeExports::Refused> refused_;
     bool turn_taken_ = false;

@@ -13,10 +13,10 @@
 
 namespace gpunbd::server {
 
-HandOver::HandOver(ServerContext& context, const Parts& parts, Actions actions)
+HandOver::HandOver(ServerContext& context, const Parts& parts, ServerControl& control)
     : context_(context),
       parts_(parts),
-      actions_(std::move(actions)),
+      control_(control),
       program_(own_program()),
       tasks_(context.io) {}
 
@@ -54,15 +54,15 @@ Task<> HandOver::hand_over_to_successor() {
         failure = error.what();
     }
     if (failure.empty()) {
-        actions_.yield();
+        control_.yield();
         upgrade_->activate();
-        actions_.complete();
+        control_.handed_over();
         co_return;
     }
     upgrade_.reset();  // which resumes the clients
     spdlog::error("SIGUSR2: the new server did not start; this server continues: {}", failure);
     context_.lifecycle.enter(Phase::serving);
-    actions_.resume();
+    control_.resume();
 }
 
 void HandOver::cancel() {

@@ -1,7 +1,6 @@
 // On SIGUSR2: starts a successor and hands everything over to it (see Upgrade).
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "server/daemon/reclaim_service.hpp"
 #include "server/daemon/saves.hpp"
 #include "server/daemon/server_context.hpp"
+#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/ublk_service.hpp"
 #include "server/daemon/worker_pool.hpp"
@@ -30,12 +30,7 @@ class HandOver final : public Service {
         ReclaimService& reclaim;
         UblkService& ublk;
     };
-    struct Actions {
-        std::function<void()> yield;     // the successor is about to serve
-        std::function<void()> complete;  // it serves
-        std::function<void()> resume;    // it does not; serving continues here
-    };
-    HandOver(ServerContext& context, const Parts& parts, Actions actions);
+    HandOver(ServerContext& context, const Parts& parts, ServerControl& control);
 
     void drain() override { cancel(); }
 
@@ -50,7 +45,7 @@ class HandOver final : public Service {
 
     ServerContext& context_;
     const Parts parts_;
-    const Actions actions_;
+    ServerControl& control_;
     const std::string program_;  // set at the start, because the file can be replaced
     std::optional<Upgrade> upgrade_;
     TaskGroup tasks_;

@@ -212,8 +212,8 @@ void count_copies(DeviceStatus& status, const storage::Channel& channel) {
 }  // namespace
 
 ServerAdminBackend::ServerAdminBackend(asio::io_context& io, const ExportRegistry& exports,
-                                       const AcceptCounters& counters, Actions actions)
-    : exports_(exports), counters_(counters), actions_(std::move(actions)), calls_(io) {}
+                                       const AcceptCounters& counters, Actions& actions)
+    : exports_(exports), counters_(counters), actions_(actions), calls_(io) {}
 
 void ServerAdminBackend::serves(Workers workers) {
     const Lock lock(mutex_);
@@ -288,7 +288,6 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
 }
 
 void ServerAdminBackend::add_contents(Status& status, Volumes& volumes) const {
-    if (!actions_.volumes) return;
     std::set<std::shared_ptr<storage::Volume>> known(volumes.begin(), volumes.end());
     const auto unused = actions_.unused_contents();
     const auto now = RetainedContents::Clock::now();
@@ -364,12 +363,10 @@ Status ServerAdminBackend::status() {
     for (std::size_t i = 0; i != connection_limits.size(); ++i) {
         status.refused[connection_limits[i]] = counters_.refused[i].value();
     }
-    if (actions_.validities) {
-        for (const Validity& each : actions_.validities()) {
-            status.certificates.push_back(
-                {.file = each.path,
-                 .expires = static_cast<std::uint64_t>(std::max<std::time_t>(each.until, 0))});
-        }
+    for (const Validity& each : actions_.validities()) {
+        status.certificates.push_back(
+            {.file = each.path,
+             .expires = static_cast<std::uint64_t>(std::max<std::time_t>(each.until, 0))});
     }
     add_exports(status, workers);
     add_connections(status, workers);

@@ -8,7 +8,6 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,23 +39,28 @@ class ServerAdminBackend final : public AdminBackend {
         Completion completion;
     };
 
-    // What other parts of the server do, on the server's thread.
-    struct Actions {
-        std::function<void(const ExportRequest&, const Completion&)> perform;
-        std::function<void(const RetainedQuery&)> answer_about_kept;
-        std::function<void(const ReclaimRequest&, const Completion&)> reclaim;
-        std::function<void(const EndOfReclaim&, const Completion&)> end_reclaim;
-        // Adds the counters of reclaiming to those of a device; on the endpoint's thread.
-        std::function<void(DeviceStatus&)> add_reclaim;
-        std::function<std::vector<Validity>()> validities = {};  // of TLS; on the endpoint's thread
-        // All volumes that exist, and the contents without an export; on the endpoint's thread.
-        std::function<Volumes()> volumes = {};
-        std::function<std::vector<RetainedContents::Unused>()> unused_contents = {};
+    // What other parts of the server do.
+    class Actions {
+     public:
+        // On the server's thread.
+        virtual void perform(const ExportRequest& request, const Completion& completion) = 0;
+        virtual void answer_about_kept(const RetainedQuery& query) = 0;
+        virtual void reclaim(const ReclaimRequest& request, const Completion& completion) = 0;
+        virtual void end_reclaim(const EndOfReclaim& request, const Completion& completion) = 0;
+        // On the endpoint's thread. Adds the counters of reclaiming to those of a device.
+        virtual void add_reclaim(DeviceStatus& status) const = 0;
+        virtual std::vector<Validity> validities() const = 0;  // of TLS
+        // All volumes that exist, and the contents without an export.
+        virtual Volumes volumes() const = 0;
+        virtual std::vector<RetainedContents::Unused> unused_contents() const = 0;
+
+     protected:
+        ~Actions() = default;
     };
 
     // The references must outlive this object. One thread at a time may call it.
     ServerAdminBackend(boost::asio::io_context& io, const ExportRegistry& exports,
-                       const AcceptCounters& counters, Actions actions);
+                       const AcceptCounters& counters, Actions& actions);
 
     // Call it on the server's thread. The workers outlive the endpoint.
     void serves(Workers workers);
@@ -87,7 +91,7 @@ class ServerAdminBackend final : public AdminBackend {
 
     const ExportRegistry& exports_;
     const AcceptCounters& counters_;
-    const Actions actions_;
+    Actions& actions_;
     const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     const std::chrono::steady_clock::time_point up_since_ = std::chrono::steady_clock::now();
     std::atomic<State> state_{State::starting};
