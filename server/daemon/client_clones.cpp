@@ -91,8 +91,8 @@ std::string lack_of_source(const ServerContext& context, const CloneRequest& req
 }
 
 // `added`: the clone, if there was none. It is kept if its source is.
-std::string add_clone(config::Options& options, const CloneRequest& request,
-                      std::optional<ExportOptions>& added) {
+Expected<void> add_clone(config::Options& options, const CloneRequest& request,
+                         std::optional<ExportOptions>& added) {
     if (std::string why = refusal_of(options, request); !why.empty()) return why;
     const ExportOptions& its_template = *template_in(options, request);
     if (has_clone(options, its_template, request)) return {};
@@ -134,20 +134,20 @@ Task<> ClientClones::make(CloneRequest request) {
     const Counted waiting(waiting_);
     Expected<ExportEdit> edit = co_await exports_.begin();
     std::optional<ExportOptions> added;
-    why = edit ? add_clone(edit->options, request, added) : edit.error();
-    if (why.empty()) {
+    Expected<void> done = edit ? add_clone(edit->options, request, added) : edit.error();
+    if (done) {
         edit->by_client = true;
-        why = exports_.check(*edit);
+        done = exports_.check(*edit);
     }
     const ExportService::Work work = [&](const std::stop_token& stop) {
-        std::string problem = exports_.make_exports(*edit, stop);
-        if (!problem.empty()) return problem;
+        Expected<void> made = exports_.make_exports(*edit, stop);
+        if (!made) return made;
         exports_.drop_earlier(*edit);
-        return added && added->keep ? context_.retained.keep(*added) : std::string();
+        return added && added->keep ? context_.retained.keep(*added) : made;
     };
-    if (why.empty()) why = co_await exports_.make(*edit, work);
-    if (why.empty()) co_await exports_.publish(*edit);
-    request.answer(why);
+    if (done) done = co_await exports_.make(*edit, work);
+    if (done) co_await exports_.publish(*edit);
+    request.answer(done ? std::string() : done.error());
 }
 
 }  // namespace gpunbd::server

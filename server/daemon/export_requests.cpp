@@ -172,7 +172,7 @@ Expected<config::ExportOptions, NotDone> wanted_export(const ServerContext& cont
     return wanted;
 }
 
-std::string add_export(config::Options& options, const config::ExportOptions& wanted) {
+Expected<void> add_export(config::Options& options, const config::ExportOptions& wanted) {
     if (find_export(options, wanted.name) != options.exports.end()) {
         return name_is_taken(wanted.name);
     }
@@ -206,8 +206,8 @@ Expected<Removal, NotDone> removal_of(const ServerContext& context, const Remove
                    .contents_remain = remain};
 }
 
-std::string take_out(config::Options& options, const ExportRegistry& exports,
-                     const RemoveExport& request, Removal& removal) {
+Expected<void> take_out(config::Options& options, const ExportRegistry& exports,
+                        const RemoveExport& request, Removal& removal) {
     const auto found = find_served(options, exports, request.name, removal.use);
     if (found == options.exports.end()) return is_gone;
     if (std::string user = template_of(options, request.name); !user.empty()) {

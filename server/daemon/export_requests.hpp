@@ -27,8 +27,8 @@ inline auto find_export(const config::Options& options, const std::string& name)
 // The options of the export that is created. `has_state`: it can be stored in the state folder.
 Expected<config::ExportOptions, NotDone> wanted_export(const ServerContext& context,
                                                        const CreateExport& request, bool has_state);
-// The reason why the options cannot have this export; empty: they have it now.
-std::string add_export(config::Options& options, const config::ExportOptions& wanted);
+// After a success the options have this export.
+Expected<void> add_export(config::Options& options, const config::ExportOptions& wanted);
 
 // What is removed. It must not hold a reference to the export: each reference keeps its memory, and
 // the log counts it as a client.
@@ -41,10 +41,9 @@ struct Removal {
 };
 
 Expected<Removal, NotDone> removal_of(const ServerContext& context, const RemoveExport& request);
-// The reason why the export cannot be removed; empty: the options do not have it any more, and it
-// is closed.
-std::string take_out(config::Options& options, const ExportRegistry& exports,
-                     const RemoveExport& request, Removal& removal);
+// After a success the options do not have the export any more, and it is closed.
+Expected<void> take_out(config::Options& options, const ExportRegistry& exports,
+                        const RemoveExport& request, Removal& removal);
 
 struct Resizing {
     config::ExportOptions stored;  // for the next server

@@ -133,12 +133,12 @@ Task<> ExportService::serve_first(Serve serve) {
     try {
         MadeExports made;
         ExportEdit::Turn turn = take_turn();
-        const Work work = [&](const std::stop_token& stop) -> std::string {
+        const Work work = [&](const std::stop_token& stop) -> Expected<void> {
             made = server::make_exports(context_.options.exports, context_.devices, {},
                                         volume_life(stop));
             return {};
         };
-        if (std::string why = co_await run(work); !why.empty()) made.problems = {std::move(why)};
+        if (const auto worked = co_await run(work); !worked) made.problems = {worked.error()};
         turn.reset();
         if (context_.lifecycle.draining()) {
             report_idle();
@@ -191,7 +191,7 @@ Task<> ExportService::make_again() {
         edit.options = context_.options;
     }
     const Work work = [&](const std::stop_token& stop) { return make_exports(edit, stop); };
-    if (const std::string why = co_await make(edit, work); !why.empty()) co_return;
+    if (const auto done = co_await make(edit, work); !done) co_return;
     co_await publish(edit);
     if (edit.source != ExportEdit::Source::file) co_return;
     spdlog::info("SIGHUP: {} exports are offered now", context_.options.exports.size());
@@ -256,9 +256,10 @@ void ExportService::end(ExportEdit& edit) {
     report_idle();
 }
 
-std::string ExportService::check(ExportEdit& edit, Names names) const {
+Expected<void> ExportService::check(ExportEdit& edit, Names names) const {
     Problems problems = problems_of(edit, names);
-    return problems.empty() ? std::string() : std::move(problems.front());
+    if (problems.empty()) return {};
+    return std::move(problems.front());
 }
 
 Service::Problems ExportService::problems_of(ExportEdit& edit, Names names) const {
@@ -273,20 +274,20 @@ Service::Problems ExportService::problems_of(ExportEdit& edit, Names names) cons
 }
 
 // Returns the exception of the work, too.
-Task<std::string> ExportService::run(const Work& work) {
-    std::string why;
-    const OnThread::Work call = [&](const std::stop_token& stop) { why = work(stop); };
+Task<Expected<void>> ExportService::run(const Work& work) {
+    Expected<void> done;
+    const OnThread::Work call = [&](const std::stop_token& stop) { done = work(stop); };
     context_.progress.watch([this] { return busy() || context_.lifecycle.draining(); });
     try {
         OnThread thread(context_.io, "exports", draining_, call);
         co_await thread;
     } catch (const std::exception& error) {
-        why = error.what();
+        done = std::string(error.what());
     }
-    co_return why;
+    co_return done;
 }
 
-Task<std::string> ExportService::make(ExportEdit& edit, const Work& work) {
+Task<Expected<void>> ExportService::make(ExportEdit& edit, const Work& work) {
     if (edit.source == ExportEdit::Source::caller) {
         edit.renewed = renewed_by(context_.options, edit.options);
     }
@@ -297,19 +298,19 @@ Task<std::string> ExportService::make(ExportEdit& edit, const Work& work) {
         context_.devices.set_options(edit.options.devices);
         return work(stop);
     };
-    std::string why = co_await run(with_devices);
+    Expected<void> done = co_await run(with_devices);
     if (context_.lifecycle.draining()) {
         edit.turn.reset();
         edit.made = {};
         end(edit);
-        why = std::get<NotDone>(context_.lifecycle.refusal()).why;
-    } else if (!why.empty()) {
-        fail(edit, why);
+        done = std::get<NotDone>(context_.lifecycle.refusal()).why;
+    } else if (!done) {
+        fail(edit, done.error());
     }
-    co_return why;
+    co_return done;
 }
 
-std::string ExportService::make_exports(ExportEdit& edit, const std::stop_token& stop) const {
+Expected<void> ExportService::make_exports(ExportEdit& edit, const std::stop_token& stop) const {
     VolumeLife life = volume_life(stop);
     life.restores_later = true;
     life.not_restored = edit.not_restored;
@@ -328,7 +329,8 @@ std::string ExportService::make_exports(ExportEdit& edit, const std::stop_token&
             }
         }
     }
-    return made.problems.empty() ? std::string() : made.problems.front();
+    if (made.problems.empty()) return {};
+    return made.problems.front();
 }
 
 void ExportService::drop_earlier(const ExportEdit& edit) const {
@@ -379,57 +381,56 @@ Task<> ExportService::restore_of_file(MadeExports::Unfilled unfilled) {
     co_await restore(std::move(unfilled), nullptr);
 }
 
-Task<std::string> ExportService::restore(MadeExports::Unfilled unfilled, Store store) {
+Task<Expected<void>> ExportService::restore(MadeExports::Unfilled unfilled, Store store) {
     GPUNBD_ASSERT(unfilled.closure && !unfilled.exported->volume->complete(),
                   "an export is closed and incomplete while it is restored");
     const Counted restoring(restoring_);
     const Outcome outcome = co_await saves_.restore_new(unfilled.exported);
-    std::string why;
+    Expected<void> done;
     if (const auto* const refusal = std::get_if<NotDone>(&outcome)) {
-        why = refusal->why;
+        done = refusal->why;
     } else {
-        why = co_await offer(unfilled, store);
+        done = co_await offer(unfilled, store);
     }
-    if (why.empty()) co_return why;
+    if (done) co_return done;
     const auto& info = unfilled.exported->info;
+    const std::string problem =
+        fmt::format("export {}: {}", config::in_quotes(info.name), done.error());
     Failed failed{.name = info.name,
                   .instance = info.instance,
-                  .problem = fmt::format("export {}: {}", config::in_quotes(info.name), why),
+                  .problem = problem,
                   .created = store != nullptr,
                   .closure = std::move(unfilled.closure)};
-    storage::LogLine(spdlog::level::err).with("export", failed.name).say("{}", failed.problem);
+    storage::LogLine(spdlog::level::err).with("export", failed.name).say("{}", problem);
     unfilled.exported.reset();  // which has the memory
-    why = failed.problem;
     co_await remove(std::move(failed));
-    co_return why;
+    co_return problem;
 }
 
 // Makes what waits for the export: its clones in the configuration, and its block device.
-Task<std::string> ExportService::offer(MadeExports::Unfilled& restored, const Store& store) {
+Task<Expected<void>> ExportService::offer(MadeExports::Unfilled& restored, const Store& store) {
     storage::Volume& volume = *restored.exported->volume;
     // If the server ends before the options of a new export are stored, the next one frees
     // incomplete contents, but would keep complete ones for keeping.grace.
     if (!store) volume.set_complete();
     Expected<ExportEdit> edit = co_await begin(Place::first);
-    std::string why = edit ? check(*edit) : edit.error();
-    if (why.empty()) {
-        const Work work = [&](const std::stop_token& stop) {
-            volume.set_complete();
-            std::string problem = make_exports(*edit, stop);
-            if (problem.empty() && store) {
-                context_.retained.drop_earlier(restored.exported->info.name);
-                problem = store();
-            }
-            if (problem.empty()) restored.closure.reset();
-            return problem;
-        };
-        why = co_await make(*edit, work);
-    }
-    if (why.empty()) co_await publish(*edit);
+    Expected<void> done = edit ? check(*edit) : edit.error();
+    const Work work = [&](const std::stop_token& stop) {
+        volume.set_complete();
+        Expected<void> made = make_exports(*edit, stop);
+        if (made && store) {
+            context_.retained.drop_earlier(restored.exported->info.name);
+            made = store();
+        }
+        if (made) restored.closure.reset();
+        return made;
+    };
+    if (done) done = co_await make(*edit, work);
+    if (done) co_await publish(*edit);
     // Problems of other exports do not concern an export of the file.
-    if (!store) why.clear();
-    if (why.empty()) restored.closure.reset();
-    co_return why;
+    if (!store) done = {};
+    if (done) restored.closure.reset();
+    co_return done;
 }
 
 // Removes an export that was created at run time, and refuses one of the file until that is read
@@ -437,26 +438,26 @@ Task<std::string> ExportService::offer(MadeExports::Unfilled& restored, const St
 Task<> ExportService::remove(Failed failed) {
     const Counted restoring(restoring_);
     Expected<ExportEdit> edit = co_await begin(Place::first);
-    std::string why = edit ? std::string() : edit.error();
-    if (why.empty()) {
-        const auto served = context_.exports.find(failed.name);
-        const bool there = served && served->info.instance == failed.instance;
-        if (there && failed.created) {
-            edit->options.exports.erase_if([&](const config::ExportOptions& each) {
-                return each.name == failed.name && each.origin.run_time;
-            });
-        } else if (there) {
-            not_restored_[failed.name] = failed.problem;
-        }
-        why = check(*edit);
-    }
-    if (why.empty()) {
-        const Work work = [&](const std::stop_token& stop) { return make_exports(*edit, stop); };
-        why = co_await make(*edit, work);
-    }
-    if (why.empty()) co_await publish(*edit);
+    Expected<void> done = edit ? leave_out(failed, edit->options) : edit.error();
+    if (done) done = check(*edit);
+    const Work work = [&](const std::stop_token& stop) { return make_exports(*edit, stop); };
+    if (done) done = co_await make(*edit, work);
+    if (done) co_await publish(*edit);
     // Then it is still there, closed and without its contents.
-    if (!why.empty()) not_removed_.push_back(std::move(failed));
+    if (!done) not_removed_.push_back(std::move(failed));
+}
+
+Expected<void> ExportService::leave_out(const Failed& failed, config::Options& options) {
+    const auto served = context_.exports.find(failed.name);
+    if (!served || served->info.instance != failed.instance) return {};
+    if (failed.created) {
+        options.exports.erase_if([&](const config::ExportOptions& each) {
+            return each.name == failed.name && each.origin.run_time;
+        });
+    } else {
+        not_restored_[failed.name] = failed.problem;
+    }
+    return {};
 }
 
 void ExportService::remove_failed() {

@@ -46,7 +46,7 @@ class ExportService final : public Service {
 
     // A change of the options, other than by the file, is a coroutine of its owner: begin(), a
     // change of ExportEdit::options, check(), make(), publish(). Edits are made one after the
-    // other. The texts are the reasons why one fails; empty: it does not.
+    // other. An error is the text for who has asked for the edit.
     //
     // first: ahead of those that wait, and however many they are: it ends an edit that has begun.
     enum class Place : std::uint8_t { last, first };
@@ -54,12 +54,12 @@ class ExportService final : public Service {
     Task<Expected<ExportEdit>> begin(Place place = Place::last);
     // Whether the services can apply the options, which may have to follow the rules for new names.
     enum class Names : std::uint8_t { are_known, are_new };
-    std::string check(ExportEdit& edit, Names names = Names::are_known) const;
+    Expected<void> check(ExportEdit& edit, Names names = Names::are_known) const;
     // Calls `work` on the thread that makes exports, and ends the edit if that fails. The work
     // calls make_exports(), and stores the change, in the order that the change requires.
-    using Work = std::function<std::string(const std::stop_token&)>;
-    Task<std::string> make(ExportEdit& edit, const Work& work);
-    std::string make_exports(ExportEdit& edit, const std::stop_token& stop) const;
+    using Work = std::function<Expected<void>(const std::stop_token&)>;
+    Task<Expected<void>> make(ExportEdit& edit, const Work& work);
+    Expected<void> make_exports(ExportEdit& edit, const std::stop_token& stop) const;
     // Before the options of an edit are stored: frees kept contents that the export that it adds
     // does not take over.
     void drop_earlier(const ExportEdit& edit) const;
@@ -68,8 +68,8 @@ class ExportService final : public Service {
     Published publish(ExportEdit& edit);
     // Restores a new export from its file and opens it, after publish(). It is closed until then.
     // `store` is called when it is complete. If either fails, the export is removed.
-    using Store = std::function<std::string()>;
-    Task<std::string> restore(MadeExports::Unfilled unfilled, Store store);
+    using Store = std::function<Expected<void>()>;
+    Task<Expected<void>> restore(MadeExports::Unfilled unfilled, Store store);
 
     // Whether exports are being made.
     bool busy() const { return turn_taken_; }
@@ -109,16 +109,17 @@ class ExportService final : public Service {
     void report_idle() const;
     Task<> make_again();
     Task<> restore_of_file(MadeExports::Unfilled unfilled);
-    Task<std::string> offer(MadeExports::Unfilled& restored, const Store& store);
+    Task<Expected<void>> offer(MadeExports::Unfilled& restored, const Store& store);
     // If the removal fails, the export stays closed, and the next change of exports repeats it.
     Task<> remove(Failed failed);
+    Expected<void> leave_out(const Failed& failed, config::Options& options);
     void remove_failed();
     ExportEdit::Turn take_turn();
     void end_turn() noexcept;
     void end(ExportEdit& edit);
     bool load(ExportEdit& edit) const;
     Problems problems_of(ExportEdit& edit, Names names) const;
-    Task<std::string> run(const Work& work);
+    Task<Expected<void>> run(const Work& work);
     void fail(ExportEdit& edit, const std::string& why);
     void refuse(const std::vector<std::string>& problems) const;
     void apply(ExportEdit& edit);

@@ -40,9 +40,8 @@ bool is_unfilled(const MadeExports& made, const std::string& name) {
                                [&](const auto& each) { return each.exported->info.name == name; });
 }
 
-// Returns the problem; empty: none.
-std::string resize_volume(const Export& served, const ResizeExport& request,
-                          std::uint64_t configured, const std::stop_token& stop) {
+Expected<void> resize_volume(const Export& served, const ResizeExport& request,
+                             std::uint64_t configured, const std::stop_token& stop) {
     storage::Volume& volume = *served.volume;
     const std::string name = config::in_quotes(request.name);
     if (!request.discard && !volume.is_hole_from(request.size)) {
@@ -54,9 +53,9 @@ std::string resize_volume(const Export& served, const ResizeExport& request,
     return {};
 }
 
-// `done`, or the reason why it failed.
-Outcome outcome_of(const std::string& why_not, std::string done) {
-    return why_not.empty() ? Outcome(Done{std::move(done)}) : Outcome(NotDone{why_not});
+// `text`: of a success.
+Outcome outcome_of(const Expected<void>& done, std::string text) {
+    return done ? Outcome(Done{std::move(text)}) : Outcome(NotDone{done.error()});
 }
 
 }  // namespace
@@ -85,7 +84,7 @@ void RunTimeExports::perform(const ExportRequest& request, const Completion& com
     tasks_.start(std::visit(Start{*this, completion}, request));
 }
 
-std::string RunTimeExports::store(const config::ExportOptions& options) const {
+Expected<void> RunTimeExports::store(const config::ExportOptions& options) const {
     if (options.origin.persistent) return state_->write(options);
     if (!options.origin.run_time) return {};
     // The next server has no contents that it could clone.
@@ -93,14 +92,14 @@ std::string RunTimeExports::store(const config::ExportOptions& options) const {
     return context_.retained.keep(options);
 }
 
-std::string RunTimeExports::unstore(const config::ExportOptions& options) const {
+Expected<void> RunTimeExports::unstore(const config::ExportOptions& options) const {
     if (options.origin.persistent) return state_->remove(options.name);
     if (context_.retained.exports) context_.retained.exports->forget(options.name);
     return {};
 }
 
-std::string RunTimeExports::store_renamed(const config::ExportOptions& from,
-                                          const config::ExportOptions& to) const {
+Expected<void> RunTimeExports::store_renamed(const config::ExportOptions& from,
+                                             const config::ExportOptions& to) const {
     if (to.origin.persistent) return state_->rename(from, to);
     if (!context_.retained.exports || (!to.clone_of.empty() && !to.keep)) return {};
     return context_.retained.exports->rename(from.name, to);
@@ -116,30 +115,30 @@ Task<> RunTimeExports::create(CreateExport request, Completion completion) {
     const auto wanted = wanted_export(context_, request, state_.has_value());
     if (!wanted) co_return completion(wanted.error());
     auto edit = co_await exports_.begin();
-    std::string why = edit ? add_export(edit->options, *wanted) : edit.error();
-    if (why.empty()) why = exports_.check(*edit, ExportService::Names::are_new);
+    Expected<void> done = edit ? add_export(edit->options, *wanted) : edit.error();
+    if (done) done = exports_.check(*edit, ExportService::Names::are_new);
     const ExportService::Store store = [&] { return this->store(*wanted); };
     const bool restores = !wanted->restore.empty();
     const ExportService::Work work = [&](const std::stop_token& stop) {
-        std::string problem = exports_.make_exports(*edit, stop);
+        Expected<void> made = exports_.make_exports(*edit, stop);
         // Otherwise it is stored when it is complete.
-        if (problem.empty() && !(restores && is_unfilled(edit->made, wanted->name))) {
+        if (made && !(restores && is_unfilled(edit->made, wanted->name))) {
             exports_.drop_earlier(*edit);
-            problem = store();
+            made = store();
         }
-        return problem;
+        return made;
     };
-    if (why.empty()) why = co_await exports_.make(*edit, work);
-    if (!why.empty()) co_return completion(NotDone{why});
+    if (done) done = co_await exports_.make(*edit, work);
+    if (!done) co_return completion(NotDone{done.error()});
     std::optional<MadeExports::Unfilled> unfilled;
     if (restores) unfilled = take_unfilled(edit->made, wanted->name);
     ExportService::Published sessions = exports_.publish(*edit);
     if (unfilled) {
-        why = co_await exports_.restore(*std::move(unfilled), store);
+        done = co_await exports_.restore(*std::move(unfilled), store);
     } else {
         co_await sessions;
     }
-    completion(outcome_of(why, text_of_creation(*wanted, context_.options)));
+    completion(outcome_of(done, text_of_creation(*wanted, context_.options)));
 }
 
 Task<> RunTimeExports::remove(RemoveExport request, Completion completion) {
@@ -151,79 +150,78 @@ Task<> RunTimeExports::remove(RemoveExport request, Completion completion) {
     auto removal = removal_of(context_, request);
     if (!removal) co_return completion(removal.error());
     auto edit = co_await exports_.begin();
-    std::string why =
+    Expected<void> done =
         edit ? take_out(edit->options, context_.exports, request, *removal) : edit.error();
-    if (why.empty()) why = exports_.check(*edit);
+    if (done) done = exports_.check(*edit);
     const ExportService::Work work = [&](const std::stop_token& stop) {
-        std::string problem = exports_.make_exports(*edit, stop);
-        if (problem.empty()) problem = unstore(removal->options);
-        if (problem.empty() && !removal->contents_remain) forget(removal->volume);
-        return problem;
+        Expected<void> made = exports_.make_exports(*edit, stop);
+        if (made) made = unstore(removal->options);
+        if (made && !removal->contents_remain) forget(removal->volume);
+        return made;
     };
-    if (why.empty()) why = co_await exports_.make(*edit, work);
-    if (why.empty()) co_await exports_.publish(*edit);
+    if (done) done = co_await exports_.make(*edit, work);
+    if (done) co_await exports_.publish(*edit);
     auto& closure = removal->closed.closure;
-    if (why.empty() && closure) closure->make_final();
+    if (done && closure) closure->make_final();
     closure.reset();
     completion(outcome_of(
-        why, fmt::format("Export {} is removed.{}", config::in_quotes(request.name),
-                         removal->contents_remain
-                             ? fmt::format(" Its contents are kept for {} s; gpunbd kept --drop "
-                                           "frees them now.",
-                                           context_.options.keeping.grace.count())
-                             : "")));
+        done, fmt::format("Export {} is removed.{}", config::in_quotes(request.name),
+                          removal->contents_remain
+                              ? fmt::format(" Its contents are kept for {} s; gpunbd kept --drop "
+                                            "frees them now.",
+                                            context_.options.keeping.grace.count())
+                              : "")));
 }
 
 // Its clones stay.
 Task<> RunTimeExports::remove_template(config::ExportOptions removed, Completion completion) {
     auto edit = co_await exports_.begin();
-    std::string why = edit ? std::string() : edit.error();
-    if (why.empty()) {
-        const auto found = find_export(edit->options, removed.name);
-        if (found == edit->options.exports.end()) co_return completion(NotDone{is_gone});
-        edit->options.exports.erase(found);
-        why = exports_.check(*edit);
-    }
+    if (!edit) co_return completion(NotDone{edit.error()});
+    const auto found = find_export(edit->options, removed.name);
+    if (found == edit->options.exports.end()) co_return completion(NotDone{is_gone});
+    edit->options.exports.erase(found);
+    Expected<void> done = exports_.check(*edit);
     const ExportService::Work work = [&](const std::stop_token& stop) {
-        std::string problem = exports_.make_exports(*edit, stop);
-        return problem.empty() ? unstore(removed) : problem;
+        Expected<void> made = exports_.make_exports(*edit, stop);
+        return made ? unstore(removed) : made;
     };
-    if (why.empty()) why = co_await exports_.make(*edit, work);
-    if (why.empty()) co_await exports_.publish(*edit);
-    completion(outcome_of(why, fmt::format("Export {} is removed. Its clones stay.",
-                                           config::in_quotes(removed.name))));
+    if (done) done = co_await exports_.make(*edit, work);
+    if (done) co_await exports_.publish(*edit);
+    completion(outcome_of(done, fmt::format("Export {} is removed. Its clones stay.",
+                                            config::in_quotes(removed.name))));
 }
 
 Task<> RunTimeExports::resize(ResizeExport request, Completion completion) {
     const std::shared_ptr<const Export> served = context_.exports.find(request.name);
     if (!served) co_return completion(NotDone{.why = unknown(request.name), .unknown = true});
-    std::string why = served->why_incomplete();
-    if (!why.empty()) co_return completion(NotDone{why});
+    if (std::string why = served->why_incomplete(); !why.empty()) {
+        co_return completion(NotDone{why});
+    }
     auto edit = co_await exports_.begin();
     Expected<Resizing> resizing =
         edit ? set_size(edit->options, context_.exports, *served, request) : edit.error();
     if (!resizing) co_return completion(NotDone{resizing.error()});
-    why = exports_.check(*edit);
+    Expected<void> done = exports_.check(*edit);
     const std::string name = config::in_quotes(request.name);
-    std::string not_stored;
+    Expected<void> stored;
     const ExportService::Work work = [&](const std::stop_token& stop) {
-        std::string problem = resize_volume(*served, request, resizing->configured, stop);
-        if (problem.empty()) problem = exports_.make_exports(*edit, stop);
-        if (problem.empty()) not_stored = store(resizing->stored);
-        return problem;
+        Expected<void> made = resize_volume(*served, request, resizing->configured, stop);
+        if (made) made = exports_.make_exports(*edit, stop);
+        if (made) stored = store(resizing->stored);
+        return made;
     };
-    if (why.empty()) why = co_await exports_.make(*edit, work);
-    if (!why.empty()) co_return completion(NotDone{why});
+    if (done) done = co_await exports_.make(*edit, work);
+    if (!done) co_return completion(NotDone{done.error()});
     ExportService::Published sessions = exports_.publish(*edit);
     const std::string size = config::human_size(request.size);
-    if (!not_stored.empty()) {  // the volume has the new size
-        why = fmt::format("export {} has {} now, but this is not stored for the next server: {}",
-                          name, size, not_stored);
-        spdlog::error("{}", why);
+    if (!stored) {  // the volume has the new size
+        done = fmt::format("export {} has {} now, but this is not stored for the next server: {}",
+                           name, size, stored.error());
+        spdlog::error("{}", done.error());
     }
     co_await sessions;
     completion(outcome_of(
-        why,
+        done,
         fmt::format("Export {} has {} now; clients see it when they connect again.{}", name, size,
                     served->options.origin.run_time
                         ? ""
@@ -241,34 +239,34 @@ Task<> RunTimeExports::rename(RenameExport request, Completion completion) {
         edit ? set_name(edit->options, context_.exports, *served, request) : edit.error();
     if (!renamed) co_return completion(NotDone{renamed.error()});
     edit->renaming = Renaming{.from = request.name, .to = new_name};
-    std::string why = exports_.check(*edit, ExportService::Names::are_new);
+    Expected<void> done = exports_.check(*edit, ExportService::Names::are_new);
     RetainedContents* const contents = context_.retained.contents.get();
     const ExportService::Work work = [&](const std::stop_token& stop) {
-        std::string problem;
-        if (contents != nullptr) problem = contents->prepare_rename(*served->volume, new_name);
-        if (problem.empty()) problem = exports_.make_exports(*edit, stop);
+        Expected<void> made;
+        if (contents != nullptr) made = contents->prepare_rename(*served->volume, new_name);
+        if (made) made = exports_.make_exports(*edit, stop);
         // In this order: the options have the id of the contents, and not the reverse.
-        if (problem.empty()) problem = store_renamed(renamed->from, renamed->to);
-        if (!problem.empty()) return problem;
+        if (made) made = store_renamed(renamed->from, renamed->to);
+        if (!made) return made;
         if (contents != nullptr) {
             contents->rename(*served->volume, new_name);
         } else {
             served->volume->set_name(new_name);
         }
-        return problem;
+        return made;
     };
-    if (why.empty()) why = co_await exports_.make(*edit, work);
-    if (why.empty()) co_await exports_.publish(*edit);
-    completion(
-        outcome_of(why, fmt::format("Export {} has the name {} now.",
-                                    config::in_quotes(request.name), config::in_quotes(new_name))));
+    if (done) done = co_await exports_.make(*edit, work);
+    if (done) co_await exports_.publish(*edit);
+    completion(outcome_of(
+        done, fmt::format("Export {} has the name {} now.", config::in_quotes(request.name),
+                          config::in_quotes(new_name))));
 }
 
 Task<> RunTimeExports::set_rates(SetRates request, Completion completion) {
     const Change change = [&](config::ExportOptions& options) { options.rates = request.rates; };
-    std::string done =
+    std::string text =
         fmt::format("The rates of export {} are changed.", config::in_quotes(request.name));
-    completion(co_await set_options(request.name, change, std::move(done)));
+    completion(co_await set_options(request.name, change, std::move(text)));
 }
 
 Task<> RunTimeExports::set_read_only(SetReadOnly request, Completion completion) {
@@ -277,13 +275,13 @@ Task<> RunTimeExports::set_read_only(SetReadOnly request, Completion completion)
             request.read_only && (!options.read_only || options.origin.made_read_only);
         options.read_only = request.read_only;
     };
-    std::string done = fmt::format("Export {} is {} now.", config::in_quotes(request.name),
+    std::string text = fmt::format("Export {} is {} now.", config::in_quotes(request.name),
                                    request.read_only ? "read-only" : "writable");
-    completion(co_await set_options(request.name, change, std::move(done)));
+    completion(co_await set_options(request.name, change, std::move(text)));
 }
 
 Task<Outcome> RunTimeExports::set_options(const std::string& name, const Change& change,
-                                          std::string done) {
+                                          std::string text) {
     if (!context_.exports.find(name)) {
         co_return NotDone{.why = fmt::format("there is no export {}; /api/v1/exports lists all",
                                              config::in_quotes(name)),
@@ -294,13 +292,13 @@ Task<Outcome> RunTimeExports::set_options(const std::string& name, const Change&
     const auto found = find_export(edit->options, name);
     if (found == edit->options.exports.end()) co_return NotDone{is_gone};
     change(edit->options.exports.edit(found));
-    std::string why = exports_.check(*edit);
+    Expected<void> done = exports_.check(*edit);
     const ExportService::Work work = [&](const std::stop_token& stop) {
         return exports_.make_exports(*edit, stop);
     };
-    if (why.empty()) why = co_await exports_.make(*edit, work);
-    if (why.empty()) co_await exports_.publish(*edit);
-    co_return outcome_of(why, std::move(done));
+    if (done) done = co_await exports_.make(*edit, work);
+    if (done) co_await exports_.publish(*edit);
+    co_return outcome_of(done, std::move(text));
 }
 
 Task<> RunTimeExports::save(SaveExport request, Completion completion) {

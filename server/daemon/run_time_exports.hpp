@@ -9,6 +9,7 @@
 #include <string>
 
 #include "server/admin/model/admin_backend.hpp"
+#include "server/base/expected.hpp"
 #include "server/base/task.hpp"
 #include "server/base/task_group.hpp"
 #include "server/daemon/export_service.hpp"
@@ -39,13 +40,13 @@ class RunTimeExports final : public Service {
     Task<> set_read_only(SetReadOnly request, Completion completion);
     // Those of the configuration last until the file is read again.
     using Change = std::function<void(config::ExportOptions&)>;
-    Task<Outcome> set_options(const std::string& name, const Change& change, std::string done);
-    // Stores options so that the next server has them, or removes them. Returns the problem.
-    std::string store(const config::ExportOptions& options) const;
-    std::string unstore(const config::ExportOptions& options) const;
+    Task<Outcome> set_options(const std::string& name, const Change& change, std::string text);
+    // Stores options so that the next server has them, or removes them.
+    Expected<void> store(const config::ExportOptions& options) const;
+    Expected<void> unstore(const config::ExportOptions& options) const;
     // The next server has the export with one of the two names, whenever this one is killed.
-    std::string store_renamed(const config::ExportOptions& from,
-                              const config::ExportOptions& to) const;
+    Expected<void> store_renamed(const config::ExportOptions& from,
+                                 const config::ExportOptions& to) const;
     // The contents are not kept any longer: they are freed when nothing uses them.
     void forget(const std::weak_ptr<storage::Volume>& removed) const;
 
