@@ -200,10 +200,7 @@ Expected<Removal, NotDone> removal_of(const ServerContext& context, const Remove
             "out, or save them by gpunbd export save",
             name)};
     }
-    return Removal{.options = served->options,
-                   .use = served->use,
-                   .volume = served->volume,
-                   .contents_remain = remain};
+    return Removal{.options = served->options, .use = served->use, .contents_remain = remain};
 }
 
 Expected<void> take_out(config::Options& options, const ExportRegistry& exports,

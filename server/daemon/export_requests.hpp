@@ -35,7 +35,6 @@ Expected<void> add_export(config::Options& options, const config::ExportOptions&
 struct Removal {
     config::ExportOptions options;
     std::shared_ptr<ExportUse> use;
-    std::weak_ptr<storage::Volume> volume;
     bool contents_remain;
     ExportUse::Closed closed = {};
 };

@@ -177,14 +177,13 @@ std::vector<std::string> ReclaimService::devices_for(const std::string& device,
 // Tries again if the requests were dropped, because another server tried to take over meanwhile.
 Task<> ReclaimService::end_later(std::uint64_t claim, std::chrono::seconds duration) {
     boost::asio::steady_timer timer(context_.io);
-    std::weak_ptr<const Reclaimer::Done> requests;  // expired: there are none in progress
+    // Each request in progress has a copy.
+    const auto forget = std::make_shared<const Reclaimer::Done>(forget_later({claim}));
     for (;; duration = dropped_end_interval) {
         co_await sleep_for(context_.io, timer, duration);
         const std::vector<std::string> devices = reclaimer_.devices_of(claim);
         if (devices.empty()) co_return;
-        if (!requests.expired()) continue;
-        const auto forget = std::make_shared<const Reclaimer::Done>(forget_later({claim}));
-        requests = forget;
+        if (forget.use_count() != 1) continue;
         for (const std::string& device : devices) {
             reclaimer_.end(device, claim,
                            [forget](const ReclaimStatus& status) { (*forget)(status); });

@@ -10,6 +10,7 @@
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/daemon/export_requests.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -105,10 +106,11 @@ Expected<void> RunTimeExports::store_renamed(const config::ExportOptions& from,
     return context_.retained.exports->rename(from.name, to);
 }
 
-void RunTimeExports::forget(const std::weak_ptr<storage::Volume>& removed) const {
+void RunTimeExports::forget(const ExportEdit& edit, const std::string& name) const {
     RetainedContents* const contents = context_.retained.contents.get();
-    const auto volume = removed.lock();
-    if (contents != nullptr && volume) contents->forget(*volume);
+    const auto* const removed = ExportLookup(*edit.before).find(name);
+    GPUNBD_ASSERT(removed != nullptr, "an export that is removed was offered before");
+    if (contents != nullptr) contents->forget(*(*removed)->volume);
 }
 
 Task<> RunTimeExports::create(CreateExport request, Completion completion) {
@@ -156,7 +158,7 @@ Task<> RunTimeExports::remove(RemoveExport request, Completion completion) {
     const ExportService::Work work = [&](const std::stop_token& stop) {
         Expected<void> made = exports_.make_exports(*edit, stop);
         if (made) made = unstore(removal->options);
-        if (made && !removal->contents_remain) forget(removal->volume);
+        if (made && !removal->contents_remain) forget(*edit, request.name);
         return made;
     };
     if (done) done = co_await exports_.make(*edit, work);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -47,8 +46,9 @@ class RunTimeExports final : public Service {
     // The next server has the export with one of the two names, whenever this one is killed.
     Expected<void> store_renamed(const config::ExportOptions& from,
                                  const config::ExportOptions& to) const;
-    // The contents are not kept any longer: they are freed when nothing uses them.
-    void forget(const std::weak_ptr<storage::Volume>& removed) const;
+    // The contents of the export that the edit removes are not kept any longer: they are freed when
+    // nothing uses them.
+    void forget(const ExportEdit& edit, const std::string& name) const;
 
     ServerContext& context_;
     ExportService& exports_;
