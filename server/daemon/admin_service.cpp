@@ -9,43 +9,11 @@
 
 namespace gpunbd::server {
 
-namespace {
-
-ServerAdminBackend::Actions actions_of(const ServerContext& context,
-                                       const AdminService::Parts& parts) {
-    return {
-        .change_export = [&exports = parts.exports](
-                             const auto& name, const auto& change,
-                             const auto& done) { exports.change(name, change, done); },
-        .answer_about_kept = [&queries =
-                                  parts.queries](const auto& query) { queries.answer(query); },
-        .reclaim = [&reclaim = parts.reclaim](
-                       const auto& request,
-                       const auto& completion) { reclaim.reclaim(request, completion); },
-        .end_reclaim = [&reclaim = parts.reclaim](
-                           const auto& request,
-                           const auto& completion) { reclaim.end(request, completion); },
-        .add_reclaim = [&reclaim = parts.reclaim](DeviceStatus& status) { reclaim.add_to(status); },
-        .validities = [&certificates = parts.certificates] { return certificates.validities(); },
-        .change_exports = [&exports = parts.run_time_exports](
-                              const auto& change,
-                              const auto& completion) { exports.change(change, completion); },
-        .volumes = [&context] { return context.disposal.volumes(); },
-        .unused_contents =
-            [&context] {
-                const RetainedContents* const contents = context.retained.contents.get();
-                return contents == nullptr ? std::vector<RetainedContents::Unused>()
-                                           : contents->unused();
-            }};
-}
-
-}  // namespace
-
 AdminService::AdminService(ServerContext& context, const Parts& parts,
                            std::shared_ptr<const admin::EventLog> events)
     : context_(context),
-      workers_(parts.workers),
-      backend_(context.io, context.exports, parts.counters, actions_of(context, parts)),
+      parts_(parts),
+      backend_(context.io, context.exports, parts.counters, *this),
       events_(std::move(events)) {}
 
 // Before anything is retained: a supervisor restarts a server that fails after that.
@@ -56,7 +24,7 @@ void AdminService::open() {
 void AdminService::start() {
     if (context_.supervision.predecessor) open_endpoint(Failure::logged);
     ServerAdminBackend::Workers workers;
-    for (const auto& worker : workers_.workers()) workers.push_back(worker.get());
+    for (const auto& worker : parts_.workers.workers()) workers.push_back(worker.get());
     backend_.serves(std::move(workers));
 }
 
@@ -91,6 +59,33 @@ void AdminService::open_endpoint(Failure failure) {
         if (failure == Failure::fatal) throw;
         spdlog::warn("the admin endpoint is not available: {}", error.what());
     }
+}
+
+void AdminService::perform(const ExportRequest& request, const Completion& completion) {
+    parts_.exports.perform(request, completion);
+}
+
+void AdminService::answer_about_kept(const ServerAdminBackend::RetainedQuery& query) {
+    parts_.queries.answer(query);
+}
+
+void AdminService::reclaim(const ReclaimRequest& request, const Completion& completion) {
+    parts_.reclaim.reclaim(request, completion);
+}
+
+void AdminService::end_reclaim(const EndOfReclaim& request, const Completion& completion) {
+    parts_.reclaim.end(request, completion);
+}
+
+void AdminService::add_reclaim(DeviceStatus& status) const { parts_.reclaim.add_to(status); }
+
+std::vector<Validity> AdminService::validities() const { return parts_.certificates.validities(); }
+
+ServerAdminBackend::Volumes AdminService::volumes() const { return context_.disposal.volumes(); }
+
+std::vector<RetainedContents::Unused> AdminService::unused_contents() const {
+    const RetainedContents* const contents = context_.retained.contents.get();
+    return contents == nullptr ? std::vector<RetainedContents::Unused>() : contents->unused();
 }
 
 }  // namespace gpunbd::server

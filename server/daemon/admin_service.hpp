@@ -2,11 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "server/admin/endpoint.hpp"
 #include "server/daemon/certificate_watch.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
-#include "server/daemon/export_service.hpp"
 #include "server/daemon/reclaim_service.hpp"
 #include "server/daemon/retained_queries.hpp"
 #include "server/daemon/run_time_exports.hpp"
@@ -17,12 +17,11 @@
 
 namespace gpunbd::server {
 
-class AdminService final : public Service {
+class AdminService final : public Service, private ServerAdminBackend::Actions {
  public:
     struct Parts {
         const WorkerPool& workers;
-        ExportService& exports;
-        RunTimeExports& run_time_exports;
+        RunTimeExports& exports;
         RetainedQueries& queries;
         ReclaimService& reclaim;
         const CertificateWatch& certificates;
@@ -48,8 +47,17 @@ class AdminService final : public Service {
     enum class Failure { fatal, logged };
     void open_endpoint(Failure failure);
 
+    void perform(const ExportRequest& request, const Completion& completion) override;
+    void answer_about_kept(const ServerAdminBackend::RetainedQuery& query) override;
+    void reclaim(const ReclaimRequest& request, const Completion& completion) override;
+    void end_reclaim(const EndOfReclaim& request, const Completion& completion) override;
+    void add_reclaim(DeviceStatus& status) const override;
+    std::vector<Validity> validities() const override;
+    ServerAdminBackend::Volumes volumes() const override;
+    std::vector<RetainedContents::Unused> unused_contents() const override;
+
     ServerContext& context_;
-    const WorkerPool& workers_;
+    const Parts parts_;
     ServerAdminBackend backend_;
     const std::shared_ptr<const admin::EventLog> events_;
     std::unique_ptr<admin::Endpoint> endpoint_;  // null: no listener

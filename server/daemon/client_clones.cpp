@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "config/client_clones.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
+#include "server/base/counted.hpp"
 #include "server/base/line_limit.hpp"
 #include "storage/assertions/assert.hpp"
 
@@ -21,7 +21,7 @@ namespace {
 
 using config::ExportOptions;
 
-constexpr long max_waiting = 256;  // edits; administrators have the rest of the queue
+constexpr std::size_t max_waiting = 256;  // edits; administrators have the rest of the queue
 
 // The reason why the template has no room for another clone, with the remedy; empty: it has.
 std::string lack_of_room(const config::Options& options, const ExportOptions& its_template,
@@ -91,8 +91,8 @@ std::string lack_of_source(const ServerContext& context, const CloneRequest& req
 }
 
 // `added`: the clone, if there was none. It is kept if its source is.
-std::string add_clone(config::Options& options, const CloneRequest& request,
-                      std::optional<ExportOptions>& added) {
+Expected<void> add_clone(config::Options& options, const CloneRequest& request,
+                         std::optional<ExportOptions>& added) {
     if (std::string why = refusal_of(options, request); !why.empty()) return why;
     const ExportOptions& its_template = *template_in(options, request);
     if (has_clone(options, its_template, request)) return {};
@@ -110,41 +110,44 @@ std::string add_clone(config::Options& options, const CloneRequest& request,
 }  // namespace
 
 ClientClones::ClientClones(ServerContext& context, ExportService& exports)
-    : context_(context), exports_(exports) {
-    context.exports.clone_requests().set_receiver(
-        [&io = context.io, weak = std::weak_ptr(self_)](CloneRequest request) {
-            boost::asio::post(io, [weak, request = std::move(request)] {
-                if (const auto self = weak.lock()) (*self)->make(request);
-            });
-        });
+    : context_(context), exports_(exports), calls_(context.io), tasks_(context.io) {
+    context.exports.clone_requests().set_receiver([this](CloneRequest request) {
+        calls_.post([this, request = std::move(request)] { tasks_.start(make(request)); });
+    });
 }
 
 ClientClones::~ClientClones() { context_.exports.clone_requests().set_receiver({}); }
 
-void ClientClones::stop() { context_.exports.clone_requests().set_receiver({}); }
+void ClientClones::stop() {
+    context_.exports.clone_requests().set_receiver({});
+    tasks_.clear();
+}
 
-void ClientClones::make(const CloneRequest& request) {
+Task<> ClientClones::make(CloneRequest request) {
     // A refusal does not wait for the creation of other exports.
-    if (std::string why = refusal_of(context_.options, request); !why.empty()) {
-        return request.answer(std::move(why));
+    std::string why = refusal_of(context_.options, request);
+    if (why.empty()) why = lack_of_source(context_, request);
+    if (why.empty() && waiting_ == max_waiting) {
+        why = "too many clones are being made; try again later";
     }
-    if (std::string why = lack_of_source(context_, request); !why.empty()) {
-        return request.answer(std::move(why));
+    if (!why.empty()) co_return request.answer(why);
+    const Counted waiting(waiting_);
+    Expected<ExportEdit> edit = co_await exports_.begin();
+    std::optional<ExportOptions> added;
+    Expected<void> done = edit ? add_clone(edit->options, request, added) : edit.error();
+    if (done) {
+        edit->by_client = true;
+        done = exports_.check(*edit);
     }
-    if (waiting_.use_count() > max_waiting) {
-        return request.answer("too many clones are being made; try again later");
-    }
-    const auto added = std::make_shared<std::optional<ExportOptions>>();
-    const RetainedState& retained = context_.retained;
-    exports_.edit(
-        {.change = [request, added](
-                       config::Options& options) { return add_clone(options, request, *added); },
-         .by_client = true,
-         .store = [added, &retained]() -> std::string {
-             return *added && (*added)->keep ? retained.keep(**added) : std::string();
-         },
-         .done = [answer = request.answer,
-                  waiting = waiting_](const std::string& why_not) { answer(why_not); }});
+    const ExportService::Work work = [&](const std::stop_token& stop) {
+        Expected<void> made = exports_.make_exports(*edit, stop);
+        if (!made) return made;
+        exports_.drop_earlier(*edit);
+        return added && added->keep ? context_.retained.keep(*added) : made;
+    };
+    if (done) done = co_await exports_.make(*edit, work);
+    if (done) co_await exports_.publish(*edit);
+    request.answer(done ? std::string() : done.error());
 }
 
 }  // namespace gpunbd::server

@@ -1,8 +1,11 @@
 // Makes the clone of a client that opens an export with clone_per_client for the first time.
 #pragma once
 
-#include <memory>
+#include <cstddef>
 
+#include "server/base/loop_calls.hpp"
+#include "server/base/task.hpp"
+#include "server/base/task_group.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
@@ -18,14 +21,13 @@ class ClientClones final : public Service {
 
  private:
     // On the server's thread.
-    void make(const CloneRequest& request);
+    Task<> make(CloneRequest request);
 
     ServerContext& context_;
     ExportService& exports_;
-    // Held once by each edit that is not done.
-    const std::shared_ptr<const bool> waiting_ = std::make_shared<const bool>();
-    // Requests that arrive once this is gone are refused.
-    std::shared_ptr<ClientClones*> self_ = std::make_shared<ClientClones*>(this);
+    std::size_t waiting_ = 0;  // clones that are not made
+    LoopCalls calls_;
+    TaskGroup tasks_;
 };
 
 }  // namespace gpunbd::server

@@ -10,7 +10,7 @@ namespace gpunbd::server {
 
 ContentsService::ContentsService(ServerContext& context, ExportService& exports)
     : context_(context), exports_(exports), timer_(context.io) {
-    exports.when_remade([this] { settle(); });
+    exports.add(*this);
 }
 
 void ContentsService::open() {

@@ -10,7 +10,7 @@
 
 namespace gpunbd::server {
 
-class ContentsService final : public Service {
+class ContentsService final : public Service, private ExportService::Observer {
  public:
     ContentsService(ServerContext& context, ExportService& exports);
 
@@ -24,6 +24,7 @@ class ContentsService final : public Service {
     void settle();
 
  private:
+    void exports_remade() override { settle(); }
     void wait_for_start_gate();
     void release_unused();
 

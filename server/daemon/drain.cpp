@@ -1,7 +1,6 @@
 #include "server/daemon/drain.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "storage/assertions/assert.hpp"
 
@@ -13,10 +12,10 @@ constexpr auto drain_interval = std::chrono::milliseconds(20);
 
 }  // namespace
 
-Drain::Drain(ServerContext& context, const WorkerPool& workers, std::function<bool()> held)
+Drain::Drain(ServerContext& context, const WorkerPool& workers, const ServerControl& control)
     : context_(context),
       workers_(workers),
-      held_(std::move(held)),
+      control_(control),
       poll_(context.io, drain_interval, [this] { return wait(); }) {}
 
 void Drain::drain() {
@@ -33,7 +32,7 @@ bool Drain::wait() {
     const bool expired = std::chrono::steady_clock::now() >= deadline_;
     const std::uint64_t connections = workers_.connections();
     if (work_) work_->set_done(total_ - std::min(total_, connections));
-    if (connections == 0 && (expired || !held_())) {
+    if (connections == 0 && (expired || !control_.end_is_held())) {
         context_.progress.stop();
         context_.io.stop();
         return false;

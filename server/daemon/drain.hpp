@@ -3,11 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 
 #include "server/daemon/poll.hpp"
 #include "server/daemon/server_context.hpp"
+#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
 #include "storage/base/long_work.hpp"
@@ -16,8 +16,7 @@ namespace gpunbd::server {
 
 class Drain final : public Service {
  public:
-    // While `held` returns true, the server does not end, as with an open connection.
-    Drain(ServerContext& context, const WorkerPool& workers, std::function<bool()> held);
+    Drain(ServerContext& context, const WorkerPool& workers, const ServerControl& control);
 
     void drain() override;
     void hand_over() override { drain(); }
@@ -32,7 +31,7 @@ class Drain final : public Service {
 
     ServerContext& context_;
     const WorkerPool& workers_;
-    const std::function<bool()> held_;
+    const ServerControl& control_;
     Poll poll_;
     std::chrono::steady_clock::time_point deadline_;
     std::optional<storage::LongWork> work_;

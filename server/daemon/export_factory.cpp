@@ -9,6 +9,7 @@
 
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "server/base/expected.hpp"
 #include "server/exports/export_info.hpp"
 #include "server/exports/volume_plan.hpp"
 #include "storage/base/log_line.hpp"
@@ -268,6 +269,145 @@ bool lacks_source(const config::ExportOptions& clone, const MadeExports& made) {
     return !is_made && (is_refused || clone.origin.run_time);
 }
 
+// The state of make_exports().
+struct Making {
+    DeviceRegistry& devices;
+    const VolumeLife& life;
+    ExportLookup earlier;
+    MadeExports made = {};
+    std::vector<SpillPlan> planned = {};
+};
+
+// Why an export is not made.
+struct Failure {
+    std::string why;
+    bool only_this_one = false;  // it is refused; otherwise no export is made
+};
+
+Failure failure_of(const config::ExportOptions& wanted, const std::exception& error,
+                   bool only_this_one) {
+    return {fmt::format("export '{}': {}", wanted.name, error.what()), only_this_one};
+}
+
+void warn_kept_by_next_server(const std::string& name) {
+    storage::LogLine(spdlog::level::warn)
+        .with("export", name)
+        .say(
+            "export {}: its contents were made without keep and still end with this server; the "
+            "next server keeps its contents",
+            config::in_quotes(name));
+}
+
+// The export in use, of which only the spill memory may change.
+Expected<std::shared_ptr<const Export>, Failure> unchanged_export(
+    const std::shared_ptr<const Export>& used, Making& making) {
+    try {
+        if (!making.life.same_devices) {
+            making.planned.push_back(plan_spills(used->options.name, used->volume, making.devices));
+        }
+        return used;
+    } catch (const std::exception& error) {
+        return failure_of(used->options, error, false);
+    }
+}
+
+// Gives the export the volume of `kept`, or contents of an earlier server, or none.
+Expected<void, Failure> give_existing_volume(Export& next, const Export* kept,
+                                             const Making& making) {
+    const config::ExportOptions& wanted = next.options;
+    const VolumeLife& life = making.life;
+    if (kept != nullptr) {
+        std::string why = keep_misfit(*kept, wanted, life);
+        if (why.empty()) why = snapshot_error(*kept, wanted);
+        if (!why.empty()) return Failure{std::move(why)};
+        next.volume = kept->volume;
+        if (kept->info.size == next.volume->size()) next.activity = kept->activity;
+        if (wanted.keep && life.contents != nullptr && !next.contents_outlive_server()) {
+            warn_kept_by_next_server(wanted.name);
+        }
+        return {};
+    }
+    if (life.contents == nullptr || wanted.name == life.renewed) return {};
+    try {
+        next.volume = life.contents->take_over(wanted, making.devices, *life.disposal);
+        return {};
+    } catch (const std::exception& error) {
+        return failure_of(wanted, error, true);
+    }
+}
+
+// Makes a volume for the export, or plans the spill memory of that which it has.
+Expected<void, Failure> complete_volume(Export& next, Making& making) {
+    const config::ExportOptions& wanted = next.options;
+    try {
+        if (next.volume) {
+            making.planned.push_back(plan_spills(wanted.name, next.volume, making.devices));
+            return {};
+        }
+        next.volume = wanted.clone_of.empty()
+                          ? make_volume(wanted, making.devices, making.life)
+                          : clone_volume(wanted, making.made.exports, making.life);
+        restore_contents(wanted, *next.volume, making.life);
+        return {};
+    } catch (const std::exception& error) {
+        // A file that is missing now must not prevent the start of the server.
+        const bool lacks_file = wanted.origin.run_time && !wanted.restore.empty();
+        return failure_of(wanted, error, lacks_file || lacks_source(wanted, making.made));
+    }
+}
+
+void describe(Export& next) {
+    const std::string instance = storage::instance_text(next.volume->shape().instance);
+    next.info = info_of(next.options);
+    next.info.description = described(next.options.description, instance);
+    next.info.instance = instance;
+    next.info.size = next.volume->size();
+}
+
+Expected<std::shared_ptr<const Export>, Failure> make_export(const config::ExportOptions& wanted,
+                                                             Making& making) {
+    const VolumeLife& life = making.life;
+    if (const auto failed = life.not_restored.find(wanted.name);
+        failed != life.not_restored.end()) {
+        return Failure{failed->second, true};
+    }
+    const bool is_renamed = life.renaming && life.renaming->to == wanted.name;
+    const auto* const predecessor =
+        making.earlier.find(is_renamed ? life.renaming->from : wanted.name);
+    const auto* const kept =
+        predecessor != nullptr && same_volume(**predecessor, wanted) ? predecessor : nullptr;
+    // A resize back to the size in the options changes only the volume: contents that were taken
+    // over may have had another one.
+    const bool is_current = kept != nullptr && (*kept)->info.size == (*kept)->volume->size();
+    if (is_current && (*kept)->options == wanted) return unchanged_export(*kept, making);
+    auto next = std::make_shared<Export>();
+    next->options = wanted;
+    const Export* const used = kept == nullptr ? nullptr : kept->get();
+    if (auto given = give_existing_volume(*next, used, making); !given) return given.error();
+    const bool is_new = next->volume == nullptr;
+    if (auto completed = complete_volume(*next, making); !completed) return completed.error();
+    // The size was a multiple of the earlier block size.
+    if (next->volume->size() % wanted.block_size.minimum != 0) {
+        return Failure{fmt::format(
+            "export '{}': its size of {} bytes is not a multiple of block_size.minimum ({}); keep "
+            "the old minimum, or change the size as well",
+            wanted.name, next->volume->size(), wanted.block_size.minimum)};
+    }
+    if (!next->activity) {
+        next->activity =
+            std::make_shared<ActivityMap>(next->volume->size(), next->volume->page_size());
+    }
+    if (kept != nullptr) next->earlier = held_of(*kept);
+    next->access = AccessList(wanted.access);
+    if (predecessor != nullptr) next->use = (*predecessor)->use;
+    describe(*next);
+    if (is_new && !next->volume->complete()) {
+        making.made.unfilled.push_back(
+            {next, next->use->close_to_others("the export is being restored")});
+    }
+    return next;
+}
+
 }  // namespace
 
 void log_restored(const config::ExportOptions& options, const storage::Volume& volume) {
@@ -291,116 +431,24 @@ storage::LargerImage larger_image_for(const config::ExportOptions& options) {
 
 MadeExports make_exports(const config::ExportList& options, DeviceRegistry& devices,
                          const ExportRegistry::Exports& current, const VolumeLife& life) {
-    MadeExports made;
-    std::vector<SpillPlan> planned;
-    ExportLookup earlier(current);
+    Making making{.devices = devices, .life = life, .earlier = ExportLookup(current)};
+    MadeExports& made = making.made;
     for (const config::ExportOptions& wanted : options) {
         if (wanted.is_template()) continue;
-        if (const auto failed = life.not_restored.find(wanted.name);
-            failed != life.not_restored.end()) {
-            made.refused.push_back({wanted.name, failed->second});
-            continue;
+        if (auto next = make_export(wanted, making)) {
+            made.exports.push_back(*std::move(next));
+        } else if (Failure failure = next.error(); failure.only_this_one) {
+            made.refused.push_back({wanted.name, std::move(failure.why)});
+        } else {
+            made.problems.push_back(std::move(failure.why));
         }
-        const bool is_renamed = life.renaming && life.renaming->to == wanted.name;
-        const auto* const predecessor =
-            earlier.find(is_renamed ? life.renaming->from : wanted.name);
-        const auto* const kept =
-            predecessor != nullptr && same_volume(**predecessor, wanted) ? predecessor : nullptr;
-        // A resize back to the size in the options changes only the volume: contents that were
-        // taken over may have had another one.
-        const bool is_current = kept != nullptr && (*kept)->info.size == (*kept)->volume->size();
-        if (is_current && (*kept)->options == wanted) {
-            try {
-                if (!life.same_devices) {
-                    planned.push_back(plan_spills(wanted.name, (*kept)->volume, devices));
-                }
-                made.exports.push_back(*kept);
-            } catch (const std::exception& error) {
-                made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
-            }
-            continue;
-        }
-        auto next = std::make_shared<Export>();
-        next->options = wanted;
-        if (kept != nullptr) {
-            std::string why = keep_misfit(**kept, wanted, life);
-            if (why.empty()) why = snapshot_error(**kept, wanted);
-            if (!why.empty()) {
-                made.problems.push_back(std::move(why));
-                continue;
-            }
-            next->volume = (*kept)->volume;
-            if ((*kept)->info.size == next->volume->size()) next->activity = (*kept)->activity;
-            if (wanted.keep && life.contents != nullptr && !next->contents_outlive_server()) {
-                storage::LogLine(spdlog::level::warn)
-                    .with("export", wanted.name)
-                    .say(
-                        "export {}: its contents were made without keep and still end with this "
-                        "server; "
-                        "the next server keeps its contents",
-                        config::in_quotes(wanted.name));
-            }
-        } else if (life.contents != nullptr && wanted.name != life.renewed) {
-            try {
-                next->volume = life.contents->take_over(wanted, devices, *life.disposal);
-            } catch (const std::exception& error) {
-                made.refused.push_back(
-                    {wanted.name, fmt::format("export '{}': {}", wanted.name, error.what())});
-                continue;
-            }
-        }
-        const bool is_new = next->volume == nullptr;
-        try {
-            if (!is_new) {
-                planned.push_back(plan_spills(wanted.name, next->volume, devices));
-            } else {
-                next->volume = wanted.clone_of.empty() ? make_volume(wanted, devices, life)
-                                                       : clone_volume(wanted, made.exports, life);
-                restore_contents(wanted, *next->volume, life);
-            }
-        } catch (const std::exception& error) {
-            std::string why = fmt::format("export '{}': {}", wanted.name, error.what());
-            // A file that is missing now must not prevent the start of the server.
-            const bool lacks_file = wanted.origin.run_time && !wanted.restore.empty();
-            if (lacks_file || lacks_source(wanted, made)) {
-                made.refused.push_back({wanted.name, std::move(why)});
-            } else {
-                made.problems.push_back(std::move(why));
-            }
-            continue;
-        }
-        // The size was a multiple of the earlier block size.
-        if (next->volume->size() % wanted.block_size.minimum != 0) {
-            made.problems.push_back(fmt::format(
-                "export '{}': its size of {} bytes is not a multiple of "
-                "block_size.minimum ({}); keep the old minimum, or change the size as well",
-                wanted.name, next->volume->size(), wanted.block_size.minimum));
-            continue;
-        }
-        if (!next->activity) {
-            next->activity =
-                std::make_shared<ActivityMap>(next->volume->size(), next->volume->page_size());
-        }
-        if (kept != nullptr) next->earlier = held_of(*kept);
-        next->access = AccessList(wanted.access);
-        if (predecessor != nullptr) next->use = (*predecessor)->use;
-        const std::string instance = storage::instance_text(next->volume->shape().instance);
-        next->info = info_of(wanted);
-        next->info.description = described(wanted.description, instance);
-        next->info.instance = instance;
-        next->info.size = next->volume->size();
-        if (is_new && !next->volume->complete()) {
-            made.unfilled.push_back(
-                {next, next->use->close_to_others("the export is being restored")});
-        }
-        made.exports.push_back(std::move(next));
     }
     // Not if the new configuration is refused.
     if (made.problems.empty()) {
-        for (const SpillPlan& each : planned) set_spills(each, life);
+        for (const SpillPlan& each : making.planned) set_spills(each, life);
         if (life.contents != nullptr) life.contents->take_over_unused(devices, *life.disposal);
     }
-    return made;
+    return std::move(making.made);
 }
 
 }  // namespace gpunbd::server

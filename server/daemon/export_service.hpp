@@ -1,16 +1,23 @@
 // Creates the exports at the start, and again when their options change.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
+#include <stop_token>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "server/daemon/export_maker.hpp"
-#include "server/daemon/server_admin_backend.hpp"
+#include "server/base/awaited.hpp"
+#include "server/base/expected.hpp"
+#include "server/base/task.hpp"
+#include "server/base/task_group.hpp"
+#include "server/daemon/export_edit.hpp"
+#include "server/daemon/saves.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
@@ -21,112 +28,121 @@ class ExportService final : public Service {
  public:
     // ServiceList::reload().
     using CheckReload = std::function<Commit(const config::Options& next, Problems& problems)>;
-    ExportService(ServerContext& context, const WorkerPool& workers, CheckReload check);
+    ExportService(ServerContext& context, const WorkerPool& workers, Saves& saves,
+                  CheckReload check);
 
     void resume() override;
-    void drain() override;  // cancels the job in progress
+    void drain() override;  // cancels the edit in progress, and those that wait
     void stop() override;
 
     // Makes the first exports, then calls `serve`. If either fails, stops the event loop with
     // Lifecycle::failure set.
-    void make_first(std::function<void()> serve);
+    using Serve = std::function<void()>;
+    void make_first(Serve serve);
     // Reads the configuration file again, after a hand-over in progress.
     void reload_file();
     // Creates the exports that could not be created before.
-    void remake() { enqueue({}); }
-    // A change of the options, other than by the file. They take effect together with the exports
-    // that they need, or not at all.
-    struct Edit {
-        // Changes the options, on the server's thread when the edit begins. Returns the reason why
-        // it cannot be made; empty: it can.
-        std::function<std::string(config::Options&)> change = {};
-        bool adds = false;       // services have to check the new options
-        bool by_client = false;  // its log lines are limited
-        // On the thread that makes exports, before them: changes volumes. Returns the problem.
-        std::function<std::string(const std::stop_token&)> begin = {};
-        // On the thread that makes exports, after them: stores the change. Returns the problem.
-        std::function<std::string()> store = {};
-        // What begin() has changed stays: after a problem of store() the edit is in effect, too.
-        bool begin_is_final = false;
-        // The new export that the edit adds, if it has to be restored: store() and done() wait for
-        // that, and the edit fails with it.
-        std::string restores = {};
-        // An export that change() gives another name. It keeps its contents, its connections and
-        // its counters.
-        std::optional<Renaming> renames = {};
-        ServerAdminBackend::ChangeDone done = {};
-    };
-    // Edits are made one after the other.
-    void edit(Edit edit);
-    // Changes the options of one export. Those of the configuration last until the file is read
-    // again.
-    void change(const std::string& name, const ServerAdminBackend::Change& change,
-                const ServerAdminBackend::ChangeDone& done);
+    void remake() { tasks_.start(make_again()); }
 
-    bool busy() const { return maker_.busy(); }
+    // A change of the options, other than by the file, is a coroutine of its owner: begin(), a
+    // change of ExportEdit::options, check(), make(), publish(). Edits are made one after the
+    // other. An error is the text for who has asked for the edit.
+    //
+    // first: ahead of those that wait, and however many they are: it ends an edit that has begun.
+    enum class Place : std::uint8_t { last, first };
+    // Waits for the turn of the edit.
+    Task<Expected<ExportEdit>> begin(Place place = Place::last);
+    // Whether the services can apply the options, which may have to follow the rules for new names.
+    enum class Names : std::uint8_t { are_known, are_new };
+    Expected<void> check(ExportEdit& edit, Names names = Names::are_known) const;
+    // Calls `work` on the thread that makes exports, and ends the edit if that fails. The work
+    // calls make_exports(), and stores the change, in the order that the change requires.
+    using Work = std::function<Expected<void>(const std::stop_token&)>;
+    Task<Expected<void>> make(ExportEdit& edit, const Work& work);
+    Expected<void> make_exports(ExportEdit& edit, const std::stop_token& stop) const;
+    // Before the options of an edit are stored: frees kept contents that the export that it adds
+    // does not take over.
+    void drop_earlier(const ExportEdit& edit) const;
+    // Offers the exports, which ends the edit. The coroutine then waits until the sessions follow.
+    using Published = Awaited<std::vector<std::monostate>>;
+    Published publish(ExportEdit& edit);
+    // Restores a new export from its file and opens it, after publish(). It is closed until then.
+    // `store` is called when it is complete. If either fails, the export is removed.
+    using Store = std::function<Expected<void>()>;
+    Task<Expected<void>> restore(MadeExports::Unfilled unfilled, Store store);
+
+    // Whether exports are being made.
+    bool busy() const { return turn_taken_; }
+    // Whether they are, or will be as soon as an event of the loop has been handled.
+    bool has_work() const { return busy() || remake_ != nullptr; }
     // Exports that are not offered because their kept contents cannot be taken over.
     const std::vector<MadeExports::Refused>& refused() const { return refused_; }
     // Whether a new export is being restored.
-    bool restoring() const { return restoring_.use_count() > 1; }
-    // Sets the function that restores new exports. It calls `done` once, on any thread, with the
-    // problem, if any. The contents become complete when the export is offered.
-    using RestoreDone = std::function<void(std::string why_not)>;
-    using Restore = std::function<void(const std::shared_ptr<const Export>&, RestoreDone done)>;
-    void set_restore(Restore restore) { restore_ = std::move(restore); }
-    // Sets the function to call after each attempt to create exports again.
-    void when_remade(std::function<void()> call) { when_remade_ = std::move(call); }
-    // Sets the function to call after each attempt, also that of make_first().
-    void when_idle(std::function<void()> call) { when_idle_ = std::move(call); }
+    bool restoring() const { return restoring_ != 0 || !not_removed_.empty(); }
+    class Observer {
+     public:
+        // After each attempt to create exports again.
+        virtual void exports_remade() {}
+        // After each attempt, also that of make_first().
+        virtual void exports_idle() {}
+
+     protected:
+        ~Observer() = default;
+    };
+    // It is destroyed later than this object is stopped.
+    void add(Observer& observer) { observers_.push_back(&observer); }
 
  private:
-    // The options for the next creation of exports.
-    enum class Source { current, file };
-    struct Reload;
+    friend ExportEdit::EndTurn;
+    class Waiting;
+    // A new export that could not be restored.
+    struct Failed {
+        std::string name;
+        std::string instance;
+        std::string problem;
+        bool created;  // at run time; otherwise it is one of the file
+        std::shared_ptr<ExportUse::Closure> closure;
+    };
 
-    // A new export that is being restored, until it is offered or withdrawn.
-    struct Restoring;
-    void restore(std::vector<MadeExports::Unfilled> unfilled, const Edit& edit);
-    void offer(const std::shared_ptr<Restoring>& restored);
-    void withdraw(const std::shared_ptr<Restoring>& restored, const std::string& why);
-    // Removes an export after its restore has failed. If the removal fails, the export stays
-    // closed, and the next change of exports repeats the removal.
-    void remove_failed(const std::shared_ptr<Restoring>& failed);
+    Task<> serve_first(Serve serve);
+    void report_remade() const;
+    void report_idle() const;
+    Task<> make_again();
+    Task<> restore_of_file(MadeExports::Unfilled unfilled);
+    Task<Expected<void>> offer(MadeExports::Unfilled& restored, const Store& store);
+    // If the removal fails, the export stays closed, and the next change of exports repeats it.
+    Task<> remove(Failed failed);
+    Expected<void> leave_out(const Failed& failed, config::Options& options);
     void remove_failed();
-    void enqueue(Edit edit);
-    void enqueue_first(Edit edit);
-    void begin_waiting_edit();
-    ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
-    bool apply_edit(Reload& reload) const;
-    void store_edit(Reload& reload, MadeExports& made) const;
-    bool load(Reload& reload) const;
-    void check(Reload& reload, Problems& problems) const;
+    ExportEdit::Turn take_turn();
+    void end_turn() noexcept;
+    void end(ExportEdit& edit);
+    bool load(ExportEdit& edit) const;
+    Problems problems_of(ExportEdit& edit, Names names) const;
+    Task<Expected<void>> run(const Work& work);
+    void fail(ExportEdit& edit, const std::string& why);
     void refuse(const std::vector<std::string>& problems) const;
-    void finish(const std::shared_ptr<Reload>& reload, MadeExports made);
-    void fail(const Reload& reload, const std::vector<std::string>& problems);
-    void apply(Reload& reload, MadeExports made);
-    void replace_exports(const Reload& reload, MadeExports& made) const;
-    void log_changes(const Reload& reload) const;
-    void apply_to_sessions(std::function<void()> then);
+    void apply(ExportEdit& edit);
+    void replace_exports(ExportEdit& edit) const;
+    void log_changes(const ExportEdit& edit) const;
     VolumeLife volume_life(const std::stop_token& stop) const;
-    void log_progress();
 
     ServerContext& context_;
     const WorkerPool& workers_;
+    Saves& saves_;
     const CheckReload check_;
-    std::function<void()> when_remade_;
-    std::function<void()> when_idle_;
-    Source source_ = Source::current;
+    std::vector<Observer*> observers_;
+    bool reads_file_ = false;  // the next make_again() does
     std::vector<MadeExports::Refused> refused_;
-    std::deque<Edit> waiting_;
-    Restore restore_;
-    // Held once by each export that is being restored.
-    const std::shared_ptr<const bool> restoring_ = std::make_shared<const bool>();
-    std::vector<std::shared_ptr<Restoring>> not_removed_;  // see remove_failed()
+    bool turn_taken_ = false;
+    std::deque<Waiting*> waiting_;
+    Waiting* remake_ = nullptr;  // make_again(), which waits ahead of all edits
+    std::size_t restoring_ = 0;
+    std::vector<Failed> not_removed_;
     // Exports of the file that could not be restored, with the reasons, until it is read again.
     std::map<std::string, std::string> not_restored_;
-    // Handlers that begin a waiting edit do nothing once this is gone.
-    std::shared_ptr<ExportService*> self_ = std::make_shared<ExportService*>(this);
-    ExportMaker maker_;
+    std::stop_source draining_;
+    TaskGroup tasks_;
 };
 
 }  // namespace gpunbd::server

@@ -4,23 +4,25 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <set>
 #include <utility>
 
 #include "config/quote.hpp"
 #include "server/base/own_program.hpp"
 #include "server/daemon/swap_use.hpp"
-#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
-HandOver::HandOver(ServerContext& context, const Parts& parts, Actions actions)
-    : context_(context), parts_(parts), actions_(std::move(actions)), program_(own_program()) {}
+HandOver::HandOver(ServerContext& context, const Parts& parts, ServerControl& control)
+    : context_(context),
+      parts_(parts),
+      control_(control),
+      program_(own_program()),
+      tasks_(context.io) {}
 
 void HandOver::begin() {
     if (context_.lifecycle.ending()) return;
-    if (upgrade_) {
+    if (context_.lifecycle.phase() == Phase::handing_over) {
         spdlog::info("SIGUSR2: a new server is being started already");
         return;
     }
@@ -28,31 +30,45 @@ void HandOver::begin() {
         spdlog::warn("SIGUSR2: nothing can be handed over to another server: {}", reason);
         return;
     }
+    tasks_.start(hand_over_to_successor());
+}
+
+Task<> HandOver::hand_over_to_successor() {
     spdlog::info("SIGUSR2: starting {} to serve in place of this process", program_);
     const Supervision& supervision = context_.supervision;
-    upgrade_ = std::make_shared<Upgrade>(
-        Upgrade::Parts{context_.io, parts_.workers.workers(), parts_.listeners.all(),
-                       *context_.retained.contents, parts_.ublk, *supervision.socket},
-        actions_.yield, [this](const std::string& failure) { finish(failure); });
     context_.lifecycle.enter(Phase::handing_over);
     parts_.reclaim.pause();
+    std::string failure;
     try {
-        upgrade_->start({.program = program_,
-                         .arguments = own_arguments(),
-                         .notify_address = supervision.socket->address(),
-                         .capacity = supervision.store->capacity(),
-                         .watched = supervision.watchdog_timeout},
-                        first_messages());
+        upgrade_.emplace(Upgrade::Parts{context_.io, parts_.workers.workers(),
+                                        parts_.listeners.all(), *context_.retained.contents,
+                                        parts_.ublk, *supervision.socket});
+        SuccessorStart start{.program = program_,
+                             .arguments = own_arguments(),
+                             .notify_address = supervision.socket->address(),
+                             .capacity = supervision.store->capacity(),
+                             .watched = supervision.watchdog_timeout};
+        std::vector<UpgradeMessage> first = first_messages();
+        co_await upgrade_->run(std::move(start), std::move(first));
     } catch (const std::exception& error) {
-        upgrade_->give_up();
-        finish(error.what());
+        failure = error.what();
     }
+    if (failure.empty()) {
+        control_.yield();
+        upgrade_->activate();
+        control_.handed_over();
+        co_return;
+    }
+    upgrade_.reset();  // which resumes the clients
+    spdlog::error("SIGUSR2: the new server did not start; this server continues: {}", failure);
+    context_.lifecycle.enter(Phase::serving);
+    control_.resume();
 }
 
 void HandOver::cancel() {
     if (context_.lifecycle.phase() != Phase::handing_over) return;
-    GPUNBD_ASSERT(upgrade_ != nullptr, "a server that hands over has an upgrade in progress");
-    std::exchange(upgrade_, nullptr)->give_up();
+    tasks_.clear();
+    upgrade_.reset();
     context_.lifecycle.enter(Phase::serving);
     parts_.reclaim.resume();  // a server that waits for swapoff serves on
 }
@@ -63,7 +79,7 @@ std::string HandOver::obstacle() const {
         return "no supervisor keeps its memory; start it by gpunbd keep, or by systemd with "
                "FileDescriptorStoreMax=";
     }
-    if (context_.lifecycle.phase() == Phase::starting || parts_.exports.busy()) {
+    if (context_.lifecycle.phase() == Phase::starting || parts_.exports.has_work()) {
         return "its exports are being made; try again later";
     }
     if (parts_.saves.busy() || parts_.exports.restoring())
@@ -126,16 +142,6 @@ std::vector<UpgradeMessage> HandOver::first_messages() const {
                             .descriptor = std::move(each.descriptor)});
     }
     return messages;
-}
-
-void HandOver::finish(const std::string& failure) {
-    if (failure.empty()) return actions_.complete();
-    spdlog::error("SIGUSR2: the new server did not start; this server continues: {}", failure);
-    context_.lifecycle.enter(Phase::serving);
-    // Upgrade calls this function, so it is destroyed later.
-    boost::asio::post(context_.io, [this, over = std::exchange(upgrade_, nullptr)] {
-        if (context_.lifecycle.phase() == Phase::serving) actions_.resume();
-    });
 }
 
 }  // namespace gpunbd::server

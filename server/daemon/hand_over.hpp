@@ -1,16 +1,18 @@
 // On SIGUSR2: starts a successor and hands everything over to it (see Upgrade).
 #pragma once
 
-#include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "server/base/task.hpp"
+#include "server/base/task_group.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/listeners.hpp"
 #include "server/daemon/reclaim_service.hpp"
 #include "server/daemon/saves.hpp"
 #include "server/daemon/server_context.hpp"
+#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/ublk_service.hpp"
 #include "server/daemon/worker_pool.hpp"
@@ -28,12 +30,7 @@ class HandOver final : public Service {
         ReclaimService& reclaim;
         UblkService& ublk;
     };
-    struct Actions {
-        std::function<void()> yield;     // the successor is about to serve
-        std::function<void()> complete;  // it serves
-        std::function<void()> resume;    // it does not; serving continues here
-    };
-    HandOver(ServerContext& context, const Parts& parts, Actions actions);
+    HandOver(ServerContext& context, const Parts& parts, ServerControl& control);
 
     void drain() override { cancel(); }
 
@@ -44,13 +41,14 @@ class HandOver final : public Service {
     // Returns the reason why a hand-over is not possible now; empty: it is possible.
     std::string obstacle() const;
     std::vector<UpgradeMessage> first_messages() const;
-    void finish(const std::string& failure);
+    Task<> hand_over_to_successor();
 
     ServerContext& context_;
     const Parts parts_;
-    const Actions actions_;
-    const std::string program_;         // set at the start, because the file can be replaced
-    std::shared_ptr<Upgrade> upgrade_;  // null: none in progress or completed
+    ServerControl& control_;
+    const std::string program_;  // set at the start, because the file can be replaced
+    std::optional<Upgrade> upgrade_;
+    TaskGroup tasks_;
 };
 
 }  // namespace gpunbd::server

@@ -9,7 +9,7 @@
 
 namespace gpunbd::server {
 
-HeapTrim::HeapTrim(boost::asio::io_context& io, const Workers& workers, std::function<void()> trim)
+HeapTrim::HeapTrim(boost::asio::io_context& io, const Workers& workers, Trim trim)
     : io_(io), workers_(workers), trim_(std::move(trim)), poll_(io, interval, [this] {
           try {
               check();

@@ -24,8 +24,9 @@ class HeapTrim final : public Service {
     static constexpr std::uint32_t connections_of_a_burst = 128;
     static constexpr std::chrono::seconds interval{2};  // between two checks
 
-    // `io` and `workers` must outlive this object. `trim` is called on the thread of `io`.
-    HeapTrim(boost::asio::io_context& io, const Workers& workers, std::function<void()> trim);
+    using Trim = std::function<void()>;  // is called on the thread of `io`
+    // `io` and `workers` must outlive this object.
+    HeapTrim(boost::asio::io_context& io, const Workers& workers, Trim trim);
     // malloc_trim(0), for `trim`.
     static void trim_heap() noexcept;
 
@@ -37,7 +38,7 @@ class HeapTrim final : public Service {
  private:
     boost::asio::io_context& io_;
     const Workers& workers_;
-    const std::function<void()> trim_;
+    const Trim trim_;
     Poll poll_;
     std::uint32_t most_connections_ = 0;  // since the last trim
 };

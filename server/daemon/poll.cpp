@@ -4,8 +4,7 @@
 
 namespace gpunbd::server {
 
-Poll::Poll(boost::asio::io_context& io, std::chrono::microseconds interval,
-           std::function<bool()> round)
+Poll::Poll(boost::asio::io_context& io, std::chrono::microseconds interval, Round round)
     : timer_(io), interval_(interval), round_(std::move(round)) {}
 
 void Poll::start() {

@@ -11,9 +11,9 @@ namespace gpunbd::server {
 
 class Poll {
  public:
-    // `round` returns false to stop. `io` must outlive this object.
-    Poll(boost::asio::io_context& io, std::chrono::microseconds interval,
-         std::function<bool()> round);
+    using Round = std::function<bool()>;  // returns false to stop
+    // `io` must outlive this object.
+    Poll(boost::asio::io_context& io, std::chrono::microseconds interval, Round round);
 
     // The first round starts after one interval.
     void start();
@@ -26,7 +26,7 @@ class Poll {
 
     boost::asio::steady_timer timer_;
     const std::chrono::microseconds interval_;
-    const std::function<bool()> round_;
+    const Round round_;
     bool active_ = false;
     bool armed_ = false;
 };

@@ -4,13 +4,14 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <system_error>
 #include <utility>
 
 #include "config/quote.hpp"
+#include "server/base/sleep_for.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 
@@ -60,15 +61,16 @@ class Results {
 
 ReclaimService::ReclaimService(ServerContext& context)
     : context_(context),
-      reclaimer_(std::make_shared<Reclaimer>([&context] { return context.disposal.volumes(); },
-                                             options_of(context))) {}
+      calls_(context.io),
+      reclaimer_([&context] { return context.disposal.volumes(); }, options_of(context)),
+      tasks_(context.io) {}
 
 // After a takeover, resume() follows.
 void ReclaimService::start() {
     if (context_.supervision.predecessor) return;
-    reclaimer_->update(context_.options.devices);
+    reclaimer_.update(context_.options.devices);
     if (!context_.protects_swap) return;
-    for (std::future<void>& each : reclaimer_->prepare()) each.get();
+    for (std::future<void>& each : reclaimer_.prepare()) each.get();
 }
 
 Service::Commit ReclaimService::reload(const config::Options& next, Problems& problems) {
@@ -76,24 +78,24 @@ Service::Commit ReclaimService::reload(const config::Options& next, Problems& pr
         problems.push_back(std::move(each));
     }
     return [this] {
-        reclaimer_->update(context_.options.devices);
-        if (context_.protects_swap) reclaimer_->prepare();
+        reclaimer_.update(context_.options.devices);
+        if (context_.protects_swap) reclaimer_.prepare();
     };
 }
 
 void ReclaimService::resume() {
     if (context_.lifecycle.refuses_changes()) return;
     try {
-        reclaimer_->update(context_.options.devices);
-        if (context_.protects_swap) reclaimer_->prepare();
+        reclaimer_.update(context_.options.devices);
+        if (context_.protects_swap) reclaimer_.prepare();
     } catch (const std::system_error& error) {
         spdlog::warn("memory of devices is not given back: {}", error.what());
     }
 }
 
 void ReclaimService::stop() {
-    endings_.clear();
-    reclaimer_->stop();
+    tasks_.clear();
+    reclaimer_.stop();
 }
 
 void ReclaimService::reclaim(const ReclaimRequest& request, const Completion& completion) {
@@ -105,21 +107,21 @@ void ReclaimService::reclaim(const ReclaimRequest& request, const Completion& co
                       .asked = request.bytes,
                       .duration = request.duration};
     for (const std::string& device : devices) {
-        reclaimer_->reclaim(
+        reclaimer_.reclaim(
             device, claim,
             [results, forgets = forget_later({claim.id})](const ReclaimStatus& status) {
                 if (!status.claim) forgets(status);
                 results->add(status);
             });
     }
-    if (request.duration) end_later(claim.id, *request.duration);
+    if (request.duration) tasks_.start(end_later(claim.id, *request.duration));
 }
 
 void ReclaimService::end(const EndOfReclaim& request, const Completion& completion) {
     std::vector<std::string> devices = devices_for(request.device, completion);
     if (devices.empty()) return;
     if (request.claim) {
-        const std::vector<std::string> its = reclaimer_->devices_of(*request.claim);
+        const std::vector<std::string> its = reclaimer_.devices_of(*request.claim);
         std::erase_if(devices, [&](const std::string& each) {
             return std::ranges::find(its, each) == its.end();
         });
@@ -133,23 +135,20 @@ void ReclaimService::end(const EndOfReclaim& request, const Completion& completi
     const auto results = std::make_shared<Results>(completion, devices.size());
     for (const std::string& each : devices) {
         const Reclaimer::Ids ended =
-            request.claim ? Reclaimer::Ids{*request.claim} : reclaimer_->claims_on(each);
-        reclaimer_->end(each, request.claim,
-                        [results, forgets = forget_later(ended)](const ReclaimStatus& status) {
-                            forgets(status);
-                            results->add(status);
-                        });
+            request.claim ? Reclaimer::Ids{*request.claim} : reclaimer_.claims_on(each);
+        reclaimer_.end(each, request.claim,
+                       [results, forgets = forget_later(ended)](const ReclaimStatus& status) {
+                           forgets(status);
+                           results->add(status);
+                       });
     }
 }
 
 // For the threads of devices.
 Reclaimer::Done ReclaimService::forget_later(const Reclaimer::Ids& ended) {
-    return
-        [ended, weak = std::weak_ptr(reclaimer_), &io = context_.io](const ReclaimStatus& status) {
-            boost::asio::post(io, [weak, device = status.device, ended] {
-                if (const auto reclaimer = weak.lock()) reclaimer->forget(device, ended);
-            });
-        };
+    return [this, calls = calls_.poster(), ended](const ReclaimStatus& status) {
+        calls.post([this, device = status.device, ended] { reclaimer_.forget(device, ended); });
+    };
 }
 
 std::vector<std::string> ReclaimService::devices_for(const std::string& device,
@@ -158,8 +157,8 @@ std::vector<std::string> ReclaimService::devices_for(const std::string& device,
         completion(context_.lifecycle.refusal());
         return {};
     }
-    reclaimer_->update(context_.options.devices);
-    std::vector<std::string> devices = reclaimer_->devices();
+    reclaimer_.update(context_.options.devices);
+    std::vector<std::string> devices = reclaimer_.devices();
     if (devices.empty()) {
         completion(NotDone{
             .why = "no device of an export has spill memory; add spill to it in the configuration",
@@ -176,29 +175,20 @@ std::vector<std::string> ReclaimService::devices_for(const std::string& device,
 }
 
 // Tries again if the requests were dropped, because another server tried to take over meanwhile.
-void ReclaimService::end_later(std::uint64_t claim, std::chrono::seconds duration) {
-    Ending& ending = endings_.try_emplace(claim, context_.io).first->second;
-    ending.timer.expires_after(duration);
-    ending.timer.async_wait([this, claim,
-                             weak = std::weak_ptr(reclaimer_)](boost::system::error_code error) {
-        const auto reclaimer = weak.lock();
-        if (error || !reclaimer) return;
-        const std::vector<std::string> devices = reclaimer->devices_of(claim);
-        if (devices.empty()) {
-            endings_.erase(claim);
-            return;
+Task<> ReclaimService::end_later(std::uint64_t claim, std::chrono::seconds duration) {
+    boost::asio::steady_timer timer(context_.io);
+    // Each request in progress has a copy.
+    const auto forget = std::make_shared<const Reclaimer::Done>(forget_later({claim}));
+    for (;; duration = dropped_end_interval) {
+        co_await sleep_for(context_.io, timer, duration);
+        const std::vector<std::string> devices = reclaimer_.devices_of(claim);
+        if (devices.empty()) co_return;
+        if (forget.use_count() != 1) continue;
+        for (const std::string& device : devices) {
+            reclaimer_.end(device, claim,
+                           [forget](const ReclaimStatus& status) { (*forget)(status); });
         }
-        Ending& its = endings_.at(claim);
-        if (its.requests.expired()) {
-            const auto requests = std::make_shared<Reclaimer::Done>(forget_later({claim}));
-            its.requests = requests;
-            for (const std::string& device : devices) {
-                reclaimer->end(device, claim,
-                               [requests](const ReclaimStatus& status) { (*requests)(status); });
-            }
-        }
-        end_later(claim, dropped_end_interval);
-    });
+    }
 }
 
 }  // namespace gpunbd::server

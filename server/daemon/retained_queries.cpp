@@ -15,7 +15,7 @@ constexpr std::size_t max_waiting_queries = 64;
 
 RetainedQueries::RetainedQueries(ServerContext& context, ExportService& exports)
     : context_(context), exports_(exports) {
-    exports.when_idle([this] { answer_waiting(); });
+    exports.add(*this);
 }
 
 void RetainedQueries::answer(const ServerAdminBackend::RetainedQuery& query) {
@@ -38,7 +38,7 @@ void RetainedQueries::answer(const ServerAdminBackend::RetainedQuery& query) {
     query.completion(outcome);
 }
 
-void RetainedQueries::answer_waiting() {
+void RetainedQueries::exports_idle() {
     for (const auto& each : std::exchange(waiting_, {})) answer(each);
 }
 

@@ -10,7 +10,7 @@
 
 namespace gpunbd::server {
 
-class RetainedQueries final : public Service {
+class RetainedQueries final : public Service, private ExportService::Observer {
  public:
     RetainedQueries(ServerContext& context, ExportService& exports);
 
@@ -18,7 +18,7 @@ class RetainedQueries final : public Service {
     void answer(const ServerAdminBackend::RetainedQuery& query);
 
  private:
-    void answer_waiting();
+    void exports_idle() override;  // answers those that wait
 
     ServerContext& context_;
     ExportService& exports_;

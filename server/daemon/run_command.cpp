@@ -1,13 +1,11 @@
 #include "server/daemon/run_command.hpp"
 
-#include <utility>
-
 #include "server/daemon/first_export.hpp"
 
 namespace gpunbd::server {
 
-RunCommand::RunCommand(ServerContext& context, std::function<void()> drain)
-    : context_(context), drain_(std::move(drain)) {}
+RunCommand::RunCommand(ServerContext& context, ServerControl& control)
+    : context_(context), control_(control) {}
 
 void RunCommand::start() {
     const config::Options& options = context_.options;
@@ -20,7 +18,7 @@ void RunCommand::stop() {
 }
 
 void RunCommand::on_child_exit() {
-    if (command_.ended(context_.lifecycle.exit_code)) drain_();
+    if (command_.ended(context_.lifecycle.exit_code)) control_.drain();
 }
 
 }  // namespace gpunbd::server

@@ -1,19 +1,19 @@
 // Runs the command of --run. The server ends with the command.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "server/daemon/captive_command.hpp"
 #include "server/daemon/server_context.hpp"
+#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 
 namespace gpunbd::server {
 
 class RunCommand final : public Service {
  public:
-    // `context.command.run` must be set. `drain` is called when the command has ended.
-    RunCommand(ServerContext& context, std::function<void()> drain);
+    // `context.command.run` must be set.
+    RunCommand(ServerContext& context, ServerControl& control);
 
     void start() override;
     void stop() override;  // kills it
@@ -25,7 +25,7 @@ class RunCommand final : public Service {
 
  private:
     ServerContext& context_;
-    const std::function<void()> drain_;
+    ServerControl& control_;
     CaptiveCommand command_;
 };
 

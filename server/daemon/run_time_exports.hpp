@@ -1,11 +1,16 @@
-// Creates, removes and changes exports at the request of an administrator.
+// Creates, removes and changes exports at the request of an administrator. Each request is one
+// coroutine: it checks the request, makes the exports, stores the change for the next server,
+// publishes the exports, and answers.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "server/admin/model/admin_backend.hpp"
+#include "server/base/expected.hpp"
+#include "server/base/task.hpp"
+#include "server/base/task_group.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/saves.hpp"
 #include "server/daemon/server_context.hpp"
@@ -18,30 +23,38 @@ class RunTimeExports final : public Service {
  public:
     RunTimeExports(ServerContext& context, ExportService& exports, Saves& saves);
 
+    void stop() override { tasks_.clear(); }
     // On the server's thread.
-    void change(const ExportChange& change, const Completion& completion);
+    void perform(const ExportRequest& request, const Completion& completion);
 
  private:
-    void apply(const CreateExport& create, const Completion& completion);
-    void apply(const RemoveExport& remove, const Completion& completion);
-    void remove_template(const config::ExportOptions& removed, const Completion& completion);
-    void apply(const ResizeExport& resize, const Completion& completion);
-    void apply(const RenameExport& rename, const Completion& completion);
-    void apply(const SaveExport& save, const Completion& completion);
-    void apply(const RestoreExport& restore, const Completion& completion);
-    // Stores options so that the next server has them, or removes them. Returns the problem.
-    std::string store(const config::ExportOptions& options) const;
-    std::string unstore(const config::ExportOptions& options) const;
+    Task<> create(CreateExport request, Completion completion);
+    Task<> remove(RemoveExport request, Completion completion);
+    Task<> remove_template(config::ExportOptions removed, Completion completion);
+    Task<> resize(ResizeExport request, Completion completion);
+    Task<> rename(RenameExport request, Completion completion);
+    Task<> save(SaveExport request, Completion completion);
+    Task<> restore(RestoreExport request, Completion completion);
+    Task<> set_rates(SetRates request, Completion completion);
+    Task<> set_read_only(SetReadOnly request, Completion completion);
+    // Those of the configuration last until the file is read again.
+    using Change = std::function<void(config::ExportOptions&)>;
+    Task<Outcome> set_options(const std::string& name, const Change& change, std::string text);
+    // Stores options so that the next server has them, or removes them.
+    Expected<void> store(const config::ExportOptions& options) const;
+    Expected<void> unstore(const config::ExportOptions& options) const;
     // The next server has the export with one of the two names, whenever this one is killed.
-    std::string store_renamed(const config::ExportOptions& from,
-                              const config::ExportOptions& to) const;
-    // The contents are not kept any longer: they are freed when nothing uses them.
-    void forget(const std::weak_ptr<storage::Volume>& removed) const;
+    Expected<void> store_renamed(const config::ExportOptions& from,
+                                 const config::ExportOptions& to) const;
+    // The contents of the export that the edit removes are not kept any longer: they are freed when
+    // nothing uses them.
+    void forget(const ExportEdit& edit, const std::string& name) const;
 
     ServerContext& context_;
     ExportService& exports_;
     Saves& saves_;
     const std::optional<StateFolder> state_;
+    TaskGroup tasks_;
 };
 
 }  // namespace gpunbd::server

@@ -118,6 +118,27 @@ std::string restore_now(const Export& served, const std::string& path,
     return fill(served, path, channels, stop);
 }
 
+// Fits into a string without an allocation.
+constexpr const char* no_memory = "no memory";
+
+// An exception of the work is its outcome.
+template <typename Work>
+Outcome outcome_of_work(const Work& work, const std::stop_token& stop) {
+    try {
+        return work(stop);
+    } catch (const std::bad_alloc&) {
+        storage::log_if_possible([] { spdlog::error("saving: {}", no_memory); });
+        return NotDone{no_memory};
+    } catch (const std::exception& error) {
+        storage::log_if_possible([&] { spdlog::error("saving: {}", error.what()); });
+        try {
+            return NotDone{error.what()};
+        } catch (const std::bad_alloc&) {
+            return NotDone{no_memory};
+        }
+    }
+}
+
 }  // namespace
 
 Saves::Saves(ServerContext& context)
@@ -136,7 +157,7 @@ void Saves::stop() {
     thread_.request_stop();
     thread_.join();
     {
-        std::deque<Job> dropped;  // destroyed uncalled, which reports them
+        std::deque<Job> dropped;  // they hold exports
         const Lock lock(mutex_);
         dropped.swap(jobs_);
     }
@@ -155,43 +176,36 @@ void Saves::stop() {
     }
 }
 
-void Saves::save(const std::shared_ptr<const Export>& served, const std::string& path,
-                 const storage::ImageFormat& format, const Completion& completion) {
-    submit({[this, served, path, format](const std::stop_token& stop) -> Outcome {
-                std::string why = save_now(*served, path, format, channels_, stop);
-                if (!why.empty()) return NotDone{std::move(why)};
-                return Done{fmt::format(
-                    "Export {} is saved to {}{}.", config::in_quotes(served->info.name), path,
-                    of_one_instant(*served) ? "" : "; writes in the meantime may be in it or not")};
-            },
-            completion});
+Awaited<Outcome> Saves::save(const std::shared_ptr<const Export>& served, const std::string& path,
+                             const storage::ImageFormat& format) {
+    return submit([this, served, path, format](const std::stop_token& stop) -> Outcome {
+        std::string why = save_now(*served, path, format, channels_, stop);
+        if (!why.empty()) return NotDone{std::move(why)};
+        return Done{fmt::format(
+            "Export {} is saved to {}{}.", config::in_quotes(served->info.name), path,
+            of_one_instant(*served) ? "" : "; writes in the meantime may be in it or not")};
+    });
 }
 
-void Saves::restore(const std::shared_ptr<const Export>& served, const std::string& path,
-                    const Completion& completion) {
-    submit({[this, served, path](const std::stop_token& stop) -> Outcome {
-                const std::string name = config::in_quotes(served->info.name);
-                const std::string why = restore_now(*served, path, channels_, stop);
-                if (!why.empty()) return NotDone{fmt::format("export {}: {}", name, why)};
-                return Done{fmt::format("Export {} has the contents of {}.", name, path)};
-            },
-            completion});
+Awaited<Outcome> Saves::restore(const std::shared_ptr<const Export>& served,
+                                const std::string& path) {
+    return submit([this, served, path](const std::stop_token& stop) -> Outcome {
+        const std::string name = config::in_quotes(served->info.name);
+        const std::string why = restore_now(*served, path, channels_, stop);
+        if (!why.empty()) return NotDone{fmt::format("export {}: {}", name, why)};
+        return Done{fmt::format("Export {} has the contents of {}.", name, path)};
+    });
 }
 
-void Saves::restore_new(const std::shared_ptr<const Export>& made,
-                        std::function<void(std::string why_not)> done) {
-    submit({[this, made](const std::stop_token& stop) -> Outcome {
-                const std::string& path = made->options.restore;
-                const std::string why =
-                    refill(*made, path, channels_, stop, larger_image_for(made->options));
-                if (!why.empty()) return NotDone{fmt::format("restore: {}", why)};
-                log_restored(made->options, *made->volume);
-                return Done{};
-            },
-            Completion([done = std::move(done)](const Outcome& outcome) {
-                const auto* const failed = std::get_if<NotDone>(&outcome);
-                done(failed == nullptr ? std::string() : failed->why);
-            })});
+Awaited<Outcome> Saves::restore_new(const std::shared_ptr<const Export>& made) {
+    return submit([this, made](const std::stop_token& stop) -> Outcome {
+        const std::string& path = made->options.restore;
+        const std::string why =
+            refill(*made, path, channels_, stop, larger_image_for(made->options));
+        if (!why.empty()) return NotDone{fmt::format("restore: {}", why)};
+        log_restored(made->options, *made->volume);
+        return Done{};
+    });
 }
 
 bool Saves::busy() const {
@@ -199,19 +213,23 @@ bool Saves::busy() const {
     return working_ || !jobs_.empty();
 }
 
-void Saves::submit(Job job) {
-    if (context_.lifecycle.refuses_changes()) return job.completion(context_.lifecycle.refusal());
+Awaited<Outcome> Saves::submit(Work work) {
+    Awaited<Outcome> outcome(context_.io);
+    if (context_.lifecycle.refuses_changes()) {
+        outcome.giver()(context_.lifecycle.refusal());
+        return outcome;
+    }
     {
         const Lock lock(mutex_);
-        jobs_.push_back(std::move(job));
+        jobs_.push_back({std::move(work), outcome.giver()});
     }
     submitted_.notify_one();
+    return outcome;
 }
 
 // Returns nothing at the stop.
 std::optional<Saves::Job> Saves::take_next(const std::stop_token& stop) {
     const Lock lock(mutex_);
-    working_ = false;  // also after an exception
     const auto is_due = [this]() REQUIRES(mutex_) { return !jobs_.empty(); };
     if (!submitted_.wait(mutex_, stop, is_due)) return std::nullopt;
     if (stop.stop_requested()) return std::nullopt;
@@ -225,18 +243,14 @@ void Saves::run(const std::stop_token& stop) {
     ::pthread_setname_np(::pthread_self(), "saves");
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), yielding);
     while (const std::optional<Job> job = take_next(stop)) {
-        try {
-            Outcome outcome = job->work(stop);
-            {
-                // Before the completion: the next request may be an upgrade.
-                const Lock lock(mutex_);
-                GPUNBD_ASSERT(working_, "a job that ends has begun");
-                working_ = false;
-            }
-            job->completion(std::move(outcome));
-        } catch (const std::exception& error) {
-            storage::log_if_possible([&] { spdlog::error("saving: {}", error.what()); });
+        Outcome outcome = outcome_of_work(job->work, stop);
+        {
+            // Before the outcome is given: the next request may be an upgrade.
+            const Lock lock(mutex_);
+            GPUNBD_ASSERT(working_, "a job that ends has begun");
+            working_ = false;
         }
+        job->give(std::move(outcome));
     }
 }
 
@@ -253,7 +267,7 @@ void Saves::save_those_due() {
         if (now - last < *save.every) continue;
         if (context_.lifecycle.refuses_changes()) continue;  // it stays due
         last = now;
-        this->save(each, save.path, {}, Completion([](const Outcome&) {}));
+        static_cast<void>(this->save(each, save.path, {}));  // which logs its outcome
     }
     timer_.expires_after(check_interval);
     timer_.async_wait([this](boost::system::error_code error) {

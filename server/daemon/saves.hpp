@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "server/admin/model/admin_backend.hpp"
+#include "server/base/awaited.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
 #include "storage/base/mutex.hpp"
@@ -29,28 +30,26 @@ class Saves final : public Service {
     // Cancels what is in progress, and saves the exports that are saved at the stop.
     void stop() override;
 
-    // On the server's thread. They begin in the order of the calls; none begins while this server
-    // hands over or drains.
-    void save(const std::shared_ptr<const Export>& served, const std::string& path,
-              const storage::ImageFormat& format, const Completion& completion);
+    // On the server's thread, for coroutines, which get the outcome. They begin in the order of the
+    // calls; none begins while this server hands over or drains.
+    Awaited<Outcome> save(const std::shared_ptr<const Export>& served, const std::string& path,
+                          const storage::ImageFormat& format);
     // Refuses exports that have contents or clients.
-    void restore(const std::shared_ptr<const Export>& served, const std::string& path,
-                 const Completion& completion);
-    // Restores a new export, which is closed and incomplete and stays so. `done` is called on any
-    // thread, with the problem, if any.
-    void restore_new(const std::shared_ptr<const Export>& made,
-                     std::function<void(std::string why_not)> done);
+    Awaited<Outcome> restore(const std::shared_ptr<const Export>& served, const std::string& path);
+    // Restores a new export, which is closed and incomplete and stays so.
+    Awaited<Outcome> restore_new(const std::shared_ptr<const Export>& made);
     // Whether a save or a restore is in progress or waits.
     bool busy() const;
 
  private:
     using Clock = std::chrono::steady_clock;
+    using Work = std::function<Outcome(const std::stop_token&)>;
     struct Job {
-        std::function<Outcome(const std::stop_token&)> work;
-        Completion completion;
+        Work work;
+        Awaited<Outcome>::Giver give;
     };
 
-    void submit(Job job);
+    Awaited<Outcome> submit(Work work);
     std::optional<Job> take_next(const std::stop_token& stop);
     void run(const std::stop_token& stop);
     void save_those_due();

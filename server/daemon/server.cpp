@@ -59,46 +59,36 @@ Server::~Server() = default;
 void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
     ServerContext& c = context_;
     ServiceList& list = services_;
-    const auto drain = [this] { this->drain(); };
-    list.add<Signals>(c, Signals::Actions{.end = [this] { end(); },
-                                          .end_now = [this] { end_now(); },
-                                          .reload = [this] { exports_->reload_file(); },
-                                          .hand_over = [this] { hand_over_->begin(); },
-                                          .log_trace = [this] { workers_->log_trace(); },
-                                          .child_exited = [this] { command_->on_child_exit(); }});
+    ServerControl& control = *this;
+    list.add<Signals>(c, control);
     list.add<OmittedLines>(c.io, client_lines());
     if (::getpid() == 1) list.add<AdoptedChildren>(c.io);
     auto& workers = *(workers_ = &list.add<WorkerPool>(c));
-    auto& exports = *(
-        exports_ = &list.add<ExportService>(c, workers, [&list](const auto& next, auto& problems) {
-            return list.reload(next, problems);
-        }));
-    auto& contents = list.add<ContentsService>(c, exports);
-    auto& queries = list.add<RetainedQueries>(c, exports);
     auto& saves = list.add<Saves>(c);
+    exports_ = &list.add<ExportService>(
+        c, workers, saves,
+        [&list](const auto& next, auto& problems) { return list.reload(next, problems); });
+    auto& exports = *exports_;
+    contents_ = &list.add<ContentsService>(c, exports);
+    auto& queries = list.add<RetainedQueries>(c, exports);
     auto& run_time_exports = list.add<RunTimeExports>(c, exports, saves);
     list.add<ClientClones>(c, exports);
-    auto& reclaim = list.add<ReclaimService>(c);
-    swap_ = &list.add<SwapProtection>(c, workers, [this] {
-        if (!ublk_->delays_end()) this->drain();
-    });
+    auto& reclaim = *(reclaim_ = &list.add<ReclaimService>(c));
+    swap_ = &list.add<SwapProtection>(c, workers, control);
     auto& dispatcher = list.add<ConnectionDispatcher>(c, workers);
     auto& certificates = list.add<CertificateWatch>(c);
     if (c.supervision.predecessor) {
-        takeover_ = &list.add<Takeover>(c, workers, exports, dispatcher, [&contents, &reclaim] {
-            contents.settle();
-            reclaim.resume();
-        });
+        takeover_ = &list.add<Takeover>(c, workers, exports, dispatcher, control);
     }
     // After the takeover, because the predecessor has its devices until then.
-    ublk_ = &list.add<UblkService>(c, workers, drain);
+    ublk_ = &list.add<UblkService>(c, workers, control);
     if (c.command.pidfile) list.add<PidFile>(*c.command.pidfile);
-    auto& admin =
-        list.add<AdminService>(c,
-                               AdminService::Parts{workers, exports, run_time_exports, queries,
-                                                   reclaim, certificates, dispatcher.counters()},
-                               std::move(events));
-    if (c.command.run) command_ = &list.add<RunCommand>(c, drain);
+    admin_ =
+        &list.add<AdminService>(c,
+                                AdminService::Parts{workers, run_time_exports, queries, reclaim,
+                                                    certificates, dispatcher.counters()},
+                                std::move(events));
+    if (c.command.run) command_ = &list.add<RunCommand>(c, control);
     auto& listeners = list.add<Listeners>(c, dispatcher, command_);
     list.add<PrivilegeDrop>(c);
     if (const auto timeout = c.supervision.watchdog_timeout; timeout && c.supervision.socket) {
@@ -107,13 +97,9 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
     }
     if (!c.protects_swap) list.add<HeapTrim>(c.io, workers.workers(), HeapTrim::trim_heap);
     list.add<Readiness>(c, listeners);
-    drain_ = &list.add<Drain>(
-        c, workers, [this] { return (command_ && command_->running()) || ublk_->ending(); });
-    hand_over_ =
-        &list.add<HandOver>(c, HandOver::Parts{workers, exports, saves, listeners, reclaim, *ublk_},
-                            HandOver::Actions{.yield = [&admin] { admin.yield(); },
-                                              .complete = [this] { handed_over(); },
-                                              .resume = [&list] { list.resume(); }});
+    drain_ = &list.add<Drain>(c, workers, control);
+    hand_over_ = &list.add<HandOver>(
+        c, HandOver::Parts{workers, exports, saves, listeners, reclaim, *ublk_}, control);
 }
 
 int Server::run(const std::function<void()>& on_ready) {
@@ -159,6 +145,29 @@ void Server::end() {
 void Server::end_now() {
     drain();
     drain_->expire();
+}
+
+void Server::end_after_swapoff() {
+    if (!ublk_->delays_end()) drain();
+}
+
+bool Server::end_is_held() const { return (command_ && command_->running()) || ublk_->ending(); }
+
+void Server::reload() { exports_->reload_file(); }
+
+void Server::log_trace() { workers_->log_trace(); }
+
+void Server::child_exited() { command_->on_child_exit(); }
+
+void Server::hand_over() { hand_over_->begin(); }
+
+void Server::yield() { admin_->yield(); }
+
+void Server::resume() { services_.resume(); }
+
+void Server::taken_over() {
+    contents_->settle();
+    reclaim_->resume();
 }
 
 void Server::drain() {

@@ -212,11 +212,8 @@ void count_copies(DeviceStatus& status, const storage::Channel& channel) {
 }  // namespace
 
 ServerAdminBackend::ServerAdminBackend(asio::io_context& io, const ExportRegistry& exports,
-                                       const AcceptCounters& counters, Actions actions)
-    : io_(io),
-      exports_(exports),
-      counters_(counters),
-      actions_(std::make_shared<const Actions>(std::move(actions))) {}
+                                       const AcceptCounters& counters, Actions& actions)
+    : exports_(exports), counters_(counters), actions_(actions), calls_(io) {}
 
 void ServerAdminBackend::serves(Workers workers) {
     const Lock lock(mutex_);
@@ -285,15 +282,14 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
     }
     for (auto& [number, device] : by_number) {
         describe(*devices[number], device);
-        actions_->add_reclaim(device);
+        actions_.add_reclaim(device);
         status.devices.push_back(std::move(device));
     }
 }
 
 void ServerAdminBackend::add_contents(Status& status, Volumes& volumes) const {
-    if (!actions_->volumes) return;
     std::set<std::shared_ptr<storage::Volume>> known(volumes.begin(), volumes.end());
-    const auto unused = actions_->unused_contents();
+    const auto unused = actions_.unused_contents();
     const auto now = RetainedContents::Clock::now();
     const auto add_state = [now](ContentsStatus& its, const RetainedContents::Unused& contents) {
         its.state = contents.state;
@@ -307,7 +303,7 @@ void ServerAdminBackend::add_contents(Status& status, Volumes& volumes) const {
         its.size = each.size;
         add_state(its, each);
     }
-    for (auto& each : actions_->volumes()) {
+    for (auto& each : actions_.volumes()) {
         if (!known.insert(each).second) continue;
         ContentsStatus& its = status.contents.emplace_back(describe(*each));
         const auto found = std::ranges::find_if(
@@ -367,12 +363,10 @@ Status ServerAdminBackend::status() {
     for (std::size_t i = 0; i != connection_limits.size(); ++i) {
         status.refused[connection_limits[i]] = counters_.refused[i].value();
     }
-    if (actions_->validities) {
-        for (const Validity& each : actions_->validities()) {
-            status.certificates.push_back(
-                {.file = each.path,
-                 .expires = static_cast<std::uint64_t>(std::max<std::time_t>(each.until, 0))});
-        }
+    for (const Validity& each : actions_.validities()) {
+        status.certificates.push_back(
+            {.file = each.path,
+             .expires = static_cast<std::uint64_t>(std::max<std::time_t>(each.until, 0))});
     }
     add_exports(status, workers);
     add_connections(status, workers);
@@ -481,50 +475,9 @@ void ServerAdminBackend::end_connection(std::uint64_t id, Completion completion)
                 .unknown = true});
 }
 
-void ServerAdminBackend::set_rates(std::string_view name, const config::Rates& rates,
-                                   Completion completion) {
-    change(
-        name, [rates](config::ExportOptions& options) { options.rates = rates; },
-        fmt::format("The rates of export {} are changed.", config::in_quotes(name)),
-        std::move(completion));
-}
-
-void ServerAdminBackend::set_read_only(std::string_view name, bool read_only,
-                                       Completion completion) {
-    change(
-        name,
-        [read_only](config::ExportOptions& options) {
-            options.origin.made_read_only =
-                read_only && (!options.read_only || options.origin.made_read_only);
-            options.read_only = read_only;
-        },
-        fmt::format("Export {} is {} now.", config::in_quotes(name),
-                    read_only ? "read-only" : "writable"),
-        std::move(completion));
-}
-
-void ServerAdminBackend::change(std::string_view name, Change change, std::string done,
-                                Completion completion) {
-    if (!find(name)) {
-        return completion(NotDone{.why = fmt::format("there is no export {}; /api/v1/exports lists "
-                                                     "all",
-                                                     config::in_quotes(name)),
-                                  .unknown = true});
-    }
-    ChangeDone done_callback = [completion = std::move(completion),
-                                done = std::move(done)](const std::string& why_not) {
-        completion(why_not.empty() ? Outcome(Done{done}) : Outcome(NotDone{why_not}));
-    };
-    asio::post(io_, [weak = std::weak_ptr(actions_), export_name = std::string(name),
-                     change = std::move(change), change_done = std::move(done_callback)] {
-        const auto actions = weak.lock();
-        if (actions) actions->change_export(export_name, change, change_done);
-    });
-}
-
-void ServerAdminBackend::change_exports(const ExportChange& change, Completion completion) {
-    asio::post(io_, [weak = std::weak_ptr(actions_), change, completion = std::move(completion)] {
-        if (const auto actions = weak.lock()) actions->change_exports(change, completion);
+void ServerAdminBackend::perform(const ExportRequest& request, Completion completion) {
+    calls_.post([this, request, completion = std::move(completion)] {
+        actions_.perform(request, completion);
     });
 }
 
@@ -537,20 +490,18 @@ void ServerAdminBackend::drop_kept(std::string_view name, Completion completion)
 }
 
 void ServerAdminBackend::ask_about_kept(RetainedQuery query) {
-    asio::post(io_, [weak = std::weak_ptr(actions_), query = std::move(query)] {
-        if (const auto actions = weak.lock()) actions->answer_about_kept(query);
-    });
+    calls_.post([this, query = std::move(query)] { actions_.answer_about_kept(query); });
 }
 
 void ServerAdminBackend::reclaim(const ReclaimRequest& request, Completion completion) {
-    asio::post(io_, [weak = std::weak_ptr(actions_), request, completion = std::move(completion)] {
-        if (const auto actions = weak.lock()) actions->reclaim(request, completion);
+    calls_.post([this, request, completion = std::move(completion)] {
+        actions_.reclaim(request, completion);
     });
 }
 
 void ServerAdminBackend::end_reclaim(const EndOfReclaim& request, Completion completion) {
-    asio::post(io_, [weak = std::weak_ptr(actions_), request, completion = std::move(completion)] {
-        if (const auto actions = weak.lock()) actions->end_reclaim(request, completion);
+    calls_.post([this, request, completion = std::move(completion)] {
+        actions_.end_reclaim(request, completion);
     });
 }
 

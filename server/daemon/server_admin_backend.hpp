@@ -8,7 +8,6 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 
 #include "config/options.hpp"
 #include "server/admin/model/admin_backend.hpp"
+#include "server/base/loop_calls.hpp"
 #include "server/daemon/accept_counters.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/handover/retained_contents.hpp"
@@ -33,38 +33,34 @@ class ServerAdminBackend final : public AdminBackend {
     using Volumes = std::vector<std::shared_ptr<storage::Volume>>;
     enum class State : std::uint8_t { starting, serving, draining };
 
-    // Changes the options of an export, on the server's thread. `Completion` is called when they
-    // apply to all clients, or with the reason for a failure.
-    using Change = std::function<void(config::ExportOptions&)>;
-    using ChangeDone = std::function<void(const std::string& why_not)>;
-    using ChangeExport =
-        std::function<void(const std::string& name, const Change& change, const ChangeDone& done)>;
-
     // Lists kept contents, or frees those of a name; on the server's thread.
     struct RetainedQuery {
         std::optional<std::string> drop;
         Completion completion;
     };
-    using AnswerAboutKept = std::function<void(const RetainedQuery&)>;
 
-    // What other parts of the server do, on the server's thread.
-    struct Actions {
-        ChangeExport change_export;
-        AnswerAboutKept answer_about_kept;
-        std::function<void(const ReclaimRequest&, const Completion&)> reclaim;
-        std::function<void(const EndOfReclaim&, const Completion&)> end_reclaim;
-        // Adds the counters of reclaiming to those of a device; on the endpoint's thread.
-        std::function<void(DeviceStatus&)> add_reclaim;
-        std::function<std::vector<Validity>()> validities = {};  // of TLS; on the endpoint's thread
-        std::function<void(const ExportChange&, const Completion&)> change_exports = {};
-        // All volumes that exist, and the contents without an export; on the endpoint's thread.
-        std::function<Volumes()> volumes = {};
-        std::function<std::vector<RetainedContents::Unused>()> unused_contents = {};
+    // What other parts of the server do.
+    class Actions {
+     public:
+        // On the server's thread.
+        virtual void perform(const ExportRequest& request, const Completion& completion) = 0;
+        virtual void answer_about_kept(const RetainedQuery& query) = 0;
+        virtual void reclaim(const ReclaimRequest& request, const Completion& completion) = 0;
+        virtual void end_reclaim(const EndOfReclaim& request, const Completion& completion) = 0;
+        // On the endpoint's thread. Adds the counters of reclaiming to those of a device.
+        virtual void add_reclaim(DeviceStatus& status) const = 0;
+        virtual std::vector<Validity> validities() const = 0;  // of TLS
+        // All volumes that exist, and the contents without an export.
+        virtual Volumes volumes() const = 0;
+        virtual std::vector<RetainedContents::Unused> unused_contents() const = 0;
+
+     protected:
+        ~Actions() = default;
     };
 
     // The references must outlive this object. One thread at a time may call it.
     ServerAdminBackend(boost::asio::io_context& io, const ExportRegistry& exports,
-                       const AcceptCounters& counters, Actions actions);
+                       const AcceptCounters& counters, Actions& actions);
 
     // Call it on the server's thread. The workers outlive the endpoint.
     void serves(Workers workers);
@@ -77,10 +73,7 @@ class ServerAdminBackend final : public AdminBackend {
                                   std::size_t max_runs) override;
     Outcome set_log_level(std::string_view level) override;
     void end_connection(std::uint64_t id, Completion completion) override;
-    void set_rates(std::string_view name, const config::Rates& rates,
-                   Completion completion) override;
-    void set_read_only(std::string_view name, bool read_only, Completion completion) override;
-    void change_exports(const ExportChange& change, Completion completion) override;
+    void perform(const ExportRequest& request, Completion completion) override;
     void list_kept(Completion completion) override;
     void drop_kept(std::string_view name, Completion completion) override;
     void reclaim(const ReclaimRequest& request, Completion completion) override;
@@ -94,20 +87,17 @@ class ServerAdminBackend final : public AdminBackend {
     // Contents that are not among `volumes`, to which it adds their volumes.
     void add_contents(Status& status, Volumes& volumes) const;
     void add_connections(Status& status, const Workers& workers) const;
-    // `done`: the text of a successful outcome.
-    void change(std::string_view name, Change change, std::string done, Completion completion);
     void ask_about_kept(RetainedQuery query);
 
-    boost::asio::io_context& io_;
     const ExportRegistry& exports_;
     const AcceptCounters& counters_;
-    // Posted handlers hold weak references, so they do nothing after the destruction.
-    const std::shared_ptr<const Actions> actions_;
+    Actions& actions_;
     const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     const std::chrono::steady_clock::time_point up_since_ = std::chrono::steady_clock::now();
     std::atomic<State> state_{State::starting};
     mutable Mutex mutex_;
     Workers workers_ GUARDED_BY(mutex_);
+    LoopCalls calls_;
 };
 
 }  // namespace gpunbd::server

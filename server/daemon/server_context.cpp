@@ -90,8 +90,8 @@ RetainedState::RetainedState(Supervision& supervision) {
     }
 }
 
-std::string RetainedState::keep(const config::ExportOptions& options) const {
-    return exports ? exports->keep(options) : std::string();
+Expected<void> RetainedState::keep(const config::ExportOptions& options) const {
+    return exports ? exports->keep(options) : Expected<void>();
 }
 
 void RetainedState::drop_earlier(const std::string& name) const {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "config/serve_command.hpp"
+#include "server/base/expected.hpp"
 #include "server/daemon/lifecycle.hpp"
 #include "server/daemon/supervision.hpp"
 #include "server/exports/device_registry.hpp"
@@ -25,9 +26,8 @@ namespace gpunbd::server {
 struct RetainedState {
     explicit RetainedState(Supervision& supervision);
 
-    // Lets the next server create this export, if anything is retained. Returns the reason for a
-    // failure.
-    std::string keep(const config::ExportOptions& options) const;
+    // Lets the next server create this export, if anything is retained.
+    Expected<void> keep(const config::ExportOptions& options) const;
     // Frees the kept contents of a removed export with this name. Call it before the options of a
     // clone or of a restored export are stored: the next server must not take over the old
     // contents.

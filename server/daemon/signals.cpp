@@ -3,14 +3,12 @@
 #include <signal.h>
 #include <spdlog/spdlog.h>
 
-#include <utility>
-
 #include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::server {
 
-Signals::Signals(ServerContext& context, Actions actions)
-    : context_(context), actions_(std::move(actions)), signals_(context.io) {}
+Signals::Signals(ServerContext& context, ServerControl& control)
+    : context_(context), control_(control), signals_(context.io) {}
 
 void Signals::open() {
     for (const int each : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) signals_.add(each);
@@ -44,17 +42,17 @@ void Signals::stop() {
 
 void Signals::on_signal(int signal) {
     if (signal == SIGCHLD) {
-        actions_.child_exited();
+        control_.child_exited();
     } else if (signal == SIGHUP) {
         on_hangup();
     } else if (signal == SIGUSR1) {
-        actions_.log_trace();
+        control_.log_trace();
     } else if (signal == SIGUSR2) {
-        actions_.hand_over();
+        control_.hand_over();
     } else if (context_.lifecycle.ending()) {
-        actions_.end_now();
+        control_.end_now();
     } else {
-        actions_.end();
+        control_.end();
     }
 }
 
@@ -63,12 +61,12 @@ void Signals::on_hangup() {
     if (context_.lifecycle.ending()) return;  // a closing terminal may send several
     if (!context_.command.config_file) {
         spdlog::info("SIGHUP: there is no configuration file to read again, so the server ends");
-        actions_.end();
+        control_.end();
     } else if (terminal_.gone() && !outlives_terminal_) {
         spdlog::info("SIGHUP: the terminal has been closed, so the server ends");
-        actions_.end();
+        control_.end();
     } else {
-        actions_.reload();
+        control_.reload();
     }
 }
 

@@ -178,8 +178,8 @@ std::string StateFolder::failed() const {
     return fmt::format("the state folder {}: {}", path_, std::strerror(errno));
 }
 
-std::string StateFolder::replace(const std::string& file, const std::string& comments,
-                                 const config::ExportOptions& options) const {
+Expected<void> StateFolder::replace(const std::string& file, const std::string& comments,
+                                    const config::ExportOptions& options) const {
     const OwnedFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder) return failed();
     const std::string draft = draft_of(file);
@@ -198,20 +198,23 @@ std::string StateFolder::replace(const std::string& file, const std::string& com
     return {};
 }
 
-std::string StateFolder::write(const config::ExportOptions& options) const {
+Expected<void> StateFolder::write(const config::ExportOptions& options) const {
     const std::string file = file_name(options.name);
     return is_too_long(file) ? too_long : replace(file, "", options);
 }
 
 // The export has its new name from the first step on, since read() takes the second one as well.
-std::string StateFolder::rename(const config::ExportOptions& from,
-                                const config::ExportOptions& to) const {
+Expected<void> StateFolder::rename(const config::ExportOptions& from,
+                                   const config::ExportOptions& to) const {
     const std::string old_file = file_name(from.name);
     const std::string new_file = file_name(to.name);
     if (is_too_long(new_file)) return too_long;
-    std::string why = replace(old_file, fmt::format("{}{}\n", moved_from_comment, old_file), to);
-    const bool has_new_name = why.empty();
-    if (has_new_name) {
+    const Expected<void> renamed =
+        replace(old_file, fmt::format("{}{}\n", moved_from_comment, old_file), to);
+    std::string why;
+    if (!renamed) {
+        why = renamed.error();
+    } else {
         const OwnedFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         // gpunbd check may have been faster.
         const bool is_moved =
@@ -222,14 +225,14 @@ std::string StateFolder::rename(const config::ExportOptions& from,
         why = failed();
         if (is_moved) ::renameat(folder.get(), new_file.c_str(), folder.get(), old_file.c_str());
     }
-    if (!replace(old_file, "", from).empty() && has_new_name) {
+    if (!replace(old_file, "", from) && renamed) {
         why += fmt::format("; export {} has the name {} at the next start",
                            config::in_quotes(from.name), config::in_quotes(to.name));
     }
     return why;
 }
 
-std::string StateFolder::remove(const std::string& name) const {
+Expected<void> StateFolder::remove(const std::string& name) const {
     const OwnedFd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder && (::unlinkat(folder.get(), file_name(name).c_str(), 0) == 0 || errno == ENOENT) &&
         ::fsync(folder.get()) == 0) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/options.hpp"
+#include "server/base/expected.hpp"
 
 namespace gpunbd::server {
 
@@ -21,21 +22,20 @@ class StateFolder {
         std::vector<config::Problem> problems = {};
     };
     Exports read() const;
-    // Replaces the file of the export atomically. Both return the problem; empty: none. They block
-    // until the file is on the disk.
-    std::string write(const config::ExportOptions& options) const;
-    std::string remove(const std::string& name) const;
+    // Replaces the file of the export atomically. Both block until the file is on the disk.
+    Expected<void> write(const config::ExportOptions& options) const;
+    Expected<void> remove(const std::string& name) const;
     // Replaces the file of an export by one with another name. The folder has one of the two at any
     // time, never both. After a problem it has the earlier one.
-    std::string rename(const config::ExportOptions& from, const config::ExportOptions& to) const;
+    Expected<void> rename(const config::ExportOptions& from, const config::ExportOptions& to) const;
 
     // "a/b" is in a%2Fb.yaml.
     static std::string file_name(std::string_view name);
 
  private:
     // Replaces `file`. `comments`: before the keys.
-    std::string replace(const std::string& file, const std::string& comments,
-                        const config::ExportOptions& options) const;
+    Expected<void> replace(const std::string& file, const std::string& comments,
+                           const config::ExportOptions& options) const;
     std::string failed() const;  // the text of errno
 
     std::string path_;

@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <stdexcept>
-#include <utility>
 
 #include "server/daemon/swap_use.hpp"
 #include "server/daemon/warm_up.hpp"
@@ -21,10 +20,10 @@ constexpr auto swapoff_extension = 10 * swapoff_interval;  // of the supervisor'
 }  // namespace
 
 SwapProtection::SwapProtection(ServerContext& context, const WorkerPool& workers,
-                               std::function<void()> drain)
+                               ServerControl& control)
     : context_(context),
       workers_(workers),
-      drain_(std::move(drain)),
+      control_(control),
       poll_(context.io, swapoff_interval, [this] { return wait_for_swapoff(); }) {}
 
 void SwapProtection::start() {
@@ -64,7 +63,7 @@ bool SwapProtection::wait_for_swapoff() {
         return true;
     }
     spdlog::info("this machine does not swap to it any more");
-    drain_();
+    control_.end_after_swapoff();
     return false;
 }
 

@@ -2,10 +2,9 @@
 // machine swaps to one of its exports.
 #pragma once
 
-#include <functional>
-
 #include "server/daemon/poll.hpp"
 #include "server/daemon/server_context.hpp"
+#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
 
@@ -13,15 +12,13 @@ namespace gpunbd::server {
 
 class SwapProtection final : public Service {
  public:
-    // `drain` is called after swapoff.
-    SwapProtection(ServerContext& context, const WorkerPool& workers, std::function<void()> drain);
+    SwapProtection(ServerContext& context, const WorkerPool& workers, ServerControl& control);
 
     void start() override;
     Commit reload(const config::Options& next, Problems& problems) override;
     void resume() override { poll_.resume(); }
 
-    // Called when the server should end. Returns true if the machine swaps to it; `drain` is called
-    // later.
+    // Called when the server should end. Returns true if the machine swaps to it: it ends later.
     bool delays_end();
 
  private:
@@ -30,7 +27,7 @@ class SwapProtection final : public Service {
 
     ServerContext& context_;
     const WorkerPool& workers_;
-    const std::function<void()> drain_;
+    ServerControl& control_;
     Poll poll_;
 };
 

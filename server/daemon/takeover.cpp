@@ -18,12 +18,12 @@ constexpr auto store_timeout = std::chrono::seconds(10);
 }  // namespace
 
 Takeover::Takeover(ServerContext& context, WorkerPool& workers, const ExportService& exports,
-                   ConnectionDispatcher& dispatcher, std::function<void()> taken_over)
+                   ConnectionDispatcher& dispatcher, ServerControl& control)
     : context_(context),
       workers_(workers),
       exports_(exports),
       dispatcher_(dispatcher),
-      taken_over_(std::move(taken_over)) {
+      control_(control) {
     GPUNBD_ASSERT(context.supervision.predecessor, "a server takes over from a predecessor");
 }
 
@@ -70,7 +70,7 @@ void Takeover::start() {
     for (Predecessor::Client& client : std::exchange(clients_, {})) {
         dispatcher_.adopt(std::move(client));
     }
-    taken_over_();
+    control_.taken_over();
 }
 
 }  // namespace gpunbd::server

@@ -1,12 +1,12 @@
 // Takes over the contents, the connections and the service from the predecessor (see Predecessor).
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/server_context.hpp"
+#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
 
@@ -14,9 +14,8 @@ namespace gpunbd::server {
 
 class Takeover final : public Service {
  public:
-    // `taken_over` is called once this server serves. Nothing may change the contents before.
     Takeover(ServerContext& context, WorkerPool& workers, const ExportService& exports,
-             ConnectionDispatcher& dispatcher, std::function<void()> taken_over);
+             ConnectionDispatcher& dispatcher, ServerControl& control);
 
     // Imports contents, before the first exports are made.
     void import_contents();
@@ -28,7 +27,7 @@ class Takeover final : public Service {
     WorkerPool& workers_;
     const ExportService& exports_;
     ConnectionDispatcher& dispatcher_;
-    const std::function<void()> taken_over_;
+    ServerControl& control_;
     std::vector<Predecessor::Client> clients_;  // until they are adopted
 };
 

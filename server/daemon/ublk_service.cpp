@@ -72,11 +72,10 @@ std::vector<std::uint32_t> predecessors_devices(const ServerContext& context) {
 
 }  // namespace
 
-UblkService::UblkService(ServerContext& context, const WorkerPool& workers,
-                         std::function<void()> drain)
+UblkService::UblkService(ServerContext& context, const WorkerPool& workers, ServerControl& control)
     : context_(context),
       workers_(workers),
-      drain_(std::move(drain)),
+      server_(control),
       next_server_expected_(started_by_systemd()),
       poll_(context.io, unused_interval, [this] { return wait_until_unused(); }) {}
 
@@ -246,7 +245,7 @@ bool UblkService::wait_until_unused() {
             "with -o _netdev, so that systemd unmounts it before it stops the server",
             fmt::join(used, ", "));
     }
-    drain_();
+    server_.drain();
     return false;
 }
 

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -13,6 +12,7 @@
 
 #include "server/daemon/poll.hpp"
 #include "server/daemon/server_context.hpp"
+#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
 #include "server/handover/local_devices.hpp"
@@ -22,8 +22,7 @@ namespace gpunbd::server {
 
 class UblkService final : public Service, public LocalDevices {
  public:
-    // `drain` is called once no device delays the end.
-    UblkService(ServerContext& context, const WorkerPool& workers, std::function<void()> drain);
+    UblkService(ServerContext& context, const WorkerPool& workers, ServerControl& control);
 
     void open() override;
     // Call it after an upgrade, before this server is active. Throws std::runtime_error if the
@@ -45,7 +44,7 @@ class UblkService final : public Service, public LocalDevices {
     const ublk::Device* bound_to_this_server() const;
 
     // Called when the server should end. Returns true while a device is in use whose contents would
-    // be lost; `drain` is called later.
+    // be lost: it drains later.
     bool delays_end();
     // Devices are being removed, or have requests in flight.
     bool ending() const;
@@ -67,7 +66,7 @@ class UblkService final : public Service, public LocalDevices {
 
     ServerContext& context_;
     const WorkerPool& workers_;
-    const std::function<void()> drain_;
+    ServerControl& server_;
     bool next_server_expected_;  // to which systemd passes the kept contents
     // While the machine shuts down: stops devices that are still in use.
     std::optional<std::chrono::steady_clock::time_point> stop_at_;

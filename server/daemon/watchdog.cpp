@@ -34,7 +34,7 @@ std::optional<std::chrono::microseconds> Watchdog::timeout_from_environment() {
 }
 
 Watchdog::Watchdog(boost::asio::io_context& io, std::chrono::microseconds timeout,
-                   const Workers& workers, std::function<void()> notify)
+                   const Workers& workers, Notify notify)
     : workers_(workers),
       notify_(std::move(notify)),
       poll_(io, timeout / rounds_per_timeout, [this] {

@@ -25,9 +25,10 @@ class Watchdog final : public Service {
     // watchdog, or it is another process's. Throws std::runtime_error if the number is invalid.
     static std::optional<std::chrono::microseconds> timeout_from_environment();
 
-    // `io` and `workers` must outlive this object. `notify` is called on the thread of `io`.
+    using Notify = std::function<void()>;  // is called on the thread of `io`
+    // `io` and `workers` must outlive this object.
     Watchdog(boost::asio::io_context& io, std::chrono::microseconds timeout, const Workers& workers,
-             std::function<void()> notify);
+             Notify notify);
 
     void start() override { poll_.start(); }
     void resume() override { poll_.resume(); }
@@ -39,7 +40,7 @@ class Watchdog final : public Service {
 
  private:
     const Workers& workers_;
-    const std::function<void()> notify_;
+    const Notify notify_;
     Poll poll_;
     std::shared_ptr<std::atomic<std::size_t>>
         pending_;  // workers that have not responded; null: nothing posted

@@ -56,12 +56,11 @@ std::vector<std::byte> encode_message(const UpgradeMessage& message) {
     return out;
 }
 
-std::variant<UpgradeMessage, std::string> decode_message(std::span<const std::byte> datagram,
-                                                         int descriptor) {
+Expected<UpgradeMessage> decode_message(std::span<const std::byte> datagram, int descriptor) {
     UpgradeMessage message{.descriptor = OwnedFd(descriptor)};
-    if (datagram.size() < message_head) return std::string("a message is too short");
+    if (datagram.size() < message_head) return "a message is too short";
     if (protocol::load_be<std::uint32_t>(datagram.data()) != upgrade_magic) {
-        return std::string("the peer is not a gpunbd server");
+        return "the peer is not a gpunbd server";
     }
     const auto version = protocol::load_be<std::uint16_t>(datagram.data() + 4);
     if (version != upgrade_version) {
@@ -102,10 +101,12 @@ std::vector<std::byte> encode_calibration(const Calibration& calibration) {
     return out.take();
 }
 
-std::variant<Calibration, std::string> decode_calibration(std::span<const std::byte> body) {
+Expected<Calibration> decode_calibration(std::span<const std::byte> body) {
     FieldReader in(body);
     Calibration calibration{.device = in.text(), .found = in.text()};
-    if (!in.complete()) return std::string("a calibration has a wrong length");
+    if (!in.complete()) {
+        return {boost::system::in_place_error, "a calibration has a wrong length"};
+    }
     return calibration;
 }
 
@@ -116,11 +117,13 @@ std::vector<std::byte> encode_import(const ImportPart& part) {
     return out.take();
 }
 
-std::variant<ImportPart, std::string> decode_import(std::span<const std::byte> body) {
+Expected<ImportPart> decode_import(std::span<const std::byte> body) {
     FieldReader in(body);
     ImportPart part{.name = in.text(),
                     .entry = storage::SlabEntry::of_word(in.number<std::uint64_t>())};
-    if (!in.complete()) return std::string("a part of kept contents has a wrong length");
+    if (!in.complete()) {
+        return {boost::system::in_place_error, "a part of kept contents has a wrong length"};
+    }
     return part;
 }
 
@@ -155,7 +158,7 @@ std::vector<std::byte> encode_connection(const ConnectionState& state) {
     return out.take();
 }
 
-std::variant<DecodedConnection, std::string> decode_connection(std::span<const std::byte> body) {
+Expected<DecodedConnection> decode_connection(std::span<const std::byte> body) {
     FieldReader in(body);
     DecodedConnection out;
     ConnectionState& state = out.state;
@@ -181,12 +184,12 @@ std::variant<DecodedConnection, std::string> decode_connection(std::span<const s
     state.errors = in.number<std::uint64_t>();
     state.milliseconds = in.number<std::uint64_t>();
     out.received_later = in.number<std::uint32_t>();
-    if (!in.complete()) return std::string("the state of a connection has a wrong length");
+    if (!in.complete()) return "the state of a connection has a wrong length";
     if (headers > static_cast<std::uint8_t>(protocol::Headers::extended) || read_only > 1 ||
         contexts >> protocol::known_contexts != 0 || !std::has_single_bit(info.minimum_block) ||
         (contexts != 0 && headers == static_cast<std::uint8_t>(protocol::Headers::simple)) ||
         out.received_later > ReceiveBuffer::capacity || !possible(state)) {
-        return std::string("the state of a connection is inconsistent");
+        return "the state of a connection is inconsistent";
     }
     state.negotiated.headers = static_cast<protocol::Headers>(headers);
     for (const protocol::MetaContext each : protocol::all_contexts) {

@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
+#include "server/base/expected.hpp"
 #include "server/nbd/connection_state.hpp"
 #include "storage/base/owned_fd.hpp"
 #include "storage/pages/page_table.hpp"
@@ -50,8 +50,7 @@ struct UpgradeMessage {
 // The datagram, without the descriptor.
 std::vector<std::byte> encode_message(const UpgradeMessage& message);
 // Returns the problem as a text. Takes ownership of the descriptor in any case; -1: none.
-std::variant<UpgradeMessage, std::string> decode_message(std::span<const std::byte> datagram,
-                                                         int descriptor);
+Expected<UpgradeMessage> decode_message(std::span<const std::byte> datagram, int descriptor);
 
 std::vector<std::byte> text_body(std::string_view text);
 std::string body_text(std::span<const std::byte> body);
@@ -62,7 +61,7 @@ struct Calibration {
     bool operator==(const Calibration&) const = default;
 };
 std::vector<std::byte> encode_calibration(const Calibration& calibration);
-std::variant<Calibration, std::string> decode_calibration(std::span<const std::byte> body);
+Expected<Calibration> decode_calibration(std::span<const std::byte> body);
 
 // A part of kept contents. Until the old server stops serving, it may free a slab and reuse its
 // number; `entry` identifies the slab.
@@ -72,7 +71,7 @@ struct ImportPart {
     bool operator==(const ImportPart&) const = default;
 };
 std::vector<std::byte> encode_import(const ImportPart& part);
-std::variant<ImportPart, std::string> decode_import(std::span<const std::byte> body);
+Expected<ImportPart> decode_import(std::span<const std::byte> body);
 
 // The bytes of ConnectionState::received that later messages contain.
 std::vector<std::byte> encode_connection(const ConnectionState& state);
@@ -80,6 +79,6 @@ struct DecodedConnection {
     ConnectionState state;
     std::uint32_t received_later = 0;  // bytes, at most ReceiveBuffer::capacity
 };
-std::variant<DecodedConnection, std::string> decode_connection(std::span<const std::byte> body);
+Expected<DecodedConnection> decode_connection(std::span<const std::byte> body);
 
 }  // namespace gpunbd::server

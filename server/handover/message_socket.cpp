@@ -106,15 +106,14 @@ UpgradeMessage MessageSocket::receive(std::chrono::milliseconds limit) const {
         throw std::runtime_error("it has ended");
     }
     if (length < 0) fail_with("cannot receive from it", errno);
-    auto decoded = decode_message(std::span(bytes).first(static_cast<std::size_t>(length)),
-                                  descriptor_of(header));
-    if (auto* const wrong = std::get_if<std::string>(&decoded)) throw std::runtime_error(*wrong);
+    UpgradeMessage message = value_or_throw(decode_message(
+        std::span(bytes).first(static_cast<std::size_t>(length)), descriptor_of(header)));
     if ((header.msg_flags & MSG_CTRUNC) != 0)
         throw std::runtime_error("no descriptors are available");
     if (static_cast<std::size_t>(length) > max_upgrade_message) {
         throw std::runtime_error("a message is too long");
     }
-    return std::move(std::get<UpgradeMessage>(decoded));
+    return message;
 }
 
 UpgradeMessage MessageSocket::expect(MessageKind kind, std::chrono::milliseconds limit) const {

@@ -72,20 +72,12 @@ void Predecessor::take(UpgradeMessage message) {
         }
         ublk_devices_.push_back(static_cast<std::uint32_t>(*id));
     } else if (message.kind == MessageKind::calibration) {
-        auto decoded = decode_calibration(message.body);
-        if (auto* const wrong = std::get_if<std::string>(&decoded)) {
-            throw std::runtime_error(*wrong);
-        }
-        auto& [device, found] = std::get<Calibration>(decoded);
+        auto [device, found] = value_or_throw(decode_calibration(message.body));
         calibrations_.emplace(std::move(device), std::move(found));
     } else if (message.kind == MessageKind::run_time_export) {
         run_time_exports_.push_back({body_text(message.body), std::move(message.descriptor)});
     } else if (message.kind == MessageKind::import) {
-        auto decoded = decode_import(message.body);
-        if (auto* const wrong = std::get_if<std::string>(&decoded)) {
-            throw std::runtime_error(*wrong);
-        }
-        auto& [name, entry] = std::get<ImportPart>(decoded);
+        auto [name, entry] = value_or_throw(decode_import(message.body));
         contents_to_import_.push_back({std::move(name), entry, std::move(message.descriptor)});
     } else {
         throw std::runtime_error(
@@ -112,9 +104,7 @@ Predecessor::Rest Predecessor::take_rest() {
 }
 
 Predecessor::Client Predecessor::take_client(UpgradeMessage message) {
-    auto decoded = decode_connection(message.body);
-    if (auto* const wrong = std::get_if<std::string>(&decoded)) throw std::runtime_error(*wrong);
-    auto& [state, later] = std::get<DecodedConnection>(decoded);
+    auto [state, later] = value_or_throw(decode_connection(message.body));
     while (state.received.size() != later) {
         const UpgradeMessage more = socket_.expect(MessageKind::received, predecessor_patience);
         if (more.body.size() > later - state.received.size()) {

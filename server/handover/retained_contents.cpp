@@ -729,8 +729,8 @@ std::size_t RetainedContents::drop(const std::string& name) {
     return dropped;
 }
 
-std::string RetainedContents::prepare_rename(storage::Volume& volume,
-                                             const std::string& name) const {
+Expected<void> RetainedContents::prepare_rename(storage::Volume& volume,
+                                                const std::string& name) const {
     if (!volume.can_rename()) {
         return fmt::format(
             "its contents were made by an earlier gpunbd, and keep their name; create {} by gpunbd "

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "config/options.hpp"
+#include "server/base/expected.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
 #include "server/handover/contents_name.hpp"
@@ -102,10 +103,10 @@ class RetainedContents {
     std::vector<Summary> summaries() const;
     // Frees contents of that name that no export uses. Returns their number.
     std::size_t drop(const std::string& name);
-    // Returns the reason why the export of this volume cannot have this name, for users; empty: it
-    // can, and rename() has the memory that it needs. Contents of a removed export that have the
-    // name stay as they are.
-    std::string prepare_rename(storage::Volume& volume, const std::string& name) const;
+    // Whether the export of this volume can have this name; then rename() has the memory that it
+    // needs. An error is for users. Contents of a removed export that have the name stay as they
+    // are.
+    Expected<void> prepare_rename(storage::Volume& volume, const std::string& name) const;
     // Changes the name by one store. Call it after prepare_rename(), and once the options are
     // stored with the new name.
     void rename(storage::Volume& volume, const std::string& name);

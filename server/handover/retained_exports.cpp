@@ -90,16 +90,17 @@ RetainedExports::RetainedExports(DescriptorStore& store, InheritedDescriptors& h
     }
 }
 
-std::string RetainedExports::keep(const config::ExportOptions& options) {
+Expected<void> RetainedExports::keep(const config::ExportOptions& options) {
     return replace(options.name, options);
 }
 
-std::string RetainedExports::rename(const std::string& from, const config::ExportOptions& options) {
+Expected<void> RetainedExports::rename(const std::string& from,
+                                       const config::ExportOptions& options) {
     return replace(from, options);
 }
 
-std::string RetainedExports::replace(const std::string& earlier,
-                                     const config::ExportOptions& options) {
+Expected<void> RetainedExports::replace(const std::string& earlier,
+                                        const config::ExportOptions& options) {
     const Lock lock(mutex_);
     const auto found = stored_.find(earlier);
     const std::string replaces =

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/options.hpp"
+#include "server/base/expected.hpp"
 #include "server/supervisor/descriptor_store.hpp"
 #include "server/supervisor/inherited_descriptors.hpp"
 #include "storage/base/mutex.hpp"
@@ -22,11 +23,11 @@ class RetainedExports {
 
     // Those of the earlier server.
     std::vector<config::ExportOptions> take_inherited() { return std::move(inherited_); }
-    // Stores or replaces the options. Returns the problem; empty: none.
-    std::string keep(const config::ExportOptions& options);
+    // Stores or replaces the options.
+    Expected<void> keep(const config::ExportOptions& options);
     // The same, in place of those of the export that had another name. The next server has either
     // of them, never both.
-    std::string rename(const std::string& from, const config::ExportOptions& options);
+    Expected<void> rename(const std::string& from, const config::ExportOptions& options);
     void forget(const std::string& name);
 
     // For a successor: the stored descriptors with their names.
@@ -37,7 +38,7 @@ class RetainedExports {
     std::vector<Copy> copies() const;
 
  private:
-    std::string replace(const std::string& earlier, const config::ExportOptions& options);
+    Expected<void> replace(const std::string& earlier, const config::ExportOptions& options);
 
     DescriptorStore& store_;
     std::vector<config::ExportOptions> inherited_;

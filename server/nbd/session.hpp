@@ -11,10 +11,10 @@
 
 #include "protocol/negotiation.hpp"
 #include "server/base/peer.hpp"
+#include "server/base/task.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/offered_exports.hpp"
 #include "server/nbd/connection.hpp"
-#include "server/nbd/task.hpp"
 #include "server/net/connection_slots.hpp"
 #include "server/net/transport/tls_context.hpp"
 #include "storage/base/owned_fd.hpp"

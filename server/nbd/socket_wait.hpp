@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "server/nbd/wait_memory.hpp"
+#include "server/base/wait_memory.hpp"
 #include "server/net/transport/transport.hpp"
 #include "storage/assertions/assert.hpp"
 

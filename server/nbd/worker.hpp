@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/base/wait_memory.hpp"
 #include "server/nbd/session.hpp"
-#include "server/nbd/wait_memory.hpp"
 #include "server/nbd/worker_context.hpp"
 #include "storage/base/owned_fd.hpp"
 

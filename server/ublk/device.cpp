@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
-#include "server/nbd/wait_memory.hpp"
+#include "server/base/wait_memory.hpp"
 #include "server/protection/io_flusher.hpp"
 #include "server/ublk/uring_queue_io.hpp"
 #include "storage/assertions/assert.hpp"

@@ -9,7 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <memory>
 
-#include "server/nbd/wait_memory.hpp"
+#include "server/base/wait_memory.hpp"
 #include "server/nbd/worker_context.hpp"
 #include "server/ublk/queue_io.hpp"
 

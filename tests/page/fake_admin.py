@@ -317,14 +317,14 @@ class FakeAdmin:
         if path == 'log-level':
             return f'the log level is {body["level"]}'
         if path.startswith('exports/'):
-            return self.change_exports(path.removeprefix('exports/'), body)
+            return self.perform(path.removeprefix('exports/'), body)
         return None
 
-    def change_exports(self, action, body):
+    def perform(self, action, body):
         if action == 'create':
             wanted = body['export']
             if 'clone_of' in wanted:
-                return self.change_exports('clone', {'name': wanted['name'], 'source': wanted['clone_of']})
+                return self.perform('clone', {'name': wanted['name'], 'source': wanted['clone_of']})
             device = wanted.get('devices', ['cuda:0'])[0]
             self.exports.append(Export(wanted['name'], parsed('export.size', wanted['size']), device=device, run_time=True,
                                        layout=wanted['layout'], provision=wanted['provision']))

@@ -347,10 +347,7 @@ Response Api::set_rates(const Request& request) const {
     }
     body.join(inner);
     if (const auto error = body.error()) return error_response(400, *error);
-    return {.operation = [&server = server_, name,
-                          rates = options.exports[0].rates](Completion completion) {
-        server.set_rates(name, rates, std::move(completion));
-    }};
+    return perform(SetRates{.name = name, .rates = options.exports[0].rates});
 }
 
 Response Api::set_read_only(const Request& request) const {
@@ -358,17 +355,16 @@ Response Api::set_read_only(const Request& request) const {
     const std::string name = body.text("export");
     const bool read_only = body.flag("read_only");
     if (const auto error = body.error()) return error_response(400, *error);
-    return {.operation = [&server = server_, name, read_only](Completion completion) {
-        server.set_read_only(name, read_only, std::move(completion));
-    }};
+    return perform(SetReadOnly{.name = name, .read_only = read_only});
 }
 
-Response Api::change_exports(ExportChange change) const {
-    return {.operation =
-                [&server = server_, change = std::move(change)](Completion completion) {
-                    server.change_exports(change, std::move(completion));
-                },
-            .takes_long = true};
+Response Api::perform(ExportRequest request) const {
+    const bool takes_long =
+        !std::holds_alternative<SetRates>(request) && !std::holds_alternative<SetReadOnly>(request);
+    return {
+        .operation = [&server = server_, request = std::move(request)](
+                         Completion completion) { server.perform(request, std::move(completion)); },
+        .takes_long = takes_long};
 }
 
 Response Api::create_export(const Request& request) const {
@@ -389,7 +385,7 @@ Response Api::create_export(const Request& request) const {
             if (!path.empty() && !path.starts_with('/')) return not_absolute(path);
         }
     }
-    return change_exports(CreateExport{.options = std::move(wanted.options), .persist = persist});
+    return perform(CreateExport{.options = std::move(wanted.options), .persist = persist});
 }
 
 Response Api::resize_export(const Request& request) const {
@@ -404,7 +400,7 @@ Response Api::resize_export(const Request& request) const {
         wanted.size = size->bytes;
     }
     if (const auto error = body.error()) return error_response(400, *error);
-    return change_exports(std::move(wanted));
+    return perform(std::move(wanted));
 }
 
 Response Api::rename_export(const Request& request) const {
@@ -414,7 +410,7 @@ Response Api::rename_export(const Request& request) const {
     if (!name || name->empty()) body.set_error("new_name", "is empty; give the export a name");
     if (const auto error = body.error()) return error_response(400, *error);
     wanted.new_name = *name;
-    return change_exports(std::move(wanted));
+    return perform(std::move(wanted));
 }
 
 Response Api::snapshot_export(const Request& request) const { return create_clone(request, true); }
@@ -433,7 +429,7 @@ Response Api::create_clone(const Request& request, bool read_only) const {
     if (const auto error = body.error()) return error_response(400, *error);
     wanted.options.name = *name;
     wanted.options.read_only = read_only;
-    return change_exports(std::move(wanted));
+    return perform(std::move(wanted));
 }
 
 Response Api::save_export(const Request& request) const {
@@ -451,7 +447,7 @@ Response Api::save_export(const Request& request) const {
     if (const auto error = body.error()) return error_response(400, *error);
     if (auto refusal = refuse_files(request)) return std::move(*refusal);
     if (!wanted.file.starts_with('/')) return not_absolute(wanted.file);
-    return change_exports(std::move(wanted));
+    return perform(std::move(wanted));
 }
 
 Response Api::restore_export(const Request& request) const {
@@ -475,7 +471,7 @@ Response Api::restore_export(const Request& request) const {
     only_name.name = created.options.name;
     wanted.only_name = created.options == only_name && !wanted.create.persist;
     wanted.create.options = std::move(created.options);
-    return change_exports(std::move(wanted));
+    return perform(std::move(wanted));
 }
 
 Response Api::remove_export(const Request& request) const {
@@ -483,7 +479,7 @@ Response Api::remove_export(const Request& request) const {
     RemoveExport wanted{.name = body.text("name"), .force = body.flag("force")};
     wanted.keep_contents = body.optional_flag("keep_contents");
     if (const auto error = body.error()) return error_response(400, *error);
-    return change_exports(std::move(wanted));
+    return perform(std::move(wanted));
 }
 
 Response Api::list_kept(const Request&) const {

@@ -54,7 +54,7 @@ class Api {
     Response save_export(const Request& request) const;
     Response restore_export(const Request& request) const;
     Response create_clone(const Request& request, bool read_only) const;
-    Response change_exports(ExportChange change) const;
+    Response perform(ExportRequest request) const;
     Response list_kept(const Request& request) const;
     Response drop_kept(const Request& request) const;
     Response reclaim(const Request& request) const;

@@ -72,7 +72,7 @@ struct EndOfReclaim {
     std::optional<std::uint64_t> claim = {};  // unset: all of the device
 };
 
-// Changes of the list of exports.
+// Requests to change exports.
 struct CreateExport {
     config::ExportOptions options = {};
     bool persist = false;  // also in the state folder
@@ -105,8 +105,17 @@ struct RenameExport {
     std::string name = {};
     std::string new_name = {};
 };
-using ExportChange =
-    std::variant<CreateExport, RemoveExport, ResizeExport, RenameExport, SaveExport, RestoreExport>;
+// Both last until the next reload.
+struct SetRates {
+    std::string name = {};
+    config::Rates rates = {};
+};
+struct SetReadOnly {
+    std::string name = {};
+    bool read_only = false;
+};
+using ExportRequest = std::variant<CreateExport, RemoveExport, ResizeExport, RenameExport,
+                                   SaveExport, RestoreExport, SetRates, SetReadOnly>;
 
 // Receives the outcome of an operation, once: a second call does nothing. It may be copied, and
 // called on any thread. If the last copy is destroyed without a call, the outcome is that the
@@ -140,12 +149,7 @@ class AdminBackend {
     virtual Outcome set_log_level(std::string_view level) = 0;
     // Completes when the change is in effect for all clients.
     virtual void end_connection(std::uint64_t id, Completion completion) = 0;
-    // Both changes last until the next reload.
-    virtual void set_rates(std::string_view name, const config::Rates& rates,
-                           Completion completion) = 0;
-    virtual void set_read_only(std::string_view name, bool read_only, Completion completion) = 0;
-    // Completes when the change is in effect.
-    virtual void change_exports(const ExportChange& change, Completion completion) = 0;
+    virtual void perform(const ExportRequest& request, Completion completion) = 0;
     // The outcome is Kept. It is delayed while exports are created, because they take contents.
     virtual void list_kept(Completion completion) = 0;
     // Frees the contents of that name, which no export uses.

@@ -66,47 +66,47 @@ class FakeServer final : public AdminBackend {
         note("level " + std::string(level));
         return Done{"level set"};
     }
-    void set_rates(std::string_view name, const config::Rates& rates,
-                   Completion completion) override {
-        note("rates " + std::string(name) + " " +
-             std::to_string(rates.bytes_per_second.value_or(0)) + " " +
-             std::to_string(rates.iops.value_or(0)) + " " + std::to_string(rates.burst.count()));
-        completion(Done{"slow"});
-    }
-    void set_read_only(std::string_view name, bool, Completion completion) override {
-        if (name != "slow") return completion(NotDone{.why = "it is so already"});
-        const std::lock_guard lock(mutex);
-        pending.push_back(std::move(completion));
-    }
-
-    void change_exports(const ExportChange& change, Completion completion) override {
-        if (const auto* const create = std::get_if<CreateExport>(&change)) {
+    void perform(const ExportRequest& request, Completion completion) override {
+        if (const auto* const limits = std::get_if<SetRates>(&request)) {
+            const config::Rates& rates = limits->rates;
+            note("rates " + limits->name + " " +
+                 std::to_string(rates.bytes_per_second.value_or(0)) + " " +
+                 std::to_string(rates.iops.value_or(0)) + " " +
+                 std::to_string(rates.burst.count()));
+            return completion(Done{"slow"});
+        }
+        if (const auto* const access = std::get_if<SetReadOnly>(&request)) {
+            if (access->name != "slow") return completion(NotDone{.why = "it is so already"});
+            const std::lock_guard lock(mutex);
+            return pending.push_back(std::move(completion));
+        }
+        if (const auto* const create = std::get_if<CreateExport>(&request)) {
             const config::ExportOptions& options = create->options;
             note("create " + options.name + " " +
                  (options.size ? std::to_string(options.size->bytes) : "of " + options.clone_of) +
                  (options.read_only ? " read-only" : "") + (create->persist ? " persist" : ""));
             return completion(Done{"created"});
         }
-        if (const auto* const resize = std::get_if<ResizeExport>(&change)) {
+        if (const auto* const resize = std::get_if<ResizeExport>(&request)) {
             note("resize " + resize->name + " " + std::to_string(resize->size) +
                  (resize->discard ? " discard" : "") + (resize->reconnect ? " reconnect" : ""));
             return completion(Done{"resized"});
         }
-        if (const auto* const rename = std::get_if<RenameExport>(&change)) {
+        if (const auto* const rename = std::get_if<RenameExport>(&request)) {
             note("rename " + rename->name + " " + rename->new_name);
             return completion(Done{"renamed"});
         }
-        if (const auto* const save = std::get_if<SaveExport>(&change)) {
+        if (const auto* const save = std::get_if<SaveExport>(&request)) {
             note("save " + save->name + " " + save->file + (save->zstd ? " zstd " : " raw ") +
                  std::to_string(save->threads));
             return completion(Done{"saved"});
         }
-        if (const auto* const restore = std::get_if<RestoreExport>(&change)) {
+        if (const auto* const restore = std::get_if<RestoreExport>(&request)) {
             note("restore " + restore->file + " " + restore->create.options.name +
                  (restore->only_name ? "" : " new"));
             return completion(Done{"restored"});
         }
-        const auto& remove = std::get<RemoveExport>(change);
+        const auto& remove = std::get<RemoveExport>(request);
         note("remove " + remove.name + (remove.force ? " force" : "") +
              (remove.keep_contents ? " keep" : ""));
         if (remove.name == "slow") {

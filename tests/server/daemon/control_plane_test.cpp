@@ -42,10 +42,10 @@ struct Rig {
         server.reset();
         server = std::make_unique<InProcessServer>(supervisor, folder + "/config.yaml");
     }
-    std::shared_ptr<std::optional<Outcome>> change(const ExportChange& change) {
+    std::shared_ptr<std::optional<Outcome>> perform(const ExportRequest& request) {
         const auto outcome = std::make_shared<std::optional<Outcome>>();
-        server->run_time_exports->change(
-            change, Completion([outcome](Outcome its) { *outcome = std::move(its); }));
+        server->run_time_exports->perform(
+            request, Completion([outcome](Outcome its) { *outcome = std::move(its); }));
         return outcome;
     }
     static config::ExportOptions keys(const std::string& name) {
@@ -60,7 +60,7 @@ struct Rig {
     // Its first read waits for disk::release().
     std::shared_ptr<std::optional<Outcome>> begin_restore_to(const std::string& name) {
         disk::hold(0);
-        const auto restore = change(restore_to(name));
+        const auto restore = perform(restore_to(name));
         server->run_until([] { return disk::is_holding(); });
         return restore;
     }
@@ -84,19 +84,19 @@ TEST_CASE("control plane: a failed restore is withdrawn later if it cannot be at
     REQUIRE(served());
     CHECK(served()->use->enter("someone").lease == nullptr);
     rig.server->context.lifecycle.enter(Phase::serving);
-    SUBCASE("by the next change") { rig.change(CreateExport{.options = Rig::keys("other")}); }
+    SUBCASE("by the next change") { rig.perform(CreateExport{.options = Rig::keys("other")}); }
     SUBCASE("when the hand-over has failed") { rig.server->exports->resume(); }
     rig.server->settle();
     CHECK_FALSE(served());
-    const auto again = rig.change(rig.restore_to("new"));
+    const auto again = rig.perform(rig.restore_to("new"));
     rig.server->run_until([&] { return again->has_value(); });
     CHECK(refusal_of(*again) == "");
 }
 
 TEST_CASE("control plane: a restore that fails leaves the kept contents of its name") {
     Rig rig;
-    const auto make = [&](const ExportChange& change) {
-        const auto outcome = rig.change(change);
+    const auto make = [&](const ExportRequest& request) {
+        const auto outcome = rig.perform(request);
         rig.server->run_until([&] { return outcome->has_value(); });
         rig.server->settle();
         return refusal_of(*outcome);

@@ -25,6 +25,31 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t page_of_rig = 32 * kib;
 
+// The rest of a server, which counts its requests.
+class RefusingServer final : public ServerAdminBackend::Actions {
+ public:
+    void perform(const ExportRequest& /*request*/, const Completion& completion) override {
+        ++calls;
+        completion(NotDone{"not asked"});
+    }
+    void answer_about_kept(const ServerAdminBackend::RetainedQuery& question) override {
+        ++calls;
+        question.completion(NotDone{question.drop.value_or("no list")});
+    }
+    void reclaim(const ReclaimRequest& /*request*/, const Completion& /*completion*/) override {
+        ++calls;
+    }
+    void end_reclaim(const EndOfReclaim& /*request*/, const Completion& /*completion*/) override {
+        ++calls;
+    }
+    void add_reclaim(DeviceStatus& status) const override { status.moved_out = 5; }
+    std::vector<Validity> validities() const override { return {}; }
+    ServerAdminBackend::Volumes volumes() const override { return {}; }
+    std::vector<RetainedContents::Unused> unused_contents() const override { return {}; }
+
+    int calls = 0;
+};
+
 // A server's worker and the backend that observes it.
 struct Watched {
     explicit Watched(const RigOptions& options = {}) : rig(options) {
@@ -40,18 +65,8 @@ struct Watched {
     Rig rig;
     std::unique_ptr<boost::asio::io_context> io = std::make_unique<boost::asio::io_context>();
     AcceptCounters counters;
-    ServerAdminBackend observed{
-        *io, rig.exports, counters,
-        ServerAdminBackend::Actions{
-            .change_export = [](const std::string&, const ServerAdminBackend::Change&,
-                                const ServerAdminBackend::ChangeDone& done) { done("not asked"); },
-            .answer_about_kept =
-                [](const ServerAdminBackend::RetainedQuery& question) {
-                    question.completion(NotDone{question.drop.value_or("no list")});
-                },
-            .reclaim = {},
-            .end_reclaim = {},
-            .add_reclaim = [](DeviceStatus& status) { status.moved_out = 5; }}};
+    RefusingServer server;
+    ServerAdminBackend observed{*io, rig.exports, counters, server};
 };
 
 RequestStatus of_type(const ExportStatus& exported, const std::string& type) {
@@ -389,10 +404,8 @@ TEST_CASE("observed: a change that the server refuses, or does not complete") {
         outcome.reset();
         return Completion([&](Outcome its) { outcome = std::move(its); });
     };
-    watched.observed.set_read_only("another", true, completion());
-    REQUIRE(outcome);
-    CHECK(std::get<NotDone>(*outcome).unknown);
-    watched.observed.set_rates(name, {.bytes_per_second = {}, .iops = 5}, completion());
+    watched.observed.perform(SetRates{.name = name, .rates = {.bytes_per_second = {}, .iops = 5}},
+                             completion());
     CHECK_FALSE(outcome);  // the change runs on the server's thread, and the caller does not wait
     watched.io->run();
     REQUIRE(outcome);
@@ -405,7 +418,7 @@ TEST_CASE("observed: a change that the server refuses, or does not complete") {
     watched.io->restart();
     watched.io->run();
     CHECK(std::get<NotDone>(outcome.value()).why == "old");
-    watched.observed.set_read_only(name, true, completion());
+    watched.observed.perform(SetReadOnly{.name = name, .read_only = true}, completion());
     watched.io.reset();  // as at the end of the server
     REQUIRE(outcome);
     CHECK(std::get<NotDone>(*outcome).why.find("the server is ending") != std::string::npos);
@@ -415,28 +428,20 @@ TEST_CASE("observed: a destroyed backend makes no change") {
     Rig rig;
     boost::asio::io_context io;
     const AcceptCounters counters;
-    int calls = 0;
-    std::optional<ServerAdminBackend> backend(
-        std::in_place, io, rig.exports, counters,
-        ServerAdminBackend::Actions{
-            .change_export = [&](const std::string&, const ServerAdminBackend::Change&,
-                                 const ServerAdminBackend::ChangeDone&) { ++calls; },
-            .answer_about_kept = [&](const ServerAdminBackend::RetainedQuery&) { ++calls; },
-            .reclaim = [&](const ReclaimRequest&, const Completion&) { ++calls; },
-            .end_reclaim = [&](const EndOfReclaim&, const Completion&) { ++calls; },
-            .add_reclaim = {}});
+    RefusingServer server;
+    std::optional<ServerAdminBackend> backend(std::in_place, io, rig.exports, counters, server);
     std::vector<Outcome> outcomes;
     const auto completion = [&] {
         return Completion([&](Outcome its) { outcomes.push_back(std::move(its)); });
     };
-    backend->set_read_only(rig.exports.snapshot()->front()->info.name, true, completion());
+    backend->perform(RemoveExport{.name = "one"}, completion());
     backend->list_kept(completion());
     backend->drop_kept("old", completion());
     backend->reclaim({.device = "host"}, completion());
     backend->end_reclaim({.device = "host"}, completion());
     backend.reset();
     io.run();
-    CHECK(calls == 0);
+    CHECK(server.calls == 0);
     REQUIRE(outcomes.size() == 5);
     for (const Outcome& each : outcomes) CHECK(std::holds_alternative<NotDone>(each));
 }

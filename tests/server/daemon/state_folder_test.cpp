@@ -51,19 +51,19 @@ TEST_CASE("state folder: exports are read as they were written, until they are r
     options.size = config::Size{.bytes = 1 << 20};
     options.read_only = true;
     options.rates.iops = 7;
-    CHECK(folder.write(options) == "");
+    CHECK(folder.write(options).has_value());
     options.max_connections = 3;
-    CHECK(folder.write(options) == "");
+    CHECK(folder.write(options).has_value());
     const auto read = folder.read();
     CHECK(read.problems.empty());
     REQUIRE(read.exports.size() == 1);
     CHECK(read.exports[0] == options);
     CHECK(read.exports[0].origin.persistent);
-    CHECK(folder.remove(options.name) == "");
-    CHECK(folder.remove(options.name) == "");
+    CHECK(folder.remove(options.name).has_value());
+    CHECK(folder.remove(options.name).has_value());
     CHECK(folder.read().exports.empty());
     options.name = std::string(300, 'x');
-    CHECK(folder.write(options).find("its name is too long") == 0);
+    CHECK(folder.write(options).error().find("its name is too long") == 0);
 }
 
 TEST_CASE("state folder: a renamed export has one file, whenever the server is killed") {
@@ -72,7 +72,7 @@ TEST_CASE("state folder: a renamed export has one file, whenever the server is k
     one.name = "one";
     one.size = config::Size{.bytes = 1 << 20};
     one.origin.created = 7;
-    REQUIRE(state.folder.write(one) == "");
+    REQUIRE(state.folder.write(one).has_value());
     config::ExportOptions two = one;
     two.name = "two";
     two.origin.renamed_contents = "abc";
@@ -84,27 +84,27 @@ TEST_CASE("state folder: a renamed export has one file, whenever the server is k
         CHECK(read.exports[0].origin.created == 7);
         CHECK(read.exports[0].origin.renamed_contents == "abc");
     };
-    CHECK(state.folder.rename(one, two) == "");
+    CHECK(state.folder.rename(one, two).has_value());
     check_two();
     // Killed between its two steps.
     std::filesystem::rename(state.path + "/two.yaml", state.path + "/one.yaml");
     check_two();
     CHECK(std::filesystem::exists(state.path + "/two.yaml"));
-    CHECK(state.folder.remove("two") == "");
+    CHECK(state.folder.remove("two").has_value());
     CHECK(state.folder.read().exports.empty());
     // A copy of the file is a mistake, and not the result of a kill.
-    REQUIRE(state.folder.write(one) == "");
-    REQUIRE(state.folder.rename(one, two) == "");
+    REQUIRE(state.folder.write(one).has_value());
+    REQUIRE(state.folder.rename(one, two).has_value());
     std::filesystem::copy(state.path + "/two.yaml", state.path + "/one.yaml");
     CHECK(state.first_problem().find("/one.yaml: name: 'two' belongs in the file two.yaml") == 0);
     std::filesystem::remove(state.path + "/one.yaml");
     // What fails changes nothing.
     config::ExportOptions three = two;
     three.name = std::string(300, 'x');
-    CHECK(state.folder.rename(two, three).find("its name is too long") == 0);
+    CHECK(state.folder.rename(two, three).error().find("its name is too long") == 0);
     three.name = "three";
     std::filesystem::create_directory(state.path + "/three.yaml");
-    CHECK(state.folder.rename(two, three).find("the state folder ") == 0);
+    CHECK(state.folder.rename(two, three).error().find("the state folder ") == 0);
     std::filesystem::remove(state.path + "/three.yaml");
     check_two();
 }

@@ -36,7 +36,7 @@ TEST_CASE("renamed exports: the contents, the clients and the counters stay") {
         storage::PageRef held;
         REQUIRE(one->volume->map(3, held) == storage::Status::ok);
         held = {};
-        CHECK(life.contents.prepare_rename(*one->volume, "two") == "");
+        CHECK(life.contents.prepare_rename(*one->volume, "two").has_value());
         life.renaming = Renaming{.from = "one", .to = "two"};
         const config::ExportOptions two = renamed(kept_export("one"), "two", instance);
         REQUIRE(life.make({kept_export("zero"), two}).problems.empty());
@@ -75,7 +75,7 @@ TEST_CASE("renamed exports: contents get the name that a killed server has store
         REQUIRE(life.make({kept_export("one")}).problems.empty());
         life.fill(5);
         instance = life.instance();
-        REQUIRE(life.contents.prepare_rename(life.volume(), "two") == "");
+        REQUIRE(life.contents.prepare_rename(life.volume(), "two").has_value());
     }
     // The configuration has an export of the earlier name now.
     const config::ExportList options{kept_export("one"),
@@ -104,17 +104,17 @@ TEST_CASE("renamed exports: contents of a removed export keep their name") {
         REQUIRE(life.make({kept_export("one"), kept_export("old")}).problems.empty());
         life.make({kept_export("one")});
         life.settle(Clock::now());
-        CHECK(life.contents.prepare_rename(life.volume(), "old") == refusal);
+        CHECK(life.contents.prepare_rename(life.volume(), "old").error() == refusal);
     }
     Life next(supervisor, way);
     config::ExportOptions other = kept_export("one");
     other.keep = false;
     other.name = "other";
     REQUIRE(next.make({kept_export("one"), other}).problems.empty());
-    CHECK(next.contents.prepare_rename(*next.exports[1]->volume, "old") == refusal);
+    CHECK(next.contents.prepare_rename(*next.exports[1]->volume, "old").error() == refusal);
     CHECK(next.contents.drop("old") == 1);
-    CHECK(next.contents.prepare_rename(*next.exports[1]->volume, "old") == "");
-    CHECK(next.contents.prepare_rename(next.volume(), "old") == "");
+    CHECK(next.contents.prepare_rename(*next.exports[1]->volume, "old").has_value());
+    CHECK(next.contents.prepare_rename(next.volume(), "old").has_value());
 }
 
 // The exports that the next server offers, and the number of descriptors that it leaves stored.
@@ -142,10 +142,10 @@ TEST_CASE("renamed exports: the next server offers one of the two names") {
     one.size = config::Size{.bytes = 1 << 20};
     one.keep = true;
     const config::ExportOptions two = renamed(one, "two", "abc");
-    REQUIRE(exports.keep(one) == "");
+    REQUIRE(exports.keep(one).has_value());
     const auto earlier = exports.copies();
     REQUIRE(earlier.size() == 1);
-    REQUIRE(exports.rename("one", two) == "");
+    REQUIRE(exports.rename("one", two).has_value());
     const auto check_two = [&] {
         const Offered offered = next_server(supervisor, way);
         REQUIRE(offered.exports.size() == 1);
@@ -159,7 +159,7 @@ TEST_CASE("renamed exports: the next server offers one of the two names") {
     REQUIRE(supervisor.names(way).size() == 2);
     check_two();
     // A new export may have the earlier name.
-    REQUIRE(exports.keep(one) == "");
+    REQUIRE(exports.keep(one).has_value());
     CHECK(next_server(supervisor, way).exports.size() == 2);
     exports.forget("two");
     CHECK(next_server(supervisor, way).exports.at(0) == one);

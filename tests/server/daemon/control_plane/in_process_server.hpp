@@ -40,12 +40,12 @@ class InProcessServer {
         : context(command_of(config_file), config::load_file(config_file).options,
                   passed_by(supervisor)) {
         workers = &services_.add<WorkerPool>(context);
+        saves = &services_.add<Saves>(context);
         exports = &services_.add<ExportService>(
-            context, *workers,
+            context, *workers, *saves,
             [this](const auto& next, auto& problems) { return services_.reload(next, problems); });
         services_.add<ContentsService>(context, *exports);
         queries = &services_.add<RetainedQueries>(context, *exports);
-        saves = &services_.add<Saves>(context);
         run_time_exports = &services_.add<RunTimeExports>(context, *exports, *saves);
         services_.add<ClientClones>(context, *exports);
         reclaim = &services_.add<ReclaimService>(context);

@@ -126,7 +126,7 @@ class Sequence {
     void remove_all();
 
     // --- changes (sequence_changes.cpp). Unset: not possible now.
-    std::function<void(const Completion&)> changing(ExportChange change);
+    std::function<void(const Completion&)> changing(ExportRequest request);
     static config::ExportOptions options_of(const std::string& name, bool keep);
     std::optional<Step> create();
     std::optional<Step> remove();

@@ -22,9 +22,9 @@ ino_t inode_of(const std::string& path) {
 
 }  // namespace
 
-std::function<void(const Completion&)> Sequence::changing(ExportChange change) {
-    return [this, change = std::move(change)](const Completion& completion) {
-        server_->run_time_exports->change(change, completion);
+std::function<void(const Completion&)> Sequence::changing(ExportRequest request) {
+    return [this, request = std::move(request)](const Completion& completion) {
+        server_->run_time_exports->perform(request, completion);
     };
 }
 

@@ -1,4 +1,4 @@
-// A coroutine of a session. Asio's own coroutines allocate when they are destroyed, which ends the
+// A coroutine. Asio's own coroutines allocate when they are destroyed, which ends the
 // program if no memory is left. This one allocates only its frame, when it is called.
 #pragma once
 
