@@ -258,7 +258,7 @@ struct ExportOptions {
 
 using ExportList = SharedList<ExportOptions>;
 
-// The pinned pipeline of a device that the CPU cannot address.
+// The staging memory of a device.
 struct PipelineOptions {
     std::optional<std::uint64_t>
         chunk_size;                   // bytes, a power of two, 64 KiB to 16 MiB; unset: calibrated

@@ -9,7 +9,7 @@ namespace gpunbd::server {
 
 // What a server with so many workers needs to start, in KiB: heaps, stacks and page tables, without
 // staging memory for GPUs.
-constexpr std::uint64_t start_memory(std::uint32_t workers) { return (10 + 5 * workers) * 1024; }
+constexpr std::uint64_t start_memory(std::uint32_t workers) { return (10 + 7 * workers) * 1024; }
 
 // In KiB, as in /proc/meminfo and vm.min_free_kbytes. When all other memory is in use, a server
 // that restarts has a part of the reserve for itself, because it has real-time priority: a quarter

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t work_per_poll = 4 << 20;  // bytes: limits how long other clients wait
 // Enough for many clients that are slow to take what they read.
-constexpr std::size_t staging_bytes = 4 << 20;
+constexpr std::size_t staging_bytes = 2 << 20;
 constexpr std::uint32_t longest_staged = 64 << 10;  // bytes
 
 }  // namespace

@@ -367,9 +367,11 @@ PageRef Volume::find(std::uint64_t page) const {
         const Access pinned = is_sent ? Access::send : access;
         pool.memory().pin(entry.page(), pinned);
         PageRef ref(pool.memory(), entry.page(), pinned);
+        // In this order: another volume may have the page alone once this one has lost it.
+        const bool is_right = !is_sent || is_sole();
         // The page may have been unmapped and reused before it was pinned.
         const PageEntry again = slot.load();
-        if (again == entry && (!is_sent || is_sole())) return ref;
+        if (again == entry && is_right) return ref;
         entry = again;
     }
     return {};

@@ -119,6 +119,7 @@ const std::vector<Chosen> chosen = {
     {"own", Start::own, {"read", "clone_unmap_write"}},  // a page that is sent in place
     {"own", Start::own, {"read", "clone_unmap_write", "cancel"}},  // the same, while it moves
     {"own", Start::own, {"read", "clone_write", "lose"}},
+    {"sole", Start::sole, {"read", "clone_unmap_write"}},
     {"full", Start::full, {"read", "write_both", "unmap_clone"}},  // a retired page during a clone
     {"shared", Start::shared, {"write", "write_clone", "c.unmap"}},  // a copy that is old
     {"shared_in_spill", Start::shared_in_spill, {"clone", "fill_write"}},
@@ -376,8 +377,8 @@ bool run_all(const Options& options) {
         for (const char* script : each.scripts) together.push_back(script_named(script));
         const std::string name = name_of(each.name, together);
         if (!is_wanted(name)) continue;
-        Bound bound = options.triples;
-        ++bound.preemptions;
+        Bound bound = together.size() == 2 ? options.pairs : options.triples;
+        if (together.size() != 2) ++bound.preemptions;
         if (!explore_one(each.start, name, together, bound, options, totals)) return false;
     }
     fmt::print("{} scenarios, {} schedules, {} of them to their end\n", totals.scenarios,

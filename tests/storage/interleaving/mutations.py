@@ -63,7 +63,8 @@ MUTATIONS = [
      'the lock of the pool is released and taken between this store and the check for pins, which orders them on any '
      'machine (RetiredPages::contains() has the same comment); a release of a mutex makes stores visible in this model too'),
 
-    ('find: no recheck', [('if (again == entry) return ref;', 'if (again == again) return ref;')]),
+    ('find: no recheck', [('if (again == entry && is_right) return ref;', 'if (again == again) return ref;')]),
+    ('find: no recheck whether another table has the page', [('if (again == entry && is_right) return ref;', 'if (again == entry) return ref;')]),
     ('find: the recheck is an acquire', [('const PageEntry again = slot.load();', 'const PageEntry again = slot.load(std::memory_order_acquire);')]),
     ('find: the first load is relaxed', [('PageEntry entry = slot.load(std::memory_order_acquire);\n    while (access', 'PageEntry entry = slot.load(std::memory_order_relaxed);\n    while (access')],
      'the entry is loaded again, with sequential consistency, before the page is used; the pool list that the first load '
@@ -97,7 +98,7 @@ MUTATIONS = [
     ('may_be_sent: not while the page moves', [('entry.is_shared() || entry.is_moving();', 'entry.is_shared();')]),
     ('copy_sent: only if another table has the page', [('return copy(slot, home, Copied::any);', 'return copy(slot, home, Copied::of_several_tables);')]),
     ('copy_sent: does not wait for a move', [('        while (moves_from_here(slot.load())) changed_.wait(memory_.mutex());\n    }\n    return copy', '    }\n    return copy')]),
-    ('find: a page of other tables is sent', [('access == Access::read && entry.is_writable() &&', 'access == Access::read &&')]),
+    ('find: a page of other tables is sent', [('pages.sends_in_place() && is_sole();', 'pages.sends_in_place();'), ('!is_sent || is_sole()', 'true')]),
     ('is_pinned: does not look for pages that are sent', [('return pins_.any(page) || sends_.any(page);', 'return pins_.any(page);')]),
     ('share: a moving page is shared at once', [('to.slot(number).become(entry.is_moving() ? entry : shared);', 'to.slot(number).become(shared);')]),
     ('share: a page that is written is not marked', [(MARK_MOVING + '            ++moving_;', '            ++moving_;')]),
@@ -124,10 +125,8 @@ MUTATIONS = [
     ('copy: no recheck of the sharers', [(COPY_RECHECK, COPY_RECHECK.replace('is_wanted() && ', ''))],
      'the copy has the right contents, unless it is old; using the page in place instead saves memory'),
     ('claim: not counted', [('    memory_.pages().claim(page);\n', '')]),
-    ('is_intact: always',
-     [('        if (access != Access::write) claims_ = owner.pages().claims(page);\n', ''),
-      ('bool is_intact() const { return owner().pages().claims(page_) == claims_; }',
-       'bool is_intact() const { return true; }')]),
+    ('is_intact: always', [('return owner().pages().claims(page_) == claims_;', 'return true;')]),
+    ('cancel_move: a page that is sent', [('memory_.pages().is_pinned_for_sending(from) ?', 'false ?')]),
     ('copy: no recheck whether it is old', [(COPY_RECHECK, COPY_RECHECK.replace(' && source.is_intact()', ''))]),
 
     ('replace: ignores a clone', [('        if (frozen_ != 0) return Replaced::later;\n', '')]),
