@@ -28,11 +28,11 @@ class [[nodiscard]] Awaited {
     };
 
  public:
-    // Gives the value; the first one counts. It may be copied, called on any thread, and destroyed
-    // uncalled: then the coroutine waits until its owner destroys it.
+    // Gives the value; the first one counts. It may be copied, and called on any thread, but not on
+    // two at once. If it is destroyed uncalled, the coroutine waits until its owner destroys it.
     class Giver {
      public:
-        // Allocates nothing if Value is small.
+        // The first call allocates nothing if Value is small.
         void operator()(Value value = {}) const {
             auto give = [state = state_, value = std::move(value)]() mutable {
                 if (state->dropped || state->value) return;

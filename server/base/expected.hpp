@@ -11,12 +11,6 @@ namespace gpunbd::server {
 template <typename Value, typename Error = std::string>
 using Expected = boost::system::result<Value, Error>;
 
-// `problem`: empty: there is none.
-inline Expected<void> none_or(std::string problem) {
-    if (problem.empty()) return {};
-    return problem;
-}
-
 // For a caller whose errors are exceptions.
 template <typename Value>
 Value value_or_throw(Expected<Value> expected) {

@@ -14,7 +14,7 @@ class LoopCalls {
     // `io` outlives this object, which is destroyed on the thread of `io`.
     explicit LoopCalls(boost::asio::io_context& io) : io_(io) {}
 
-    // Does the same once this object is gone, too. May be copied.
+    // May outlive the object; its calls are dropped then. May be copied.
     class Poster {
      public:
         template <typename Call>

@@ -23,7 +23,7 @@ class TaskGroup {
     // Runs the task until it waits for the first time, and the rest later. An exception of the task
     // is thrown by the event loop.
     void start(Task<> task);
-    // Destroys the coroutines that wait. No coroutine calls this.
+    // Destroys the coroutines that wait. Must not be called by a coroutine of this group.
     void clear();
 
  private:

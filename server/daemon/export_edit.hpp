@@ -1,5 +1,5 @@
-// A change of the options and of the exports, from its turn until its exports are offered. It is
-// dropped without an effect before.
+// A change of the options and of the exports, from its turn until its exports are offered.
+// Destroying it before that drops the change of the options and exports.
 #pragma once
 
 #include <cstdint>

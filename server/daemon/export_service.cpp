@@ -229,7 +229,10 @@ Task<Expected<ExportEdit>> ExportService::begin(Place place) {
         co_await waiting;
         whose = Waiting::Of::first_edit;
     }
-    if (lifecycle.refuses_changes()) co_return std::get<NotDone>(lifecycle.refusal()).why;
+    if (lifecycle.refuses_changes()) {
+        if (!waiting_.empty()) waiting_.front()->wake();  // it is refused, too
+        co_return std::get<NotDone>(lifecycle.refusal()).why;
+    }
     ExportEdit edit{.turn = take_turn(), .options = {}};
     edit.options.exports.reserve(context_.options.exports.size() + 1);  // an edit may add one
     edit.options = context_.options;
@@ -392,7 +395,7 @@ Task<Expected<void>> ExportService::restore(MadeExports::Unfilled unfilled, Stor
     } else {
         done = co_await offer(unfilled, store);
     }
-    if (done) co_return done;
+    if (done || context_.lifecycle.draining()) co_return done;
     const auto& info = unfilled.exported->info;
     const std::string problem =
         fmt::format("export {}: {}", config::in_quotes(info.name), done.error());

@@ -73,7 +73,7 @@ class ExportService final : public Service {
 
     // Whether exports are being made.
     bool busy() const { return turn_taken_; }
-    // Whether they are, or will be as soon as an event of the loop has been handled.
+    // Whether they are, or will be made again next. A change that waits may begin before.
     bool has_work() const { return busy() || remake_ != nullptr; }
     // Exports that are not offered because their kept contents cannot be taken over.
     const std::vector<MadeExports::Refused>& refused() const { return refused_; }
@@ -116,7 +116,7 @@ class ExportService final : public Service {
     void remove_failed();
     ExportEdit::Turn take_turn();
     void end_turn() noexcept;
-    void end(ExportEdit& edit);
+    void end(ExportEdit& edit);  // drops the exports that it has removed, and reports
     bool load(ExportEdit& edit) const;
     Problems problems_of(ExportEdit& edit, Names names) const;
     Task<Expected<void>> run(const Work& work);

@@ -59,7 +59,8 @@ Task<> HandOver::hand_over_to_successor() {
         control_.handed_over();
         co_return;
     }
-    upgrade_.reset();  // which resumes the clients
+    if (upgrade_) upgrade_->give_up();
+    upgrade_.reset();
     spdlog::error("SIGUSR2: the new server did not start; this server continues: {}", failure);
     context_.lifecycle.enter(Phase::serving);
     control_.resume();
@@ -68,6 +69,7 @@ Task<> HandOver::hand_over_to_successor() {
 void HandOver::cancel() {
     if (context_.lifecycle.phase() != Phase::handing_over) return;
     tasks_.clear();
+    if (upgrade_) upgrade_->give_up();
     upgrade_.reset();
     context_.lifecycle.enter(Phase::serving);
     parts_.reclaim.resume();  // a server that waits for swapoff serves on

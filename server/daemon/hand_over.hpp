@@ -33,6 +33,7 @@ class HandOver final : public Service {
     HandOver(ServerContext& context, const Parts& parts, ServerControl& control);
 
     void drain() override { cancel(); }
+    void stop() override { tasks_.clear(); }
 
     void begin();
     void cancel();

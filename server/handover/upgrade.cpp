@@ -12,6 +12,7 @@
 #include "server/base/sleep_for.hpp"
 #include "server/nbd/all_workers.hpp"
 #include "storage/assertions/assert.hpp"
+#include "storage/base/log_line.hpp"
 
 namespace gpunbd::server {
 
@@ -67,8 +68,8 @@ class Upgrade::Progress {
     Clock::time_point resumed_last_;
 };
 
-Upgrade::~Upgrade() {
-    if (followed_) return;
+void Upgrade::give_up() {
+    GPUNBD_ASSERT(!followed_, "a hand-over that the supervisor follows cannot be undone");
     successor_.reset();
     resume();
 }
@@ -77,6 +78,7 @@ Task<> Upgrade::run(SuccessorStart start, std::vector<UpgradeMessage> first) {
     GPUNBD_ASSERT(!successor_, "an upgrade starts one successor");
     successor_.emplace(start);
     prepare(first);
+    first.clear();  // its descriptors: as many are needed for the contents
     co_await expect(MessageKind::prepared, preparing_patience);
     pause();
     co_await wait_until_quiet();
@@ -98,7 +100,10 @@ Task<> Upgrade::run(SuccessorStart start, std::vector<UpgradeMessage> first) {
     // From here on the hand-over cannot be undone: if the successor dies, the supervisor starts
     // another server.
     followed_ = true;
-    if (const auto wrong = parts_.supervisor.barrier(follow_patience)) spdlog::warn("{}", *wrong);
+    storage::log_if_possible([&] {
+        if (const auto wrong = parts_.supervisor.barrier(follow_patience))
+            spdlog::warn("{}", *wrong);
+    });
 }
 
 void Upgrade::prepare(const std::vector<UpgradeMessage>& first) {

@@ -34,15 +34,17 @@ class Upgrade {
     };
 
     explicit Upgrade(const Parts& parts) : parts_(parts), timer_(parts.io) {}
-    // Kills the successor, and resumes the clients, unless the supervisor follows the successor.
-    ~Upgrade();
+    // Kills the successor, unless the supervisor follows it.
+    ~Upgrade() = default;
     Upgrade(const Upgrade&) = delete;
     Upgrade& operator=(const Upgrade&) = delete;
 
     // Starts the successor, moves clients and contents to it, and makes the supervisor follow it.
     // `first`: messages for the successor while this server serves. Throws std::runtime_error: the
-    // reason for the failure, after which this object is destroyed. On the thread of `io`.
+    // reason for the failure; give_up() is next. On the thread of `io`.
     Task<> run(SuccessorStart start, std::vector<UpgradeMessage> first);
+    // Kills the successor and resumes the clients, unless the supervisor follows the successor.
+    void give_up();
     // After run(), once the resources are released that only one process can own: the successor
     // serves.
     void activate();
