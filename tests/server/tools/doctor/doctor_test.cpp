@@ -105,8 +105,8 @@ TEST_CASE("doctor: checks a machine that swaps to its own server") {
         const char* cpus;
         const char* fit;
     };
-    for (const Row& row : {Row{"222000", "1", "37000"}, Row{"786432", "1", "65536"},
-                           Row{"786432", "3", "81920"}, Row{"64000000", "f,0000000f", "204800"}}) {
+    for (const Row& row : {Row{"222000", "1", "37000"}, Row{"786432", "1", "69632"},
+                           Row{"786432", "3", "98304"}, Row{"64000000", "f,0000000f", "270336"}}) {
         CAPTURE(row.memory);
         machine.put("/proc/self/status", std::string("Name:\tgpunbd\nCpus_allowed:\t") + row.cpus +
                                              "\nCpus_allowed_list:\t0-63\n");
