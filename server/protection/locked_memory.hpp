@@ -15,6 +15,7 @@ std::optional<std::string> lock_touched_memory();
 // and its remedy, if any.
 std::optional<std::string> lift_lock_limit();
 // Locks and populates all current and future mappings. Returns the problem and its remedy, if any.
+// Call it after the warm-up: memory that is mapped later is present at once, in small pages.
 std::optional<std::string> lock_all_memory();
 
 }  // namespace gpunbd::server

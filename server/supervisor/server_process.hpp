@@ -23,7 +23,8 @@ struct ServerStart {
 
 // Returns the process id, or -1 with errno. The process has a process group of its own and gets
 // SIGTERM when this process dies. If the program cannot be run, it prints the reason and exits with
-// status 127.
+// status 127. The keeper itself does not call give_up_new_privileges(): that is inherited, and a
+// server may have to run nvidia-modprobe before it calls it.
 pid_t start_server(const ServerStart& start, StoredDescriptors& kept);
 
 }  // namespace gpunbd::server

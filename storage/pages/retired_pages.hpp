@@ -1,4 +1,6 @@
-// Pages of a pool that are no longer mapped and may still be pinned.
+// Pages of a pool that are no longer mapped and may still be pinned. A write to the number of such
+// a page gets the same page, cleared; until then the page keeps its contents for its pins. So a
+// volume has no more pages than page numbers, unless pages move.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // `gpunbd ping`: checks whether a server serves an export. It performs the handshake up to
-// NBD_OPT_INFO, so that it does not count as a connection of the export.
+// NBD_OPT_INFO, so that it does not count as a connection of the export. It shares no code with the
+// negotiation of the server, so a fault in one of the two is visible in the other.
 #pragma once
 
 #include <chrono>
