@@ -390,9 +390,8 @@ std::string file_identity(std::string_view path) {
     return (error ? std::filesystem::path(path) : whole).lexically_normal().string();
 }
 
-std::optional<std::string> stripe_misfit(const ExportOptions& exported,
-                                         std::string_view layout_name,
-                                         std::string_view page_size_name) {
+std::optional<std::string> stripe_error(const ExportOptions& exported, std::string_view layout_name,
+                                        std::string_view page_size_name) {
     if (exported.stripe_size == 0) return std::nullopt;
     if (exported.layout != LayoutKind::stripe) {
         return fmt::format("{} has no effect with {} linear; use {} stripe, or leave it out",
@@ -405,8 +404,8 @@ std::optional<std::string> stripe_misfit(const ExportOptions& exported,
                        human(up));
 }
 
-std::optional<std::string> size_misfit(const ExportOptions& exported,
-                                       std::string_view minimum_name) {
+std::optional<std::string> size_error(const ExportOptions& exported,
+                                      std::string_view minimum_name) {
     const std::uint64_t minimum = exported.block_size.minimum;
     const std::uint64_t size = exported.is_template() ? exported.clone_per_client.size.value_or(0)
                                : exported.size        ? exported.size->bytes
@@ -417,7 +416,7 @@ std::optional<std::string> size_misfit(const ExportOptions& exported,
                        minimum_name, human(minimum), human(up));
 }
 
-std::optional<Misplaced> swap_misfit(const Options& options) {
+std::optional<Misplaced> swap_error(const Options& options) {
     if (!options.any_swap()) return std::nullopt;
     if (options.tls.mode != TlsMode::off) {
         return Misplaced{"tls",
@@ -436,7 +435,7 @@ std::optional<Misplaced> swap_misfit(const Options& options) {
 
 namespace {
 
-std::optional<DeviceMisfit> revocable_misfit(const Options& options, std::size_t index) {
+std::optional<DeviceError> revocable_error(const Options& options, std::size_t index) {
     const DeviceOptions& device = options.devices[index];
     if (device.revocable == 0) return std::nullopt;
     for (const ExportOptions& exported : options.exports) {
@@ -444,7 +443,7 @@ std::optional<DeviceMisfit> revocable_misfit(const Options& options, std::size_t
         const bool uses = exported.devices.empty() ||
                           std::ranges::find(exported.devices, device.id) != exported.devices.end();
         if (!uses || (!exported.keep && !exported.swap)) continue;
-        return DeviceMisfit{
+        return DeviceError{
             index, "revocable",
             fmt::format("revocable memory and {} of the export {} exclude each other: {}; leave "
                         "one of the two out, or use another device for the export",
@@ -456,7 +455,7 @@ std::optional<DeviceMisfit> revocable_misfit(const Options& options, std::size_t
     return std::nullopt;
 }
 
-std::optional<DeviceMisfit> spill_misfit(const Options& options, std::size_t index) {
+std::optional<DeviceError> spill_error(const Options& options, std::size_t index) {
     const DeviceOptions& device = options.devices[index];
     for (const SpillOptions& spill : device.spill) {
         if (!is_spill_only(spill.device)) continue;
@@ -466,37 +465,37 @@ std::optional<DeviceMisfit> spill_misfit(const Options& options, std::size_t ind
                    each.spill.end();
         });
         if (other == earlier.end()) continue;
-        return DeviceMisfit{index, "spill",
-                            fmt::format("{} takes the pages of {} already; name another file",
-                                        in_quotes(spill.device), other->id)};
+        return DeviceError{index, "spill",
+                           fmt::format("{} takes the pages of {} already; name another file",
+                                       in_quotes(spill.device), other->id)};
     }
     return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<DeviceMisfit> device_misfit(const Options& options) {
+std::optional<DeviceError> device_error(const Options& options) {
     for (std::size_t index = 0; index != options.devices.size(); ++index) {
-        if (auto misfit = revocable_misfit(options, index)) return misfit;
-        if (auto misfit = spill_misfit(options, index)) return misfit;
+        if (auto error = revocable_error(options, index)) return error;
+        if (auto error = spill_error(options, index)) return error;
     }
     return std::nullopt;
 }
 
-std::optional<ExportMisfit> ublk_misfit(const Options& options) {
+std::optional<ExportError> ublk_error(const Options& options) {
     std::map<std::uint32_t, const ExportOptions*> by_id;
     for (std::size_t index = 0; index != options.exports.size(); ++index) {
         const ExportOptions& exported = options.exports[index];
         if (!exported.ublk.enabled || !exported.ublk.id) continue;
         const auto [first, added] = by_id.emplace(*exported.ublk.id, &exported);
         if (added) continue;
-        return ExportMisfit{index, fmt::format("export {} has the id {} already; use another one",
-                                               in_quotes(first->second->name), *exported.ublk.id)};
+        return ExportError{index, fmt::format("export {} has the id {} already; use another one",
+                                              in_quotes(first->second->name), *exported.ublk.id)};
     }
     return std::nullopt;
 }
 
-std::optional<ExportMisfit> save_misfit(const Options& options) {
+std::optional<ExportError> save_error(const Options& options) {
     std::map<std::string, std::string> uses;  // by file
     for (const DeviceOptions& device : options.devices) {
         for (const SpillOptions& spill : device.spill) {
@@ -512,8 +511,8 @@ std::optional<ExportMisfit> save_misfit(const Options& options) {
             uses.emplace(file_identity(exported.save.path),
                          fmt::format("export {} saves", in_quotes(exported.name)));
         if (added) continue;
-        return ExportMisfit{index,
-                            fmt::format("{} to this file already; use another one", first->second)};
+        return ExportError{index,
+                           fmt::format("{} to this file already; use another one", first->second)};
     }
     return std::nullopt;
 }
@@ -522,8 +521,8 @@ namespace {
 
 // Why the export cannot be the source of a clone of so many bytes; empty: it can. `above`: the
 // exports above the clone.
-std::string source_misfit(const ExportsByName& above, const std::string& source,
-                          std::optional<std::uint64_t> size) {
+std::string source_error(const ExportsByName& above, const std::string& source,
+                         std::optional<std::uint64_t> size) {
     const ExportOptions* const found = above.find(source);
     if (found == nullptr) {
         return fmt::format("{} is no export above this one; write the name of one, or move it up",
@@ -541,7 +540,7 @@ std::string source_misfit(const ExportsByName& above, const std::string& source,
 }
 
 // Volumes that share pages are kept together.
-std::string keep_misfit(const ExportsByName& above, const ExportOptions& clone) {
+std::string keep_error(const ExportsByName& above, const ExportOptions& clone) {
     const bool keep = above.find(clone.clone_of)->keep;
     if (keep == clone.keep) return {};
     if (keep) {
@@ -553,7 +552,7 @@ std::string keep_misfit(const ExportsByName& above, const ExportOptions& clone) 
         in_quotes(clone.clone_of));
 }
 
-std::string template_tls_misfit(const TlsOptions& tls, const ExportOptions& exported) {
+std::string template_tls_error(const TlsOptions& tls, const ExportOptions& exported) {
     if (exported.clone_per_client.name != ClientId::tls_name) return {};
     if (tls.mode == TlsMode::off || tls.certificates.empty() || !tls.verify_clients) {
         return "tls_name needs verified client certificates; set tls.certificates, and leave "
@@ -569,8 +568,8 @@ std::string template_tls_misfit(const TlsOptions& tls, const ExportOptions& expo
 // above it. A server with thousands of exports checks this at each change, so names are only
 // indexed if they are needed.
 template <typename Concerns, typename Why>
-std::optional<ExportMisfit> first_misfit(const Options& options, const Concerns& concerns,
-                                         const Why& why) {
+std::optional<ExportError> first_error(const Options& options, const Concerns& concerns,
+                                       const Why& why) {
     const auto& exports = options.exports;
     ExportsByName above;
     std::size_t indexed = 0;
@@ -579,7 +578,7 @@ std::optional<ExportMisfit> first_misfit(const Options& options, const Concerns&
         if (indexed == 0) above.reserve(exports.size());
         while (indexed != i) above.add(exports[indexed++]);
         if (std::string problem = why(above, exports[i]); !problem.empty()) {
-            return ExportMisfit{i, std::move(problem)};
+            return ExportError{i, std::move(problem)};
         }
     }
     return std::nullopt;
@@ -587,46 +586,46 @@ std::optional<ExportMisfit> first_misfit(const Options& options, const Concerns&
 
 }  // namespace
 
-std::optional<ExportMisfit> clone_misfit(const Options& options) {
-    return first_misfit(
+std::optional<ExportError> clone_error(const Options& options) {
+    return first_error(
         options,
         [](const ExportOptions& each) { return !each.clone_of.empty() && !each.origin.run_time; },
         [](const ExportsByName& above, const ExportOptions& each) {
             const bool has_bytes = each.size && each.size->percent == 0;
             const auto size = has_bytes ? std::optional(each.size->bytes) : std::nullopt;
-            std::string why = source_misfit(above, each.clone_of, size);
-            return why.empty() ? keep_misfit(above, each) : why;
+            std::string why = source_error(above, each.clone_of, size);
+            return why.empty() ? keep_error(above, each) : why;
         });
 }
 
-std::optional<ExportMisfit> template_misfit(const Options& options) {
-    return first_misfit(
+std::optional<ExportError> template_error(const Options& options) {
+    return first_error(
         options, [](const ExportOptions& each) { return each.is_template(); },
         [&](const ExportsByName& above, const ExportOptions& each) {
             const CloneTemplate& wanted = each.clone_per_client;
-            std::string why = source_misfit(above, wanted.of, wanted.size);
-            return why.empty() ? template_tls_misfit(options.tls, each) : why;
+            std::string why = source_error(above, wanted.of, wanted.size);
+            return why.empty() ? template_tls_error(options.tls, each) : why;
         });
 }
 
 std::optional<std::string> contradiction(const Options& options) {
-    if (auto misfit = swap_misfit(options)) return std::move(misfit->what);
-    if (const auto misfit = device_misfit(options)) {
-        return fmt::format("{}: {}: {}", options.devices[misfit->device].id, misfit->key,
-                           misfit->what);
+    if (auto error = swap_error(options)) return std::move(error->what);
+    if (const auto error = device_error(options)) {
+        return fmt::format("{}: {}: {}", options.devices[error->device].id, error->key,
+                           error->what);
     }
-    const auto text = [&](std::string_view key, const ExportMisfit& misfit) {
-        return fmt::format("export {}: {}: {}", in_quotes(options.exports[misfit.exported].name),
-                           key, misfit.what);
+    const auto text = [&](std::string_view key, const ExportError& error) {
+        return fmt::format("export {}: {}: {}", in_quotes(options.exports[error.exported].name),
+                           key, error.what);
     };
-    if (const auto misfit = clone_misfit(options)) return text("clone_of", *misfit);
-    if (const auto misfit = template_misfit(options)) return text("clone_per_client", *misfit);
-    if (const auto misfit = ublk_misfit(options)) return text("ublk", *misfit);
-    if (const auto misfit = save_misfit(options)) return text("save.path", *misfit);
+    if (const auto error = clone_error(options)) return text("clone_of", *error);
+    if (const auto error = template_error(options)) return text("clone_per_client", *error);
+    if (const auto error = ublk_error(options)) return text("ublk", *error);
+    if (const auto error = save_error(options)) return text("save.path", *error);
     return std::nullopt;
 }
 
-std::optional<Misplaced> admin_misfit(const Options& options) {
+std::optional<Misplaced> admin_error(const Options& options) {
     const AdminTcp& tcp = options.admin.tcp;
     const auto wrong = [](std::string what) { return Misplaced{"admin", std::move(what)}; };
     if (!tcp.address) {

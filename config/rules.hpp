@@ -85,43 +85,41 @@ std::string file_identity(std::string_view path);
 
 // Checks the stripe size against the settings on which it depends. The names are those of the
 // file ("page_size") or of the flags ("--page-size"). Returns an error, if any.
-std::optional<std::string> stripe_misfit(const ExportOptions& exported,
-                                         std::string_view layout_name,
-                                         std::string_view page_size_name);
+std::optional<std::string> stripe_error(const ExportOptions& exported, std::string_view layout_name,
+                                        std::string_view page_size_name);
 // Likewise, the size of an export against its minimum block size.
-std::optional<std::string> size_misfit(const ExportOptions& exported,
-                                       std::string_view minimum_name);
+std::optional<std::string> size_error(const ExportOptions& exported, std::string_view minimum_name);
 // A contradiction between settings: a section that takes part in it, and the error.
 struct Misplaced {
     std::string_view section;
     std::string what;
 };
 // For exports with swap.
-std::optional<Misplaced> swap_misfit(const Options& options);
+std::optional<Misplaced> swap_error(const Options& options);
 // A setting of a device that an export or another device excludes.
-struct DeviceMisfit {
+struct DeviceError {
     std::size_t device;  // its index in Options::devices
     std::string_view key;
     std::string what;
 };
-std::optional<DeviceMisfit> device_misfit(const Options& options);
+std::optional<DeviceError> device_error(const Options& options);
 // An export that contradicts another one.
-struct ExportMisfit {
+struct ExportError {
     std::size_t exported;  // its index in Options::exports
     std::string what;
 };
 // A clone that is not possible. Clones of a running server exist already.
-std::optional<ExportMisfit> clone_misfit(const Options& options);
+std::optional<ExportError> clone_error(const Options& options);
 // An export with clone_per_client that can make no clones.
-std::optional<ExportMisfit> template_misfit(const Options& options);
+std::optional<ExportError> template_error(const Options& options);
 // A ublk id that another export has.
-std::optional<ExportMisfit> ublk_misfit(const Options& options);
+std::optional<ExportError> ublk_error(const Options& options);
 // An export that saves to a file of another export, or of the spill of a device.
-std::optional<ExportMisfit> save_misfit(const Options& options);
+std::optional<ExportError> save_error(const Options& options);
 // What contradicts itself between exports and the other sections, as one line without a position.
 std::optional<std::string> contradiction(const Options& options);
 // For the admin endpoint on TCP: addresses that other machines can reach need authentication.
-std::optional<Misplaced> admin_misfit(const Options& options);
+std::optional<Misplaced> admin_error(const Options& options);
 // The minimum of `pinned` with which two transfers can have `slots` chunks in flight; 0 if the
 // chunk size is calibrated.
 std::uint64_t min_pinned(const PipelineOptions& pipeline);

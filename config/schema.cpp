@@ -637,13 +637,13 @@ writes it.
 Clients are refused until it is read.
 Contents that are kept take precedence.)"});
     if constexpr (V::reads) {
-        if (const auto misfit = rules::size_misfit(exported, "block_size.minimum");
-            misfit && (v.good("size") || exported.is_template())) {
-            v.add(exported.is_template() ? "clone_per_client" : "size", *misfit);
+        if (const auto error = rules::size_error(exported, "block_size.minimum");
+            error && (v.good("size") || exported.is_template())) {
+            v.add(exported.is_template() ? "clone_per_client" : "size", *error);
         }
         if (v.good("stripe_size") && !v.bad("layout") && !v.bad("page_size")) {
-            const auto misfit = rules::stripe_misfit(exported, "layout:", "page_size");
-            if (misfit) v.add("stripe_size", *misfit);
+            const auto error = rules::stripe_error(exported, "layout:", "page_size");
+            if (error) v.add("stripe_size", *error);
         }
         if (exported.swap && !v.map().find("provision")) exported.provision = Provision::full;
         for (const std::string_view key : not_of_clones) {
@@ -915,26 +915,26 @@ in
 .Dv SIGUSR1
 prints.)"});
     if constexpr (V::reads) {
-        if (const auto misfit = rules::swap_misfit(options)) {
-            v.add(misfit->section, misfit->what);
+        if (const auto error = rules::swap_error(options)) {
+            v.add(error->section, error->what);
         }
-        if (const auto misfit = rules::device_misfit(options)) {
-            v.add_to_item("devices", misfit->device, misfit->key, misfit->what);
+        if (const auto error = rules::device_error(options)) {
+            v.add_to_item("devices", error->device, error->key, error->what);
         }
-        if (const auto misfit = rules::clone_misfit(options)) {
-            v.add_to_item("exports", misfit->exported, "clone_of", misfit->what);
+        if (const auto error = rules::clone_error(options)) {
+            v.add_to_item("exports", error->exported, "clone_of", error->what);
         }
-        if (const auto misfit = rules::template_misfit(options)) {
-            v.add_to_item("exports", misfit->exported, "clone_per_client", misfit->what);
+        if (const auto error = rules::template_error(options)) {
+            v.add_to_item("exports", error->exported, "clone_per_client", error->what);
         }
-        if (const auto misfit = rules::ublk_misfit(options)) {
-            v.add_to_item("exports", misfit->exported, "ublk", misfit->what);
+        if (const auto error = rules::ublk_error(options)) {
+            v.add_to_item("exports", error->exported, "ublk", error->what);
         }
-        if (const auto misfit = rules::save_misfit(options)) {
-            v.add_to_item("exports", misfit->exported, "save", misfit->what);
+        if (const auto error = rules::save_error(options)) {
+            v.add_to_item("exports", error->exported, "save", error->what);
         }
-        if (const auto misfit = rules::admin_misfit(options)) {
-            v.add(misfit->section, misfit->what);
+        if (const auto error = rules::admin_error(options)) {
+            v.add(error->section, error->what);
         }
     }
 }

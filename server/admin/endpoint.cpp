@@ -200,7 +200,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
         if (response.change.empty()) return;
         storage::LogLine(spdlog::level::info)
             .with("peer", peer)
-            .say("{}: admin endpoint: {}", peer, response.change);
+            .log("{}: admin endpoint: {}", peer, response.change);
     }
 
     // Samples the server every second, also without a client: the history needs it.
@@ -225,7 +225,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
             if (entry.policy.kept_only && peer.uid != ::geteuid() && peer.uid != 0) {
                 ClientLine(spdlog::level::warn)
                     .with("peer", peer.text())
-                    .say("{}: has no access to kept contents", peer.text());
+                    .log("{}: has no access to kept contents", peer.text());
                 return;
             }
             if (!entry.pool.make_room(client_key(peer))) {

@@ -13,7 +13,7 @@ void write_without_waiting(std::string_view text);
 
 // Formats into a buffer on the stack, without an allocation. Longer lines are truncated.
 template <typename... Args>
-void say(fmt::format_string<Args...> text, Args&&... args) {
+void log(fmt::format_string<Args...> text, Args&&... args) {
     std::array<char, 1024> line;
     constexpr std::string_view start = "gpunbd keep: ";
     start.copy(line.data(), start.size());

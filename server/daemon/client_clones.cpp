@@ -75,7 +75,7 @@ std::string refusal_of(const config::Options& options, const CloneRequest& reque
     ClientLine(spdlog::level::warn)
         .with("export", its_template->name)
         .with("peer", request.peer)
-        .say("export {}: no clone for {}: {}", config::in_quotes(its_template->name),
+        .log("export {}: no clone for {}: {}", config::in_quotes(its_template->name),
              config::in_quotes(request.client), why);
     return "there are too many clones of this export";
 }

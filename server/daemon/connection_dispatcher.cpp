@@ -53,7 +53,7 @@ void ConnectionDispatcher::accept(OwnedFd fd, Peer peer) {
             counters_.refused[static_cast<std::size_t>(answer.limit)].add();
             ClientLine(spdlog::level::warn)
                 .with("peer", peer.text())
-                .say("{}: refused: {}", peer.text(), answer.refusal);
+                .log("{}: refused: {}", peer.text(), answer.refusal);
             return;
         }
         counters_.accepted.add();

@@ -36,8 +36,8 @@ std::shared_ptr<storage::Volume> create_volume(const VolumePlan& plan, const Vol
     auto made =
         storage::Volume::create(plan.options, plan.devices, life.stop, keeping, plan.spills);
     if (life.stop.stop_requested()) throw std::runtime_error("cancelled: the server is stopping");
-    if (const auto* misfit = std::get_if<storage::Misfit>(&made)) {
-        throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
+    if (const auto* error = std::get_if<storage::CapacityError>(&made)) {
+        throw std::runtime_error(error_text(*error, plan.options, plan.devices));
     }
     auto volume = std::move(std::get<std::unique_ptr<storage::Volume>>(made));
     if (life.disposal == nullptr) return volume;
@@ -60,7 +60,7 @@ void check_devices_keep(const VolumePlan& plan) {
 void warn_not_kept(const config::ExportOptions& options) {
     storage::LogLine(spdlog::level::warn)
         .with("export", options.name)
-        .say(
+        .log(
             "export {}: no supervisor keeps its contents, so they end with this server; "
             "start it by gpunbd keep, or by systemd with FileDescriptorStoreMax=",
             config::in_quotes(options.name));
@@ -86,7 +86,7 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         storage::LogLine(spdlog::level::warn)
             .with("export", options.name)
             .with("error", plan.instead_of_gpu)
-            .say(
+            .log(
                 "export {}: NO GPU ({}): serving {} of HOST memory instead; name a device to "
                 "choose",
                 name, plan.instead_of_gpu, size);
@@ -100,14 +100,14 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         .with("export", options.name)
         .with("bytes", plan.options.size)
         .with("device", names)
-        .say("export {}: {} on {}, {}, {}{}, instance {}", name, size, names,
+        .log("export {}: {} on {}, {}, {}{}, instance {}", name, size, names,
              options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
              options.provision == config::Provision::full ? "full" : "thin", kept ? ", kept" : "",
              storage::instance_text(volume->shape().instance));
     if (options.layout == config::LayoutKind::stripe && plan.devices.size() < 2) {
         storage::LogLine(spdlog::level::warn)
             .with("export", options.name)
-            .say(
+            .log(
                 "export {}: layout: stripe has no effect on one device; add devices, or leave it "
                 "out",
                 name);
@@ -115,7 +115,7 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
     if (options.swap && options.provision == config::Provision::thin) {
         storage::LogLine(spdlog::level::warn)
             .with("export", options.name)
-            .say(
+            .log(
                 "export {}: it is thin: if the device has no free memory, a swapped-out page and "
                 "its "
                 "process are lost; remove provision",
@@ -154,7 +154,7 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
     storage::LogLine(spdlog::level::info)
         .with("export", options.name)
         .with("bytes", volume->size())
-        .say("export {}: a clone of {}, {}{}, instance {}", config::in_quotes(options.name),
+        .log("export {}: a clone of {}, {}{}, instance {}", config::in_quotes(options.name),
              config::in_quotes(options.clone_of), config::human_size(volume->size()),
              kept ? ", kept" : "", storage::instance_text(volume->shape().instance));
     if (options.keep && !kept) warn_not_kept(options);
@@ -180,7 +180,7 @@ void set_spills(const SpillPlan& plan, const VolumeLife& life) {
     const auto warn = [&](const std::string& why) {
         storage::LogLine(spdlog::level::warn)
             .with("export", plan.name)
-            .say("export {}: its pages cannot move to spill memory that was added: {}",
+            .log("export {}: its pages cannot move to spill memory that was added: {}",
                  config::in_quotes(plan.name), why);
     };
     std::vector<storage::Spill> spills = plan.spills;
@@ -235,8 +235,8 @@ std::vector<std::weak_ptr<const Export>> held_of(const std::shared_ptr<const Exp
 }
 
 // Volumes that share pages are kept together.
-std::string keep_misfit(const Export& old, const config::ExportOptions& wanted,
-                        const VolumeLife& life) {
+std::string keep_error(const Export& old, const config::ExportOptions& wanted,
+                       const VolumeLife& life) {
     if (life.contents == nullptr || wanted.keep == old.options.keep) return {};
     if (!old.volume->table_descriptor() || !old.volume->shares_pages()) return {};
     return fmt::format(
@@ -292,7 +292,7 @@ Failure failure_of(const config::ExportOptions& wanted, const std::exception& er
 void warn_kept_by_next_server(const std::string& name) {
     storage::LogLine(spdlog::level::warn)
         .with("export", name)
-        .say(
+        .log(
             "export {}: its contents were made without keep and still end with this server; the "
             "next server keeps its contents",
             config::in_quotes(name));
@@ -317,7 +317,7 @@ Expected<void, Failure> give_existing_volume(Export& next, const Export* kept,
     const config::ExportOptions& wanted = next.options;
     const VolumeLife& life = making.life;
     if (kept != nullptr) {
-        std::string why = keep_misfit(*kept, wanted, life);
+        std::string why = keep_error(*kept, wanted, life);
         if (why.empty()) why = snapshot_error(*kept, wanted);
         if (!why.empty()) return Failure{std::move(why)};
         next.volume = kept->volume;
@@ -416,7 +416,7 @@ void log_restored(const config::ExportOptions& options, const storage::Volume& v
     storage::LogLine(spdlog::level::info)
         .with("export", options.name)
         .with("file", options.restore)
-        .say("export {}: restored from {}{}", config::in_quotes(options.name), options.restore,
+        .log("export {}: restored from {}{}", config::in_quotes(options.name), options.restore,
              size != nullptr && *size > volume.size()
                  ? fmt::format(": the first {} bytes of {}, since the export is smaller",
                                volume.size(), *size)

@@ -17,7 +17,7 @@ namespace gpunbd::server {
 namespace {
 
 // The reason why there cannot be such a clone; empty: none.
-std::string clone_misfit(const CreateExport& clone, const config::ExportOptions& source) {
+std::string clone_error(const CreateExport& clone, const config::ExportOptions& source) {
     if (clone.options.keep && !source.keep) {
         return fmt::format("export {} has no keep, so its clone cannot have it",
                            config::in_quotes(source.name));
@@ -153,7 +153,7 @@ Expected<config::ExportOptions, NotDone> wanted_export(const ServerContext& cont
     if (!wanted.clone_of.empty()) {
         const std::shared_ptr<const Export> source = context.exports.find(wanted.clone_of);
         if (!source) return NotDone{.why = unknown(wanted.clone_of), .unknown = true};
-        std::string why = clone_misfit(request, source->options);
+        std::string why = clone_error(request, source->options);
         if (why.empty()) why = source->why_incomplete();
         if (!why.empty()) return NotDone{why};
         wanted.keep = source->options.keep;
@@ -238,8 +238,8 @@ Expected<Resizing> set_size(config::Options& options, const ExportRegistry& expo
     }
     edited.size = config::Size{.bytes = request.size};
     resizing.stored = stored_options(edited);
-    if (auto misfit = config::rules::size_misfit(edited, "block_size.minimum")) {
-        return *std::move(misfit);
+    if (auto error = config::rules::size_error(edited, "block_size.minimum")) {
+        return *std::move(error);
     }
     return resizing;
 }

@@ -353,7 +353,7 @@ void ExportService::fail(ExportEdit& edit, const std::string& why) {
     if (edit.source == ExportEdit::Source::file) {
         refuse(problems);
     } else if (edit.by_client) {
-        for (const std::string& each : problems) ClientLine(spdlog::level::err).say("{}", each);
+        for (const std::string& each : problems) ClientLine(spdlog::level::err).log("{}", each);
     } else {
         for (const std::string& each : problems) spdlog::error("{}", each);
     }
@@ -404,7 +404,7 @@ Task<Expected<void>> ExportService::restore(MadeExports::Unfilled unfilled, Stor
                   .problem = problem,
                   .created = store != nullptr,
                   .closure = std::move(unfilled.closure)};
-    storage::LogLine(spdlog::level::err).with("export", failed.name).say("{}", problem);
+    storage::LogLine(spdlog::level::err).with("export", failed.name).log("{}", problem);
     unfilled.exported.reset();  // which has the memory
     co_await remove(std::move(failed));
     co_return problem;
@@ -501,7 +501,7 @@ void ExportService::log_changes(const ExportEdit& edit) const {
          report_exports(*edit.before, *context_.exports.snapshot(), unchanged)) {
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)
-            .say("{}", line.text);
+            .log("{}", line.text);
     }
     std::vector<std::string> waiting = keys_that_wait(context_.options, edit.options);
     for (const std::string& id : context_.devices.opened_otherwise()) {

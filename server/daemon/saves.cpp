@@ -67,13 +67,13 @@ std::string save_now(const Export& served, const std::string& path,
         storage::LogLine(spdlog::level::info)
             .with("export", served.info.name)
             .with("file", path)
-            .say("export {}: saved to {} in {:.1f} s", config::in_quotes(served.info.name), path,
+            .log("export {}: saved to {} in {:.1f} s", config::in_quotes(served.info.name), path,
                  taken.count());
     } else {
         storage::LogLine(spdlog::level::err)
             .with("export", served.info.name)
             .with("file", path)
-            .say("export {}: it was not saved: {}", config::in_quotes(served.info.name), why);
+            .log("export {}: it was not saved: {}", config::in_quotes(served.info.name), why);
     }
     return why;
 }

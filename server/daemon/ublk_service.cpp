@@ -154,7 +154,7 @@ void UblkService::make(const std::shared_ptr<const Export>& exported) {
     storage::LogLine(spdlog::level::info)
         .with("export", exported->info.name)
         .with("device", device->path())
-        .say("export {}: {} {}", config::in_quotes(exported->info.name), device->path(),
+        .log("export {}: {} {}", config::in_quotes(exported->info.name), device->path(),
              device->recovered() ? "continues" : "is ready");
     devices_.push_back(std::move(device));
 }

@@ -95,28 +95,28 @@ void check_hardware(const std::vector<std::string>& ids,
 
 }  // namespace
 
-std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOptions& options,
-                        const std::vector<storage::Device*>& devices) {
-    if (misfit.ran_out) {
+std::string error_text(const storage::CapacityError& error, const storage::VolumeOptions& options,
+                       const std::vector<storage::Device*>& devices) {
+    if (error.ran_out) {
         return fmt::format(
             "{} ran out of memory while {} were allocated; set a smaller size, or provision thin",
-            devices[*misfit.device]->info().id, config::human_size(misfit.asked));
+            devices[*error.device]->info().id, config::human_size(error.asked));
     }
     const std::string asked =
-        config::format_size({.bytes = misfit.asked});  // as in the configuration
-    const std::string available = size_beside(misfit.available, misfit.asked);
+        config::format_size({.bytes = error.asked});  // as in the configuration
+    const std::string available = size_beside(error.available, error.asked);
     const std::string ask =
-        misfit.largest == 0
+        error.largest == 0
             ? "stop the programs that use the rest, or set a smaller reserve"
-            : fmt::format("set a size of at most {}, or 100%", round_size(misfit.largest));
-    if (misfit.device) {
-        storage::Device* const lacking = devices[*misfit.device];
+            : fmt::format("set a size of at most {}, or 100%", round_size(error.largest));
+    if (error.device) {
+        storage::Device* const lacking = devices[*error.device];
         return fmt::format(
             "{} do not fit as a stripe over {}: {} needs {}, and {} are available{}; {}",
             config::format_size({.bytes = options.size}), ids_of(devices), lacking->info().id,
             asked, available, reserve_of({lacking}), ask);
     }
-    if (misfit.available == 0) return nothing_available(devices);
+    if (error.available == 0) return nothing_available(devices);
     return fmt::format("{} do not fit on {}: {} are available{}; {}", asked, ids_of(devices),
                        available, reserve_of(devices), ask);
 }
@@ -154,8 +154,8 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
         size.percent != 0 ? share_in_bytes(size.percent, wanted.block_size.minimum, plan, available)
                           : size.bytes;
     auto layout = storage::lay_out(plan.options, available);
-    if (const auto* misfit = std::get_if<storage::Misfit>(&layout)) {
-        throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
+    if (const auto* error = std::get_if<storage::CapacityError>(&layout)) {
+        throw std::runtime_error(error_text(*error, plan.options, plan.devices));
     }
     plan.layout = std::move(std::get<storage::Layout>(layout));
     plan.spills = registry.spills_of(plan.devices);

@@ -28,7 +28,7 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
                        const Promised& promised = {});
 
 // One line with the requested size, the available size, and a size that fits.
-std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOptions& options,
-                        const std::vector<storage::Device*>& devices);
+std::string error_text(const storage::CapacityError& error, const storage::VolumeOptions& options,
+                       const std::vector<storage::Device*>& devices);
 
 }  // namespace gpunbd::server

@@ -81,7 +81,7 @@ void log_end_of_grace(const std::string& name, std::uint64_t size,
     storage::LogLine(spdlog::level::warn)
         .with("export", name)
         .with("bytes", size)
-        .say(
+        .log(
             "export {} was removed: its kept contents will be freed in {} s (keeping.grace) unless "
             "the export is added again",
             config::in_quotes(name), std::max<std::int64_t>(remaining.count(), 0));
@@ -91,7 +91,7 @@ void log_incomplete(const storage::PageTable& table) {
     const std::string name = table.name();
     storage::LogLine(spdlog::level::warn)
         .with("export", name)
-        .say(
+        .log(
             "export {}: an earlier server ended while it restored the contents: what there is of "
             "them is freed, and the export gets new contents",
             config::in_quotes(name));
@@ -102,7 +102,7 @@ void log_taken_over(const std::string& name, const storage::Volume& volume) {
     storage::LogLine(spdlog::level::info)
         .with("export", name)
         .with("bytes", volume.size())
-        .say(
+        .log(
             "export {}: took over its contents of {} from an earlier server: {} in use, on "
             "{}, instance {}",
             config::in_quotes(name), config::local_time_text(shape.made),
@@ -258,7 +258,7 @@ void RetainedContents::finish_renames(const config::ExportList& exports) {
             }
             storage::LogLine(spdlog::level::info)
                 .with("export", each.name)
-                .say("export {}: its contents had the name {} when an earlier server ended",
+                .log("export {}: its contents had the name {} when an earlier server ended",
                      config::in_quotes(each.name), config::in_quotes(from));
         }
     }
@@ -823,7 +823,7 @@ bool RetainedContents::free_unused(const storage::Device& device) {
         storage::LogLine(spdlog::level::warn)
             .with("export", first->name)
             .with("device", device.info().id)
-            .say(
+            .log(
                 "kept contents of export {} are freed before their time, because memory of {} is "
                 "given back and no export has them",
                 config::in_quotes(first->name), device.info().id);

@@ -65,7 +65,7 @@ void ProgressLog::log_progress() const {
             .with("of", work.of)
             .with("done", work.done)
             .with("total", work.total)
-            .say("{}", progress_text(work, terminal_));
+            .log("{}", progress_text(work, terminal_));
     }
 }
 

@@ -48,7 +48,7 @@ void FailureLog::report_refusal(const protocol::Refusal& refusal) {
         .with("request", request)
         .with("offset", refusal.offset)
         .with("error", error)
-        .say("{}: export {}: {} at offset {} refused: {}: {}{}", peer_,
+        .log("{}: export {}: {} at offset {} refused: {}: {}{}", peer_,
              config::in_quotes(export_name_), request, refusal.offset, error, refusal.text,
              usual ? "" : take_unreported_text());
 }
@@ -68,7 +68,7 @@ void FailureLog::report_failure(const protocol::Command& command, storage::Statu
         .with("error", error)
         .with("device", devices)
         .with("unreported", unreported_)
-        .say("{}: export {}: {} of {} at offset {} failed: {}: {} {}{}", peer_,
+        .log("{}: export {}: {} of {} at offset {} failed: {}: {} {}{}", peer_,
              config::in_quotes(export_name_), request, config::human_size(command.length),
              command.offset, error,
              status == storage::Status::no_space ? "no space left on" : "an error of", devices,

@@ -109,7 +109,7 @@ void Session::report_end(bool failed) {
         .with("seconds", seconds)
         .with("reason", reason);
     if (!error.empty()) line.with("error", error);
-    line.say("{}: {}closed after {:.1f} s: {}", peer, done, seconds, reason);
+    line.log("{}: {}closed after {:.1f} s: {}", peer, done, seconds, reason);
 }
 
 void Session::publish_facts() {

@@ -135,7 +135,7 @@ Task<bool> Session::negotiate() {
         ClientLine(spdlog::level::debug)
             .with("peer", peer_.text())
             .with("export", export_name_)
-            .say("{}: serving export {}{}{}", peer_.text(), config::in_quotes(export_name_),
+            .log("{}: serving export {}{}{}", peer_.text(), config::in_quotes(export_name_),
                  describe_headers(negotiated.headers), describe_contexts(negotiated.contexts));
         co_return true;
     }

@@ -179,7 +179,7 @@ bool Listener::accept_one() {
     if (const auto text = failures_.text(error, AcceptFailures::Clock::now())) {
         storage::LogLine(spdlog::level::err)
             .with("error", std::strerror(error))
-            .say("{}: {}", where_, *text);
+            .log("{}: {}", where_, *text);
     }
     return false;
 }

@@ -46,7 +46,7 @@ void log_result(const ReclaimStatus& status, const std::string& what) {
     storage::LogLine(status.complete() ? spdlog::level::info : spdlog::level::warn)
         .with("device", status.device)
         .with("bytes", status.released)
-        .say("{}: {}, {}, in {:.2f} s{}{}", status.device, what, moved_text(status), status.seconds,
+        .log("{}: {}, {}, in {:.2f} s{}{}", status.device, what, moved_text(status), status.seconds,
              status.complete() ? "" : "; the rest stays: ", status.why_not);
 }
 
@@ -127,7 +127,7 @@ void Reclaimer::watch_pressure(DeviceReclaim& device) {
         const std::string& id = device.device.info().id;
         storage::LogLine(spdlog::level::info)
             .with("device", id)
-            .say("{}: memory pressure is not noticed, so use keep_free to give memory back: {}", id,
+            .log("{}: memory pressure is not noticed, so use keep_free to give memory back: {}", id,
                  triggers.why_none);
         return;
     }

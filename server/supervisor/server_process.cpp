@@ -29,7 +29,7 @@ void set_environment(const ServerStart& start, const StoredDescriptors& kept) {
 }
 
 [[noreturn]] void give_up(const char* what, int error) {
-    say("cannot start the server: {}: {}", what, std::strerror(error));
+    log("cannot start the server: {}: {}", what, std::strerror(error));
     ::_exit(exit_cannot_run);
 }
 
@@ -61,7 +61,7 @@ pid_t start_server(const ServerStart& start, StoredDescriptors& kept) {
     try {
         become_server(start, kept, keeper);
     } catch (const std::exception& error) {
-        say("cannot start the server: {}", error.what());
+        log("cannot start the server: {}", error.what());
     }
     ::_exit(exit_cannot_run);
 }

@@ -79,9 +79,9 @@ class Refusals {
         const auto now = Clock::now();
         if (logged_at_ && now - *logged_at_ < std::chrono::seconds(1)) return;
         if (suppressed_ == 1) {
-            say("a message from process {} is refused: {}", sender, why);
+            log("a message from process {} is refused: {}", sender, why);
         } else {
-            say("{} messages are refused; the last one, from process {}: {}", suppressed_, sender,
+            log("{} messages are refused; the last one, from process {}: {}", suppressed_, sender,
                 why);
         }
         logged_at_ = now;
@@ -145,7 +145,7 @@ class Supervisor {
 std::size_t capacity_of(const SupervisorLimits& limits, rlim_t open_files) {
     const rlim_t room = open_files > own_descriptors ? open_files - own_descriptors : 1;
     if (limits.descriptors <= room) return limits.descriptors;
-    say("stores at most {} descriptors instead of {}, because the limit of open files is {}; "
+    log("stores at most {} descriptors instead of {}, because the limit of open files is {}; "
         "raise it with LimitNOFILE= (systemd), --ulimit nofile= (Docker) or ulimit -Hn (a shell), "
         "or lower --max-descriptors",
         room, limits.descriptors, open_files);
@@ -188,7 +188,7 @@ void Supervisor::lock_memory() const {
     if (limits_.swap) {
         if (const auto wrong = lock_all_memory()) throw std::runtime_error("swap: " + *wrong);
     } else if (const auto wrong = lock_touched_memory()) {
-        say("{}; a restart can take longer when memory is short", *wrong);
+        log("{}; a restart can take longer when memory is short", *wrong);
     }
 }
 
@@ -215,7 +215,7 @@ void Supervisor::connect_own_supervisor() {
     }
     const auto store = take_variable("FDSTORE");
     if (own_supervisor_ && store && *store != "0") {
-        say("the supervisor of this process stores descriptors itself; run gpunbd serve without "
+        log("the supervisor of this process stores descriptors itself; run gpunbd serve without "
             "gpunbd keep");
     }
 }
@@ -255,7 +255,7 @@ void Supervisor::start() {
     prestarted_.reset();
     if (server_ == 0) server_ = std::max(start_server(start_, kept_), pid_t{0});
     if (server_ != 0) return;
-    say("cannot start the server: {}", std::strerror(errno));
+    log("cannot start the server: {}", std::strerror(errno));
     last_status_ = W_EXITCODE(exit_failure, 0);
     start_later();
 }
@@ -375,14 +375,14 @@ void Supervisor::follow(pid_t sender, pid_t successor) {
     if (successor < 0 || !is_own_child(successor)) {
         return refusals_.add(sender, "MAINPID= is not a child of the keeper");
     }
-    say("process {} is the server now and replaces process {}", successor, server_);
+    log("process {} is the server now and replaces process {}", successor, server_);
     server_ = successor;
     exit_pipe_.reset();  // the successor has its own
 }
 
 void Supervisor::pass_on(std::string_view message) {
     if (!own_supervisor_ || message.empty()) return;
-    if (const auto wrong = own_supervisor_->send(message)) say("{}", *wrong);
+    if (const auto wrong = own_supervisor_->send(message)) log("{}", *wrong);
 }
 
 // Also reaps orphaned processes, as process 1 of a container must.
@@ -415,7 +415,7 @@ void Supervisor::on_death(int status) {
     if (ending_ || status == 0 || (permanent && !holds_contents())) {
         exit_code_ = code;
     } else {
-        say("the server, process {}, {}; {} descriptors are kept", pid, how_it_ended(status),
+        log("the server, process {}, {}; {} descriptors are kept", pid, how_it_ended(status),
             kept_.size());
         start_later();
     }
@@ -429,18 +429,18 @@ void Supervisor::start_later() {
         Clock::now(),
         {.was_ready = ready_, .keeps_contents = holds_contents(), .configuration = configuration});
     if (!delay) {
-        say("the server was restarted {} times within {} s; giving up", limits_.restarts,
+        log("the server was restarted {} times within {} s; giving up", limits_.restarts,
             limits_.within.count());
         exit_code_ = shell_status(last_status_);
         return;
     }
     next_start_ = Clock::now() + *delay;
     if (configuration) {
-        say("the server rejected its configuration; correct it and send SIGHUP to process {} to "
+        log("the server rejected its configuration; correct it and send SIGHUP to process {} to "
             "restart the server at once; the next restart is in {:.1f} s",
             ::getpid(), std::chrono::duration<double>(*delay).count());
     } else if (*delay >= std::chrono::seconds(1)) {
-        say("the server will be restarted in {:.1f} s, or on SIGHUP to process {}",
+        log("the server will be restarted in {:.1f} s, or on SIGHUP to process {}",
             std::chrono::duration<double>(*delay).count(), ::getpid());
     }
 }
@@ -451,12 +451,12 @@ int keep(const SupervisorLimits& limits, std::vector<std::string> arguments,
          std::function<void()> on_ready) {
     // The server inherits the protections: memory is still short when it starts.
     const auto missing = limits.swap ? protect_process() : std::vector<std::string>{};
-    for (const std::string& each : missing) say("swap: {}", each);
+    for (const std::string& each : missing) log("swap: {}", each);
     if (!missing.empty()) return exit_failure;
     try {
         return Supervisor(limits, std::move(arguments), std::move(on_ready)).run();
     } catch (const std::exception& error) {
-        say("{}", with_open_files_limit(error.what()));
+        log("{}", with_open_files_limit(error.what()));
         return exit_failure;
     }
 }

@@ -28,7 +28,7 @@ class LogLine {
     LogLine& with(std::string_view key, double value);
 
     template <typename... Args>
-    void say(fmt::format_string<Args...> text, Args&&... args) {
+    void log(fmt::format_string<Args...> text, Args&&... args) {
         if (on_) write(fmt::format(text, std::forward<Args>(args)...));
     }
 
@@ -41,10 +41,10 @@ class LogLine {
 };
 
 // For functions that must not throw: drops the line if there is no memory for it.
-template <typename Say>
-void log_if_possible(Say say) noexcept {
+template <typename Log>
+void log_if_possible(Log log) noexcept {
     try {
-        say();
+        log();
     } catch (...) {
     }
 }

@@ -31,7 +31,7 @@ Channel* Channels::open_late(Device& device) noexcept {
         log_if_possible([&] {
             LogLine(spdlog::level::err)
                 .with("device", device.info().id)
-                .say("{}: requests fail, since no channel can be opened: {}", device.info().id,
+                .log("{}: requests fail, since no channel can be opened: {}", device.info().id,
                      error.what());
         });
         return nullptr;

@@ -81,7 +81,7 @@ void PressureWatch::reclaim() {
         log_if_possible([&] {
             LogLine(spdlog::level::info)
                 .with("device", info.id)
-                .say("{}: programs wait for memory, so pages move to spill memory", info.id);
+                .log("{}: programs wait for memory, so pages move to spill memory", info.id);
         });
     }
     step_ = std::max(step_, step);

@@ -45,7 +45,7 @@ void RevocableWatch::look() {
         LogLine(spdlog::level::info)
             .with("device", device_.info().id)
             .with("bytes", result->released)
-            .say("{}: {} MiB are not revocable any more, because the host is short of memory",
+            .log("{}: {} MiB are not revocable any more, because the host is short of memory",
                  device_.info().id, result->released >> 20);
     });
 }

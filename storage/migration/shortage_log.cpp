@@ -15,7 +15,7 @@ bool ShortageLog::report(const Device& device, const Migration& result, std::str
         LogLine(spdlog::level::warn)
             .with("device", info.id)
             .with("bytes", result.missing())
-            .say("{}: {}, and pages stay: {}", info.id, need, reason_for_staying(result));
+            .log("{}: {}, and pages stay: {}", info.id, need, reason_for_staying(result));
     });
     return true;
 }

@@ -9,15 +9,16 @@ namespace gpunbd::storage {
 
 namespace {
 
-std::variant<Layout, Misfit> lay_out_stripe(const VolumeOptions& options, std::uint64_t pages,
-                                            const std::vector<std::uint64_t>& available) {
+std::variant<Layout, CapacityError> lay_out_stripe(const VolumeOptions& options,
+                                                   std::uint64_t pages,
+                                                   const std::vector<std::uint64_t>& available) {
     Layout layout = Layout::stripe(pages, options.stripe_size / options.page_size,
                                    static_cast<std::uint32_t>(available.size()));
     const std::uint64_t min = *std::min_element(available.begin(), available.end());
     for (std::uint32_t i = 0; i < available.size(); ++i) {
         const std::uint64_t share = layout.pages_on(i) * options.page_size;
         if (share <= available[i]) continue;
-        return Misfit{
+        return CapacityError{
             .device = i,
             .asked = share,
             .available = available[i] / options.page_size * options.page_size,
@@ -28,8 +29,8 @@ std::variant<Layout, Misfit> lay_out_stripe(const VolumeOptions& options, std::u
 
 }  // namespace
 
-std::variant<Layout, Misfit> lay_out(const VolumeOptions& options,
-                                     const std::vector<std::uint64_t>& available) {
+std::variant<Layout, CapacityError> lay_out(const VolumeOptions& options,
+                                            const std::vector<std::uint64_t>& available) {
     GPUNBD_ASSERT(options.stripe_size % options.page_size == 0,
                   "a stripe consists of whole pages, each on one device");
     const std::uint64_t pages = (options.size + options.page_size - 1) / options.page_size;
@@ -44,7 +45,7 @@ std::variant<Layout, Misfit> lay_out(const VolumeOptions& options,
         left -= shares.back();
     }
     if (left == 0) return Layout::linear(std::move(shares));
-    return Misfit{.asked = options.size, .available = room, .largest = room};
+    return CapacityError{.asked = options.size, .available = room, .largest = room};
 }
 
 }  // namespace gpunbd::storage

@@ -13,7 +13,7 @@ namespace gpunbd::storage {
 struct VolumeOptions;
 
 // The memory that a volume needs and its devices lack. All sizes are in bytes.
-struct Misfit {
+struct CapacityError {
     std::optional<std::uint32_t> device =
         {};                   // the index of the device that lacks it; none: all devices together
     std::uint64_t asked = 0;  // needed from that device, or from all
@@ -21,11 +21,11 @@ struct Misfit {
     std::uint64_t largest = 0;    // the largest size of the volume that would fit
     bool ran_out = false;  // memory ran out during allocation, although enough was available before
 
-    bool operator==(const Misfit&) const = default;
+    bool operator==(const CapacityError&) const = default;
 };
 
 // `available`: the bytes that each device can allocate.
-std::variant<Layout, Misfit> lay_out(const VolumeOptions& options,
-                                     const std::vector<std::uint64_t>& available);
+std::variant<Layout, CapacityError> lay_out(const VolumeOptions& options,
+                                            const std::vector<std::uint64_t>& available);
 
 }  // namespace gpunbd::storage

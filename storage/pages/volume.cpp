@@ -91,16 +91,14 @@ std::string contradiction_in(const KeptContents& contents, const KeptContents::M
 
 }  // namespace
 
-std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions& options,
-                                                             const std::vector<Device*>& devices,
-                                                             const std::stop_token& stop,
-                                                             const Retention& retention,
-                                                             const std::vector<Spill>& spills) {
+std::variant<std::unique_ptr<Volume>, CapacityError> Volume::create(
+    const VolumeOptions& options, const std::vector<Device*>& devices, const std::stop_token& stop,
+    const Retention& retention, const std::vector<Spill>& spills) {
     std::vector<std::uint64_t> available;
     available.reserve(devices.size());
     for (const Device* device : devices) available.push_back(device->available());
     auto fitted = lay_out(options, available);
-    if (const auto* misfit = std::get_if<Misfit>(&fitted)) return *misfit;
+    if (const auto* error = std::get_if<CapacityError>(&fitted)) return *error;
     auto& layout = std::get<Layout>(fitted);
     const bool is_kept = retention.retainer != nullptr;
     TableShape shape = shape_of(options, retention);
@@ -122,9 +120,9 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
     volume->is_kept_ = is_kept;
     if (const auto full = volume->fill(stop)) {
         volume->abandon();
-        return Misfit{.device = *full,
-                      .asked = volume->layout_.pages_on(*full) * options.page_size,
-                      .ran_out = true};
+        return CapacityError{.device = *full,
+                             .asked = volume->layout_.pages_on(*full) * options.page_size,
+                             .ran_out = true};
     }
     return volume;
 }

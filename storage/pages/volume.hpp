@@ -62,7 +62,7 @@ class Volume {
     // The devices outlive the volume. A linear volume fills each device before it uses the next. If
     // `stop` is requested between two slabs, creation fails as if memory had run out. Throws
     // std::system_error if there is no memory for the table.
-    static std::variant<std::unique_ptr<Volume>, Misfit> create(
+    static std::variant<std::unique_ptr<Volume>, CapacityError> create(
         const VolumeOptions& options, const std::vector<Device*>& devices,
         const std::stop_token& stop = {}, const Retention& retention = {},
         const std::vector<Spill>& spills = {});

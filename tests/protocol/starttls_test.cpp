@@ -25,10 +25,10 @@ class Talk {
  public:
     explicit Talk(TlsMode mode, const ExportDirectory& directory = exports)
         : negotiation(directory, mode) {
-        say(wire::client_flags());
+        log(wire::client_flags());
     }
 
-    Next say(const Bytes& bytes) {
+    Next log(const Bytes& bytes) {
         std::size_t used = 0;
         output.clear();
         next = feed_all(negotiation, bytes, used, output);
@@ -36,7 +36,7 @@ class Talk {
     }
     // The type of the last reply to the option.
     std::uint32_t ask(std::uint32_t type, const Bytes& data = {}) {
-        say(option(type, data));
+        log(option(type, data));
         const auto all = answers(output);
         return all.empty() ? 0 : all.back().type;
     }
@@ -103,7 +103,7 @@ TEST_CASE("FORCEDTLS: EXPORT_NAME closes the connection") {
     for (const char* name : {"", "open", "secret", "no-such-export"}) {
         CAPTURE(name);
         Talk talk(TlsMode::required);
-        CHECK(talk.say(option(opt::export_name, text_bytes(name))) == Next::close);
+        CHECK(talk.log(option(opt::export_name, text_bytes(name))) == Next::close);
         CHECK(talk.output.empty());
         CHECK_FALSE(talk.negotiation.reason().empty());
     }
@@ -130,15 +130,15 @@ TEST_CASE("SELECTIVETLS: the default export may require TLS") {
     const PlainExportDirectory only({{.name = "secret", .size = 512, .tls_required = true}});
     Talk talk(TlsMode::optional, only);
     CHECK(talk.ask(opt::go, info_data("")) == tls_reqd);
-    CHECK(talk.say(option(opt::export_name)) == Next::close);
+    CHECK(talk.log(option(opt::export_name)) == Next::close);
 }
 
 TEST_CASE("SELECTIVETLS: EXPORT_NAME closes for an export that requires TLS, and serves others") {
     Talk secret(TlsMode::optional);
-    CHECK(secret.say(option(opt::export_name, text_bytes("secret"))) == Next::close);
+    CHECK(secret.log(option(opt::export_name, text_bytes("secret"))) == Next::close);
     CHECK(secret.output.empty());
     Talk open(TlsMode::optional);
-    CHECK(open.say(option(opt::export_name, text_bytes("open"))) == Next::transmit);
+    CHECK(open.log(option(opt::export_name, text_bytes("open"))) == Next::transmit);
 }
 
 TEST_CASE("SELECTIVETLS: LIST hides exports that require TLS from clients without TLS") {
@@ -181,7 +181,7 @@ TEST_CASE("no option returns TLS_REQD inside TLS") {
         }
         Talk talk(mode);
         talk.enter_tls();
-        CHECK(talk.say(option(opt::export_name, text_bytes("secret"))) == Next::transmit);
+        CHECK(talk.log(option(opt::export_name, text_bytes("secret"))) == Next::transmit);
     }
 }
 
@@ -218,7 +218,7 @@ TEST_CASE("STARTTLS discards all earlier state") {
 TEST_CASE("STARTTLS keeps the client's flags") {
     Talk talk(TlsMode::required);
     talk.enter_tls();
-    REQUIRE(talk.say(option(opt::export_name, text_bytes("open"))) == Next::transmit);
+    REQUIRE(talk.log(option(opt::export_name, text_bytes("open"))) == Next::transmit);
     CHECK(talk.output.size() == 10);  // NO_ZEROES
 }
 
@@ -231,20 +231,20 @@ TEST_CASE("STARTTLS needs fixed newstyle") {
 TEST_CASE("unencrypted bytes after STARTTLS are a violation") {
     for (const Bytes& behind : {option(opt::list), text_bytes("x"), hex("16030100")}) {
         Talk talk(TlsMode::optional);
-        CHECK(talk.say(joined({option(opt::starttls), behind})) == Next::close);
+        CHECK(talk.log(joined({option(opt::starttls), behind})) == Next::close);
         CHECK(talk.output.empty());  // STARTTLS is not granted
         CHECK(talk.negotiation.reason() == "unencrypted bytes after STARTTLS");
     }
     Talk talk(TlsMode::optional);
     REQUIRE(talk.ask(opt::starttls) == ack);
-    CHECK(talk.say(option(opt::list)) == Next::close);  // before the handshake
+    CHECK(talk.log(option(opt::list)) == Next::close);  // before the handshake
 }
 
 TEST_CASE("STARTTLS does not reset the count of options") {
     Talk talk(TlsMode::optional);
     for (std::uint32_t i = 0; i + 1 < max_options; ++i) REQUIRE(talk.ask(opt::list) == ack);
     talk.enter_tls();
-    CHECK(talk.say(option(opt::list)) == Next::close);
+    CHECK(talk.log(option(opt::list)) == Next::close);
 }
 
 TEST_CASE("a server that stops refuses STARTTLS") {

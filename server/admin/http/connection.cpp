@@ -52,7 +52,7 @@ void log_failure(const std::exception_ptr& failure) {
     } catch (const std::exception& error) {
         ClientLine(spdlog::level::err)
             .with("error", error.what())
-            .say("admin endpoint: failed to handle a request: {}", error.what());
+            .log("admin endpoint: failed to handle a request: {}", error.what());
     }
 }
 
@@ -96,7 +96,7 @@ asio::awaitable<void> Connection::run(Self self) {
     } else {
         ClientLine(spdlog::level::info)
             .with("peer", self->peer_.text())
-            .say("{}: admin endpoint: TLS handshake failed: {}", self->peer_.text(), failure);
+            .log("{}: admin endpoint: TLS handshake failed: {}", self->peer_.text(), failure);
     }
     self->stream_->close();
 }

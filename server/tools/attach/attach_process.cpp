@@ -92,7 +92,7 @@ void tune(const Device& device, std::uint32_t max_request) {
     const std::uint64_t wanted = std::clamp<std::uint64_t>(max_request / 1024, least, largest);
     for (const auto& [name, text] : {std::pair("queue/max_sectors_kb", std::to_string(wanted)),
                                      std::pair("queue/scheduler", std::string("none"))}) {
-        if (const auto failed = device.set(name, text)) say(failed->text);
+        if (const auto failed = device.set(name, text)) log(failed->text);
     }
 }
 
@@ -147,7 +147,7 @@ class AttachProcess {
     }
 
     void end_with(const Failure& failed) {
-        say(failed.text);
+        log(failed.text);
         status_ = exit_failure;
     }
 
@@ -163,7 +163,7 @@ class AttachProcess {
     }
 
     void detached_by_others() {
-        if (!forced_) say(device_.path() + " was detached");
+        if (!forced_) log(device_.path() + " was detached");
         status_ = forced_ ? exit_failure : 0;
     }
 
@@ -196,7 +196,7 @@ class AttachProcess {
             status_ = exit_failure;
             return;
         }
-        say(
+        log(
             fmt::format("{} was disconnected by force: the machine shuts down, and the device was "
                         "still in use after {} s; data that was not written to it is lost",
                         device_.path(), std::chrono::seconds(stall_limit).count()));
@@ -236,7 +236,7 @@ class AttachProcess {
             case Doing::detaching:
                 if (failed && attachment_.attached()) return not_detached(*failed);
                 if (failed) return detached_by_others();
-                say(device_.path() + " is detached");
+                log(device_.path() + " is detached");
                 status_ = 0;
         }
     }
@@ -244,17 +244,17 @@ class AttachProcess {
     void not_detached(const Failure& failed) {
         next_try_ = Clock::now() + retry_interval;
         if (!reported_.is_new(failed.text)) return;
-        say("not detached: " + failed.text + " (retried each second)");
+        log("not detached: " + failed.text + " (retried each second)");
     }
 
     void report_ready() {
-        say(device_.path() + " is ready");
+        log(device_.path() + " is ready");
         if (background_) {
             say_to_kernel_log();
             background_->announce_ready(Background::Output::discard);
         }
         if (!supervisor_) return;
-        if (const auto wrong = supervisor_->send("READY=1")) say(*wrong);
+        if (const auto wrong = supervisor_->send("READY=1")) log(*wrong);
     }
 
     Device device_;
@@ -315,7 +315,7 @@ std::optional<Failure> protect(bool swap) {
                             server::lift_lock_limit, server::lock_all_memory}) {
         const auto missing = take();
         if (missing && swap) return Failure{could_hang + *missing};
-        if (missing) say(*missing);
+        if (missing) log(*missing);
     }
     if (!swap) return std::nullopt;
     auto missing = server::why_log_may_hang();
@@ -344,7 +344,7 @@ int run_attach(const AttachOptions& command) {
         auto entered = Background::enter();
         if (const auto* caller = std::get_if<Background::CallerEnds>(&entered)) {
             if (caller->status) return *caller->status;
-            say("a signal killed the process that attaches; start it again");
+            log("a signal killed the process that attaches; start it again");
             return exit_failure;
         }
         if (auto* const error = std::get_if<std::string>(&entered)) {

@@ -158,10 +158,10 @@ Or<Attachment> Attachment::attach(AttachRequest wanted) {
     const int error = connect_when_closed(client, wanted, connections);
     const bool orphan = error == EBUSY && is_orphan(device, facts);
     if (error != 0 && !orphan) return refusal_of_kernel(device, error);
-    say(fmt::format("{} {}: {} bytes, {} connections, {}", orphan ? "taken over" : "attached",
+    log(fmt::format("{} {}: {} bytes, {} connections, {}", orphan ? "taken over" : "attached",
                     device.path(), facts.size, wanted.connections, instance_of(facts)));
     if (facts.instance.empty()) {
-        say("the server does not report an id of its contents: a loss of contents cannot be "
+        log("the server does not report an id of its contents: a loss of contents cannot be "
             "detected");
     }
     Attachment out(std::move(wanted), std::move(client), std::move(facts));
@@ -178,7 +178,7 @@ void Attachment::take_over() {
 }
 
 void Attachment::log_once(std::string text) {
-    if (text != reported_) say(text);
+    if (text != reported_) log(text);
     reported_ = std::move(text);
 }
 
@@ -229,9 +229,9 @@ void Attachment::follow_size(std::uint64_t size) {
     if (++with_newest_size_ < wanted_.connections || size == facts_.size) return;
     const Device device(wanted_.device);
     if (const int error = kernel_.resize(wanted_.device, facts_.instance, size)) {
-        return say(failure(device.path() + " cannot be resized", error).text);
+        return log(failure(device.path() + " cannot be resized", error).text);
     }
-    say(fmt::format("resized: {} has {} bytes now, {} before", device.path(), size, facts_.size));
+    log(fmt::format("resized: {} has {} bytes now, {} before", device.path(), size, facts_.size));
     facts_.size = size;
 }
 

@@ -16,7 +16,7 @@ int kernel_log = -1;
 
 }  // namespace
 
-void say(std::string_view text) {
+void log(std::string_view text) {
     std::string line = "gpunbd attach: ";
     line += text.substr(0, PIPE_BUF - line.size() - 1);
     line += '\n';

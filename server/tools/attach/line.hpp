@@ -6,7 +6,7 @@
 
 namespace gpunbd::attach {
 
-void say(std::string_view text);
+void log(std::string_view text);
 
 // Sends later lines to the kernel log (dmesg, the journal), if it can be opened.
 void say_to_kernel_log();

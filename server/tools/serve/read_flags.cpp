@@ -200,11 +200,11 @@ class Reader {
         for (const auto& [flag, text] : single_values()) {
             if (flag->key.starts_with("exports[]")) set(flag->name, text, out);
         }
-        if (const auto misfit = rules::stripe_misfit(out.exports[0], "--layout", "--page-size")) {
-            throw UsageError("--stripe-size: " + *misfit);
+        if (const auto error = rules::stripe_error(out.exports[0], "--layout", "--page-size")) {
+            throw UsageError("--stripe-size: " + *error);
         }
-        if (const auto misfit = rules::size_misfit(out.exports[0], "--block-size")) {
-            throw UsageError("--size: " + *misfit);
+        if (const auto error = rules::size_error(out.exports[0], "--block-size")) {
+            throw UsageError("--size: " + *error);
         }
         if (out.exports[0].swap && !given_.given("--provision")) {
             out.exports[0].provision = Provision::full;

@@ -31,7 +31,7 @@ std::string find_contradiction(const config::ServeCommand& command,
     if (auto contradiction = config::rules::contradiction(options)) {
         return *std::move(contradiction);
     }
-    if (const auto misfit = config::rules::admin_misfit(options)) return misfit->what;
+    if (const auto error = config::rules::admin_error(options)) return error->what;
     if (!command.run || !options.any_swap()) return {};
     return "--run and an export with swap exclude each other: the command would inherit real-time "
            "priority and the exemption from the OOM killer; leave one of the two out";

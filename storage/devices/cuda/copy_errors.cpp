@@ -19,7 +19,7 @@ void refuse(Copy& copy, cudaError_t error, DeviceState& state, cudaStream_t stre
         .with("device", state.id)
         .with("length", copy.length)
         .with("error", reason)
-        .say("{}: {} was refused: {}", state.id, to_text(copy), reason);
+        .log("{}: {} was refused: {}", state.id, to_text(copy), reason);
 }
 
 void ask(DeviceState& state, cudaStream_t stream, const Copy* oldest) {

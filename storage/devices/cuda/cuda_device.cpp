@@ -104,7 +104,7 @@ CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& o
     info_.access = describe_access(reason_not_mapped);
     LogLine(spdlog::level::info)
         .with("device", info_.id)
-        .say("{}: {}, {}", info_.id, info_.name, info_.access);
+        .log("{}: {}, {}", info_.id, info_.name, info_.access);
 }
 
 CudaDevice::~CudaDevice() {

@@ -141,7 +141,7 @@ bool CudaDevice::add_mapped(const SlabRequest& request, Slab& out) {
         LogLine(spdlog::level::warn)
             .with("device", state_.id)
             .with("bytes", mapped_bytes_)
-            .say("{}: {} MiB of its memory are mapped ({}); the rest is used without a mapping",
+            .log("{}: {} MiB of its memory are mapped ({}); the rest is used without a mapping",
                  state_.id, mapped_bytes_ >> 20, reason);
     }
     return had;
@@ -206,7 +206,7 @@ Status CudaDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& ou
     if (!reason.empty()) {
         LogLine(spdlog::level::err)
             .with("device", state_.id)
-            .say("{}: a kept slab cannot be taken over: {}", state_.id, reason);
+            .log("{}: a kept slab cannot be taken over: {}", state_.id, reason);
         return Status::io_error;
     }
     slab.bytes = record.bytes;
@@ -251,7 +251,7 @@ void CudaDevice::log_unmapped(std::string_view reason) noexcept {
     log_if_possible([&] {
         LogLine(spdlog::level::warn)
             .with("device", state_.id)
-            .say("{}: kept slabs that were mapped are used without a mapping: {}", state_.id,
+            .log("{}: kept slabs that were mapped are used without a mapping: {}", state_.id,
                  reason);
     });
 }
@@ -342,7 +342,7 @@ Status CudaDevice::failure(const std::string& error, const std::string& what) {
         LogLine(spdlog::level::err)
             .with("device", state_.id)
             .with("error", error)
-            .say("{}: {} failed: {}", state_.id, what, error);
+            .log("{}: {} failed: {}", state_.id, what, error);
     }
     return Status::io_error;
 }

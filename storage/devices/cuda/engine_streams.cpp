@@ -58,7 +58,7 @@ void EngineStream::start_batch() {
         LogLine(spdlog::level::err)
             .with("device", state_.id)
             .with("error", error)
-            .say("{}: copies were refused: {}", state_.id, error);
+            .log("{}: copies were refused: {}", state_.id, error);
     }
 }
 

@@ -63,7 +63,7 @@ bool RevocableMemory::has_room(std::uint64_t bytes) {
         LogLine(spdlog::level::warn)
             .with("device", state_.id)
             .with("revocable", slabs_.bytes())
-            .say(
+            .log(
                 "{}: the host has too little free memory for more than {} MiB of revocable "
                 "memory: further slabs are not revocable",
                 state_.id, slabs_.bytes() >> 20);
@@ -124,7 +124,7 @@ void RevocableMemory::log_failure(cudaError_t error) noexcept {
         LogLine(spdlog::level::warn)
             .with("device", state_.id)
             .with("error", to_text(error))
-            .say("{}: the driver does not keep revocable memory where it should be: {}", state_.id,
+            .log("{}: the driver does not keep revocable memory where it should be: {}", state_.id,
                  to_text(error));
     });
 }

@@ -49,7 +49,7 @@ FileChannel::FileChannel(const ChannelOptions& options, FileState& state)
     LogLine(spdlog::level::info,
             !ring->registered() && !state_.unregistered_reported.exchange(true))
         .with("device", state_.id)
-        .say(
+        .log(
             "{}: the kernel maps its memory for every copy, because RLIMIT_MEMLOCK is too low to "
             "register it (LimitMEMLOCK=, ulimit -l)",
             state_.id);

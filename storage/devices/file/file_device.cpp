@@ -46,7 +46,7 @@ class FileDevice final : public Device {
         info_.total = ranges_.free_bytes();
         LogLine(spdlog::level::info)
             .with("device", info_.id)
-            .say("{}: {} MiB are reserved; {}", info_.id, info_.total >> 20, info_.access);
+            .log("{}: {} MiB are reserved; {}", info_.id, info_.total >> 20, info_.access);
     }
 
     const DeviceInfo& info() const override { return info_; }

@@ -18,7 +18,7 @@ void FileState::report(const FileIo& io) noexcept {
         LogLine(io.write ? spdlog::level::critical : spdlog::level::err)
             .with("device", id)
             .with("offset", io.offset)
-            .say(
+            .log(
                 "{}: {} {} bytes at offset {} of {} failed: {}{}", id,
                 io.write ? "writing" : "reading", io.bytes, io.offset, file.path(),
                 std::strerror(io.error),

@@ -18,7 +18,7 @@ void report(const GpuState& state, bool kernels) noexcept {
         LogLine(spdlog::level::info)
             .with("device", state.id)
             .with("kernels", kernels)
-            .say("{}: {}", state.id,
+            .log("{}: {}", state.id,
                  kernels ? "no other program computes on it: small copies use kernels again"
                          : "another program computes on it: copies use the copy engines and the "
                            "mapping only");

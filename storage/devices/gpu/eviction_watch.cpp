@@ -88,7 +88,7 @@ void EvictionWatch::begin(Clock::time_point now, std::uint64_t free) {
             .with("device", device_id_)
             .with("free", free)
             .with("revocable", slabs_.bytes())
-            .say(
+            .log(
                 "{}: another program takes memory, and {} MiB are free: the CPU accesses all {} "
                 "MiB of revocable memory while the driver moves its pages to the host",
                 device_id_, free >> 20, slabs_.bytes() >> 20);
@@ -105,7 +105,7 @@ void EvictionWatch::end(Clock::time_point now) {
             .with("device", device_id_)
             .with("seconds", seconds(now - began_))
             .with("revocable", slabs_.bytes())
-            .say("{}: all {} MiB of revocable memory are on the device again, after {:.1f} s",
+            .log("{}: all {} MiB of revocable memory are on the device again, after {:.1f} s",
                  device_id_, slabs_.bytes() >> 20, seconds(now - began_));
     });
 }

@@ -234,7 +234,7 @@ void GpuChannel::fail_everything(CopyQueue& queued) {
     failure_logged_ = true;
     LogLine(spdlog::level::err)
         .with("device", state_.id)
-        .say("{}: {} copies of this worker ended with the device", state_.id, count);
+        .log("{}: {} copies of this worker ended with the device", state_.id, count);
 }
 
 }  // namespace gpunbd::storage

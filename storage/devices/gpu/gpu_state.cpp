@@ -15,7 +15,7 @@ void GpuState::fail(std::string_view error, std::string_view what) noexcept {
         LogLine(spdlog::level::critical)
             .with("device", id)
             .with("error", error)
-            .say("{}: the device has failed permanently, during {}: {}", id, what, error);
+            .log("{}: the device has failed permanently, during {}: {}", id, what, error);
     } catch (...) {  // the flag matters, not the log line
     }
 }

@@ -233,7 +233,7 @@ class HostDevice final : public Device {
     Status refuse(const std::string& reason) const {
         LogLine(spdlog::level::err)
             .with("device", info_.id)
-            .say("{}: a kept slab cannot be taken over: {}", info_.id, reason);
+            .log("{}: a kept slab cannot be taken over: {}", info_.id, reason);
         return Status::io_error;
     }
     // Free memory is read from files in /proc. A process without free descriptors seems to have no
@@ -246,7 +246,7 @@ class HostDevice final : public Device {
         if (unkept_reported_.exchange(true)) return;
         LogLine(spdlog::level::err)
             .with("device", info_.id)
-            .say("{}: no slab that outlives the process can be created: {}", info_.id,
+            .log("{}: no slab that outlives the process can be created: {}", info_.id,
                  std::strerror(error));
     }
 

@@ -109,12 +109,12 @@ class BarDevice final : public Device {
     void tell(const PciCard& card) const {
         LogLine(spdlog::level::info)
             .with("device", info_.id)
-            .say("{}: {}, {}, {}{}", info_.id, info_.name, bar_size(info_.total), info_.access,
+            .log("{}: {}, {}, {}{}", info_.id, info_.name, bar_size(info_.total), info_.access,
                  card.enabled ? "" : "; the card has been enabled");
         const std::string user = user_of(card);
         LogLine(spdlog::level::warn, !user.empty())
             .with("device", info_.id)
-            .say("{}: forced: {}", info_.id, user);
+            .log("{}: forced: {}", info_.id, user);
     }
 
     DeviceInfo info_;

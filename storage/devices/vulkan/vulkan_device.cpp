@@ -108,7 +108,7 @@ VulkanDevice::VulkanDevice(std::uint32_t number, const std::string& id,
     info_.access = describe_access(reason_without_shader);
     LogLine(spdlog::level::info)
         .with("device", info_.id)
-        .say("{}: {}, {}", info_.id, info_.name, info_.access);
+        .log("{}: {}, {}", info_.id, info_.name, info_.access);
 }
 
 std::uint32_t VulkanDevice::find_copy_family() {

@@ -99,7 +99,7 @@ bool VulkanDevice::is_misplaced(const Slab& slab) {
     LogLine(spdlog::level::warn)
         .with("device", state_.id)
         .with("bytes", slab.bytes)
-        .say(
+        .log(
             "{}: the driver has placed a slab of {} MiB in host memory, and it is given back: the "
             "memory of the device is in use; set a larger reserve",
             state_.id, slab.bytes >> 20);
@@ -176,7 +176,7 @@ Status VulkanDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& 
         if (address) release(slab);
         LogLine(spdlog::level::err)
             .with("device", state_.id)
-            .say("{}: a kept slab cannot be taken over: {}", state_.id, reason);
+            .log("{}: a kept slab cannot be taken over: {}", state_.id, reason);
         return Status::io_error;
     }
     slab.resident = record.provision == Provision::full;
@@ -227,7 +227,7 @@ void VulkanDevice::mapping_ended(VkResult error) {
     LogLine(spdlog::level::warn)
         .with("device", state_.id)
         .with("bytes", mapped)
-        .say("{}: {} MiB of its memory are mapped ({}); the rest is used without a mapping",
+        .log("{}: {} MiB of its memory are mapped ({}); the rest is used without a mapping",
              state_.id, mapped >> 20, to_text(error));
 }
 

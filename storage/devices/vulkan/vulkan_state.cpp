@@ -30,7 +30,7 @@ void VulkanState::report(VkResult error, std::string_view what) noexcept {
         LogLine(spdlog::level::err)
             .with("device", id)
             .with("error", text)
-            .say("{}: {} failed: {}", id, what, text);
+            .log("{}: {} failed: {}", id, what, text);
     });
     if (error == VK_ERROR_DEVICE_LOST) fail("VK_ERROR_DEVICE_LOST", what);  // if it had no text
 }

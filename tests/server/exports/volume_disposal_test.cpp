@@ -57,7 +57,7 @@ TEST_CASE("volume: creation is cancelled between two slabs, without a leak") {
         if (++allocations == 2) source.request_stop();
     };
     const auto made = storage::Volume::create(full, {&device}, source.get_token());
-    CHECK(std::holds_alternative<storage::Misfit>(made));
+    CHECK(std::holds_alternative<storage::CapacityError>(made));
     CHECK(allocations == 2);
     CHECK(device.slabs() == 0);
 }

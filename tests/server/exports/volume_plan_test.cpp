@@ -14,7 +14,7 @@ namespace {
 
 using config::GiB;
 using config::MiB;
-using storage::Misfit;
+using storage::CapacityError;
 using storage::test::MemoryDevice;
 
 config::ExportOptions on(std::vector<std::string> devices) {
@@ -144,7 +144,7 @@ TEST_CASE("volume plan: the error states what is available and what fits") {
     const std::vector<storage::Device*> two{&first, &second};
     const struct {
         const char* name;
-        Misfit misfit;
+        CapacityError error;
         std::uint64_t size;
         std::vector<storage::Device*> devices;
         const char* text;
@@ -195,7 +195,7 @@ TEST_CASE("volume plan: the error states what is available and what fits") {
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);
-        CHECK(misfit_text(row.misfit, {.size = row.size}, row.devices) == row.text);
+        CHECK(error_text(row.error, {.size = row.size}, row.devices) == row.text);
     }
 }
 
@@ -208,10 +208,10 @@ TEST_CASE("volume plan: the proposed size fits") {
                                                  .page_size = 64 * config::KiB,
                                                  .stripe_size = stripe ? 192 * config::KiB : 0};
             const std::vector<std::uint64_t> available{capacity, capacity + 3 * MiB};
-            const auto misfit = std::get<Misfit>(storage::lay_out(options, available));
+            const auto error = std::get<CapacityError>(storage::lay_out(options, available));
             auto smaller = options;
-            smaller.size = misfit.largest;
-            if (misfit.largest != 0) {
+            smaller.size = error.largest;
+            if (error.largest != 0) {
                 CHECK(
                     std::holds_alternative<storage::Layout>(storage::lay_out(smaller, available)));
             }

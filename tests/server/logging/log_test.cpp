@@ -59,40 +59,40 @@ TEST_CASE("log: a line as text and as JSON") {
                  .with("bytes", std::uint64_t{18446744073709551615U})
                  .with("seconds", 1.5)
                  .with("offset", -1)
-                 .say("{} said {}", "it", 7);
+                 .log("{} said {}", "it", 7);
          },
          "warning: it said 7",
          R"("level":"warning","message":"it said 7","peer":"127.0.0.1:1","bytes":18446744073709551615,"seconds":1.500,"offset":-1)"},
-        {"fields and no text", [] { LogLine(level_enum::info).with("export", "").say(""); },
+        {"fields and no text", [] { LogLine(level_enum::info).with("export", "").log(""); },
          "info: ", R"("level":"info","message":"","export":"")"},
         {"quotes and backslashes",
-         [] { LogLine(level_enum::err).with("export", R"(a"b\c)").say(R"("\)"); }, R"(error: "\)",
+         [] { LogLine(level_enum::err).with("export", R"(a"b\c)").log(R"("\)"); }, R"(error: "\)",
          R"("level":"error","message":"\"\\","export":"a\"b\\c")"},
         {"control characters",
-         [] { LogLine(level_enum::info).with("export", "\x1b[31m\t\0\x7f"s).say("\x1b\r\x7f"); },
+         [] { LogLine(level_enum::info).with("export", "\x1b[31m\t\0\x7f"s).log("\x1b\r\x7f"); },
          "info: ???",
          R"("level":"info","message":"\u001b\u000d\u007f","export":"\u001b[31m\u0009\u0000\u007f")"},
         {"control characters of two bytes", [] { spdlog::info("a\u009b2J\u00a0\u0080"); },
          "info: a?2J\u00a0?", "\"level\":\"info\",\"message\":\"a\u009b2J\u00a0\u0080\""},
         {"several lines", [] { spdlog::info("trace\nREAD\n"); }, "info: trace\nREAD\n",
          R"("level":"info","message":"trace\nREAD\n")"},
-        {"UTF-8", [] { LogLine(level_enum::info).with("export", "größe €").say("größe"); },
+        {"UTF-8", [] { LogLine(level_enum::info).with("export", "größe €").log("größe"); },
          "info: größe", R"("level":"info","message":"größe","export":"größe €")"},
-        {"no UTF-8", [] { LogLine(level_enum::info).with("export", "a\xff\xe2\x82").say("\xc0z"); },
+        {"no UTF-8", [] { LogLine(level_enum::info).with("export", "a\xff\xe2\x82").log("\xc0z"); },
          "info: \xc0z",
          "\"level\":\"info\",\"message\":\"\ufffdz\",\"export\":\"a\ufffd\ufffd\ufffd\""},
         {"a message that looks like fields", [] { spdlog::error("{}", "a\",\"export\":\"b"); },
          "error: a\",\"export\":\"b", R"("level":"error","message":"a\",\"export\":\"b")"},
         {"the longest value",
-         [] { LogLine(level_enum::info).with("export", std::string(1024, 'x')).say(""); },
+         [] { LogLine(level_enum::info).with("export", std::string(1024, 'x')).log(""); },
          "info: ", R"("level":"info","message":"","export":")" + std::string(1024, 'x') + '"'},
         {"a longer value",
-         [] { LogLine(level_enum::info).with("export", std::string(5000, 'x')).say(""); },
+         [] { LogLine(level_enum::info).with("export", std::string(5000, 'x')).log(""); },
          "info: ", R"("level":"info","message":"","export":")" + std::string(1024, 'x') + "...\""},
         {"one that would be cut within a character",
-         [] { LogLine(level_enum::info).with("export", std::string(1023, 'x') + "€€").say(""); },
+         [] { LogLine(level_enum::info).with("export", std::string(1023, 'x') + "€€").log(""); },
          "info: ", R"("level":"info","message":"","export":")" + std::string(1023, 'x') + "...\""},
-        {"critical", [] { LogLine(level_enum::critical).with("device", "cuda:0").say("lost"); },
+        {"critical", [] { LogLine(level_enum::critical).with("device", "cuda:0").log("lost"); },
          "critical: lost", R"("level":"critical","message":"lost","device":"cuda:0")"},
     };
     for (const Row& row : rows) {
@@ -241,9 +241,9 @@ TEST_CASE("client lines: ten a second after a burst, and the omitted lines are c
 TEST_CASE("client lines: other lines are not limited") {
     const CapturedLog log(level_enum::info);
     for (int i = 0; i != 500; ++i) {
-        LogLine(level_enum::warn).say("the operator's");
-        ClientLine(level_enum::info).say("a client's");
-        ClientLine(level_enum::debug).say("not logged, and not counted");
+        LogLine(level_enum::warn).log("the operator's");
+        ClientLine(level_enum::info).log("a client's");
+        ClientLine(level_enum::debug).log("not logged, and not counted");
     }
     log_omitted_lines(client_lines());
     std::size_t operators = 0;
@@ -263,8 +263,8 @@ TEST_CASE("client lines: other lines are not limited") {
 
 TEST_CASE("log: lines below the level are not written, with fields or without") {
     const CapturedLog log(level_enum::warn);
-    LogLine(level_enum::info).with("peer", "x").with("bytes", 1).with("seconds", 0.5).say("no");
-    LogLine(level_enum::err).say("yes");
+    LogLine(level_enum::info).with("peer", "x").with("bytes", 1).with("seconds", 0.5).log("no");
+    LogLine(level_enum::err).log("yes");
     CHECK(log.lines(config::LogFormat::text).size() == 1);
 }
 

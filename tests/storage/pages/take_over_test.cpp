@@ -356,7 +356,7 @@ TEST_CASE("kept volume: a slab that was stored too late is forgotten") {
         auto made = Volume::create(left_options(provision), devices.all, {},
                                    {.name = "left", .wanted = {}, .retainer = store});
         if (provision == Provision::full) {
-            CHECK(std::holds_alternative<Misfit>(made));
+            CHECK(std::holds_alternative<CapacityError>(made));
         } else {
             REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
             Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
@@ -408,8 +408,8 @@ TEST_CASE("kept volume: a volume that fails during creation leaves nothing kept"
     devices.script.allocations_until_failure = 3;
     const auto made = Volume::create(left_options(Provision::full), devices.all, {},
                                      {.name = "left", .wanted = {}, .retainer = store});
-    REQUIRE(std::holds_alternative<Misfit>(made));
-    CHECK(std::get<Misfit>(made).device == 1);
+    REQUIRE(std::holds_alternative<CapacityError>(made));
+    CHECK(std::get<CapacityError>(made).device == 1);
     CHECK(store->numbers().empty());
     CHECK(devices.used() == 0);
 }

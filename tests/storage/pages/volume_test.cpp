@@ -230,7 +230,7 @@ TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocat
         const char* name;
         VolumeOptions options;
         std::vector<std::uint64_t> capacities;
-        std::optional<Misfit> misfit;  // none: it fits
+        std::optional<CapacityError> error;  // none: it fits
     } rows[] = {
         {"fits to the byte",
          {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
@@ -239,7 +239,7 @@ TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocat
         {"one byte more",
          {.size = 100 * mib + 1, .page_size = 2 * mib},
          {100 * mib},
-         Misfit{.asked = 100 * mib + 1, .available = 100 * mib, .largest = 100 * mib}},
+         CapacityError{.asked = 100 * mib + 1, .available = 100 * mib, .largest = 100 * mib}},
         {"linear, full, to the byte",
          {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
          {70 * mib, 30 * mib},
@@ -255,7 +255,7 @@ TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocat
         {"linear: less than a page on each",
          {.size = 2 * mib, .page_size = 2 * mib},
          {mib, mib},
-         Misfit{.asked = 2 * mib, .available = 0, .largest = 0}},
+         CapacityError{.asked = 2 * mib, .available = 0, .largest = 0}},
         {"stripe, full, to the byte",
          {.size = 100 * mib,
           .page_size = 2 * mib,
@@ -266,20 +266,20 @@ TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocat
         {"stripe: the second is too small",
          {.size = 100 * mib, .page_size = 2 * mib, .stripe_size = 2 * mib},
          {200 * mib, 49 * mib},
-         Misfit{.device = 1, .asked = 50 * mib, .available = 48 * mib, .largest = 96 * mib}},
+         CapacityError{.device = 1, .asked = 50 * mib, .available = 48 * mib, .largest = 96 * mib}},
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);
         Devices devices(row.capacities, true);
         {
             auto made = Volume::create(row.options, devices.all);
-            const auto* const misfit = std::get_if<Misfit>(&made);
-            if (row.misfit) {
-                REQUIRE(misfit != nullptr);
-                CHECK(*misfit == *row.misfit);
+            const auto* const error = std::get_if<CapacityError>(&made);
+            if (row.error) {
+                REQUIRE(error != nullptr);
+                CHECK(*error == *row.error);
                 CHECK(devices.used() == 0);
             } else {
-                REQUIRE(misfit == nullptr);
+                REQUIRE(error == nullptr);
                 const auto& volume = *std::get<std::unique_ptr<Volume>>(made);
                 CHECK(volume.size() == row.options.size);
                 CHECK(volume.devices() == devices.all);
@@ -322,8 +322,9 @@ TEST_CASE("volume: full provisioning that runs out of memory frees everything") 
                                       .stripe_size = 2 * mib,
                                       .provision = Provision::full},
                                      {&first, &overstating});
-    REQUIRE(std::holds_alternative<Misfit>(made));
-    CHECK(std::get<Misfit>(made) == Misfit{.device = 1, .asked = 256 * mib, .ran_out = true});
+    REQUIRE(std::holds_alternative<CapacityError>(made));
+    CHECK(std::get<CapacityError>(made) ==
+          CapacityError{.device = 1, .asked = 256 * mib, .ran_out = true});
     CHECK(first.used() == 0);
     CHECK(second.used() == 0);
 }

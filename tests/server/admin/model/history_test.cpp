@@ -216,7 +216,7 @@ TEST_CASE("events: log lines with their fields") {
     spdlog::set_default_logger(
         std::make_shared<spdlog::logger>("test", std::make_shared<EventSink>(events)));
     spdlog::warn("plain \xff");
-    storage::LogLine(spdlog::level::err).with("peer", "\"\xfe\n").with("n", 7).say("{}", "said");
+    storage::LogLine(spdlog::level::err).with("peer", "\"\xfe\n").with("n", 7).log("{}", "said");
     spdlog::set_default_logger(before);
     const auto all = encode_all(events->after(0));
     REQUIRE(all.size() == 2);
