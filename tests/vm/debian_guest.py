@@ -70,8 +70,7 @@ chroot {self.root} systemd-sysusers gpunbd.conf
     def boot(self, test, append='', memory=512, **options):
         """A running guest. `append`: parameters on the kernel's command line, which /scenario reads."""
         initramfs = guest.Initramfs(os.path.join(test.directory(), 'root'), 'switch_root')
-        for module in ('virtio_pci', 'virtio_blk', 'virtio_net', 'crc32c_generic', 'ext4'):
-            initramfs.module(module)
+        initramfs.modules('virtio_pci', 'virtio_blk', 'virtio_net', 'crc32c_generic', 'ext4')
         return running_guest.RunningGuest(
             test, initramfs, append=f'systemd.show_status=yes systemd.log_color=no systemd.journald.forward_to_console=1 {append}', memory=memory,
             network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='),

@@ -4,7 +4,6 @@ that is killed; unauthorized peers; shared keys; and nbdkit.
 test_kernel_client.py describes the guest."""
 import os
 import re
-import shutil
 import subprocess
 
 import test_kernel_client as guest
@@ -25,14 +24,12 @@ class AttachTls(server.Test):
     def test_attach_tls(self):
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'attach_tls')
-        for program in ('mkfs.ext4', 'e2fsck', 'nbdkit'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('mkfs.ext4', 'e2fsck', 'nbdkit')
         folder = subprocess.run(['nbdkit', '--dump-config'], capture_output=True, text=True, check=True).stdout
         initramfs.program(os.path.join(re.search('^plugindir=(.*)$', folder, re.M)[1], 'nbdkit-memory-plugin.so'))
         os.rename(f'{initramfs.root}/bin/nbdkit-memory-plugin.so', f'{initramfs.root}/lib/nbdkit-memory-plugin.so')
         initramfs.program(server.PROGRAM, 'gpunbd')
-        for module in MODULES:
-            initramfs.module(module)
+        initramfs.modules(*MODULES)
         of_server, of_node = recipe.blocks('server/manual/attach-and-mount.md', 'Remote node')[:2]
         os.mkdir(f'{initramfs.root}/recipe')
         for name, lines in (('server', of_server), ('node', of_node)):

@@ -80,6 +80,11 @@ class Initramfs:
         shutil.copy(path, os.path.join(self.root, 'bin', name or os.path.basename(path)))
         self.libraries(path)
 
+    def programs(self, *names):
+        """Adds programs of this machine."""
+        for name in names:
+            self.program(shutil.which(name))
+
     def libraries(self, path):
         linked = subprocess.run(['ldd', path], capture_output=True, text=True, check=True).stdout
         for library in re.findall(r'(/\S+) \(0x', linked):
@@ -104,6 +109,10 @@ class Initramfs:
         for need in needs.strip().split(','):
             self.module(need.replace('-', '_'))
         self.order.append(name)
+
+    def modules(self, *names):
+        for name in names:
+            self.module(name)
 
     def pack(self, path):
         with open(os.path.join(self.root, 'modules/order'), 'w', encoding='ascii') as file:
@@ -180,8 +189,7 @@ class KernelClient(server.Test):
         tree = os.path.join(files, 'tree.tar')
         pack_tree(tree, {'gone': os.path.dirname(os.path.dirname(MODULES['nbd'])), 'kept': os.path.dirname(os.__file__)})
         initramfs = Initramfs(os.path.join(files, 'root'))
-        for program in PROGRAMS:
-            initramfs.program(shutil.which(program))
+        initramfs.programs(*PROGRAMS)
         initramfs.program(server.PROGRAM, 'gpunbd')
         modprobe, *mount, unmount = recipe.blocks('README.md', 'A mount in a minute')[2]
         self.assertEqual(modprobe, 'modprobe nbd')  # done by init
@@ -193,8 +201,7 @@ class KernelClient(server.Test):
         for name, lines in (('attached', attached), ('swap', [serve, *swap]), ('kept_swap', [keep, *swap])):
             text = recipe.script(lines).replace('cuda:0', 'host').replace('8G', '32M')
             initramfs.file(f'manual/{name}', text.replace('gpunbd doctor swap', '{ gpunbd doctor swap || [ $? = 1 ]; }'))
-        for module in ('virtio_pci', 'virtio_net', 'virtio_blk', 'nbd', 'crc32c_generic', 'ext4', 'xfs', 'vsock_loopback'):
-            initramfs.module(module)
+        initramfs.modules('virtio_pci', 'virtio_net', 'virtio_blk', 'nbd', 'crc32c_generic', 'ext4', 'xfs', 'vsock_loopback')
         return run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={port}', seconds=840,
                    network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='),
                    devices=('-drive', f'file={tree},format=raw,if=virtio,readonly=on'))

@@ -2,7 +2,6 @@
 
 test_kernel_client.py describes the guest."""
 import os
-import shutil
 import sys
 
 import test_kernel_client as guest
@@ -25,12 +24,10 @@ class KernelTls(server.Test):
     def test_kernel_tls(self):
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'tls')
-        for program in ('nbdcopy', 'nbd-client'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('nbdcopy', 'nbd-client')
         initramfs.program(server.PROGRAM, 'gpunbd')
         initramfs.program(SERVER_TESTS, 'server_tests')
-        for module in ('gcm', 'ghash_generic', 'ctr', 'tls', 'nbd'):
-            initramfs.module(module)
+        initramfs.modules('gcm', 'ghash_generic', 'ctr', 'tls', 'nbd')
         pki = test_tls.make_folder(os.path.join(files, 'root/pki'))
         with open(f'{pki}/tls-1.2', 'w', encoding='ascii') as file:
             file.write('[overrides]\ndisabled-version = tls1.3\n')

@@ -3,7 +3,6 @@ killed under load.
 
 test_kernel_client.py describes the guest."""
 import os
-import shutil
 
 import recipe
 import test_kernel_client as guest
@@ -30,13 +29,11 @@ class ManyHosts(server.Test):
     def test_md_and_lvm(self):
         root = os.path.join(self.directory(), 'root')
         initramfs = guest.Initramfs(root, 'many_hosts')
-        for program in ('mdadm', 'lvm', 'dmsetup', 'mkfs.ext4', 'e2fsck'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('mdadm', 'lvm', 'dmsetup', 'mkfs.ext4', 'e2fsck')
         for name in LVM:
             os.symlink('lvm', os.path.join(root, 'bin', name))
         initramfs.program(server.PROGRAM, 'gpunbd')
-        for module in ('nbd', 'crc32c_generic', 'ext4', 'raid0', 'raid1', 'raid10', 'dm_mod', 'dm_raid'):
-            initramfs.module(module)
+        initramfs.modules('nbd', 'crc32c_generic', 'ext4', 'raid0', 'raid1', 'raid10', 'dm_mod', 'dm_raid')
         md, md_again = recipe.blocks('server/manual/many-hosts.md', 'By md')
         lvm, lvm_repair, lvm_again = recipe.blocks('server/manual/many-hosts.md', 'By LVM')
         for name, block in (('md', md), ('md_again', md_again), ('lvm', lvm), ('lvm_repair', lvm_repair), ('lvm_again', lvm_again)):

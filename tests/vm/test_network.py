@@ -3,7 +3,6 @@
 test_kernel_client.py describes the guest."""
 import os
 import re
-import shutil
 import sys
 import time
 
@@ -45,11 +44,9 @@ def connections(port):
 class Network(server.Test):
     def start(self, port):
         initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'network')
-        for program in ('mkfs.ext4', 'e2fsck', 'nbd-client'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('mkfs.ext4', 'e2fsck', 'nbd-client')
         initramfs.program(server.PROGRAM, 'gpunbd')
-        for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4'):
-            initramfs.module(module)
+        initramfs.modules('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4')
         return running_guest.RunningGuest(self, initramfs, append=f'nbd.nbds_max=2 port={port}', memory=512, network=NETWORK)
 
     def wait_for_progress(self, machine, steps):

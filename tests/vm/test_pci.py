@@ -2,7 +2,6 @@
 
 test_kernel_client.py describes the guest. Its CPU has no SSE 4.1, so the server reads the card without streaming loads."""
 import os
-import shutil
 
 import recipe
 import test_kernel_client as guest
@@ -18,8 +17,7 @@ class Pci(server.Test):
         files = self.directory()
         memory = os.path.join(files, 'memory')
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'pci')
-        for program in ('nbdinfo', 'nbdcopy'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('nbdinfo', 'nbdcopy')
         initramfs.program(server.PROGRAM, 'gpunbd')
         devices, unbind, serve = recipe.blocks('server/manual/sharing-a-gpu.md', 'Memory of a PCI card')[0]
         self.assertIn('/driver/unbind', unbind)  # no driver has the card

@@ -30,14 +30,12 @@ class Pressure(server.Test):
     def test_pages_leave_and_return(self):
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'pressure')
-        for program in ('nbdcopy', 'mkfs.ext4'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('nbdcopy', 'mkfs.ext4')
         initramfs.program(server.PROGRAM, 'gpunbd')
         # The program is linked statically.
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
         initramfs.file('gpunbd.yaml', CONFIGURATION)
-        for module in ('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4'):
-            initramfs.module(module)
+        initramfs.modules('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4')
         disk = os.path.join(files, 'disk')
         with open(disk, 'wb') as file:
             file.truncate(512 * server.MiB)
@@ -48,14 +46,12 @@ class Pressure(server.Test):
     def test_a_disk_that_stalls(self):
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'stalled_disk')
-        for program in ('nbd-client', 'nbdcopy', 'mkfs.ext4'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('nbd-client', 'nbdcopy', 'mkfs.ext4')
         initramfs.program(server.PROGRAM, 'gpunbd')
         initramfs.file('gpunbd.yaml', STALLED)
-        for module in ('nbd', 'crc32c_generic', 'ext4'):
-            initramfs.module(module)
+        initramfs.modules('nbd', 'crc32c_generic', 'ext4')
         expected = ['stalled ok', 'continued ok']
-        self.assertEqual(guest.run(self, initramfs, expected, append='nbd.nbds_max=2', seconds=300), expected)
+        self.assertEqual(guest.run(self, initramfs, expected, append='nbd.nbds_max=2', seconds=840), expected)
 
 
 if __name__ == '__main__':

@@ -5,7 +5,6 @@ test_kernel_client.py describes the guest."""
 import json
 import os
 import shlex
-import shutil
 import sys
 
 import recipe
@@ -47,10 +46,8 @@ class QemuDisk(kept.Test):
 
     def start(self, drive):
         initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'qemu_disk')
-        for program in ('mkfs.ext4', 'e2fsck'):
-            initramfs.program(shutil.which(program))
-        for module in ('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4'):
-            initramfs.module(module)
+        initramfs.programs('mkfs.ext4', 'e2fsck')
+        initramfs.modules('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4')
         return running_guest.RunningGuest(self, initramfs, memory=512, devices=drive)
 
     def test_disk(self):

@@ -2,7 +2,6 @@
 
 test_kernel_client.py describes the guest. The server also runs in the guest, under gpunbd keep."""
 import os
-import shutil
 
 import test_kernel_client as guest
 import server
@@ -15,11 +14,9 @@ class Reconnect(server.Test):
     def test_reconnect(self):
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'reconnect')
-        for program in ('mkfs.ext4', 'e2fsck', 'nbd-client'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('mkfs.ext4', 'e2fsck', 'nbd-client')
         initramfs.program(server.PROGRAM, 'gpunbd')
-        for module in ('nbd', 'crc32c_generic', 'ext4'):
-            initramfs.module(module)
+        initramfs.modules('nbd', 'crc32c_generic', 'ext4')
         self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=2', seconds=840), EXPECTED)
 
 

@@ -30,8 +30,7 @@ PYTHON = '/usr/bin/python3'
 def add_cases(initramfs):
     """Adds the cases of integration.swap and the parts of Python that they need. Returns the number of cases."""
     initramfs.program(PYTHON)
-    for program in ('setpriv', 'prlimit'):
-        initramfs.program(shutil.which(program))
+    initramfs.programs('setpriv', 'prlimit')
     tests = os.path.join(initramfs.root, 'tests/integration')
     os.makedirs(tests)
     for name in ('test_swap.py', 'lavapipe.py', 'server.py', 'wire.py'):
@@ -62,8 +61,7 @@ class Swap(server.Test):
         initramfs.module('nbd')
         append = f'nbd.nbds_max=2 flags={FLAGS} device={device} size={size}M hog={hog} ways={",".join(ways)}'
         if spill:
-            for module in ('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4'):
-                initramfs.module(module)
+            initramfs.modules('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4')
             append += f' spill={spill} rounds=2'
         expected = ['protected ok', *(f'{way} ok' for way in ways), 'ending ok']
         self.assertEqual(guest.run(self, initramfs, expected, append=append, memory=memory, **options), expected)

@@ -87,8 +87,7 @@ class Systemd(server.Test):
     def root(self, files):
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'systemd')
         initramfs.program(server.PROGRAM, 'gpunbd')
-        for program in ('nbdcopy', 'nbdinfo', 'systemctl', 'install', 'umount'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('nbdcopy', 'nbdinfo', 'systemctl', 'install', 'umount')
         for program in ('systemd', 'systemd-executor'):  # systemd-executor exists since version 254
             if os.path.exists(f'{SYSTEMD}/{program}'):
                 initramfs.program(f'{SYSTEMD}/{program}')
@@ -105,8 +104,7 @@ class Systemd(server.Test):
                            ('etc/gpunbd/gpunbd.yaml', CONFIGURATION), *USERS.items(), *recipes().items()):
             with open(os.path.join(initramfs.root, name), 'w', encoding='ascii') as file:
                 file.write(text)
-        for module in ('nbd', 'ublk_drv', 'crc32c_generic', 'ext4'):
-            initramfs.module(module)
+        initramfs.modules('nbd', 'ublk_drv', 'crc32c_generic', 'ext4')
         self.packaged(initramfs.root)
         self.units(initramfs.root)
         return initramfs

@@ -24,8 +24,7 @@ if 'ublk_drv' not in guest.MODULES:
 class Ublk(server.Test):
     def test_ublk(self):
         initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'ublk')
-        for program in ('fio', 'mkfs.ext4', 'e2fsck', 'mkfs.xfs', 'xfs_repair', 'nbdcopy', 'nbdinfo'):
-            initramfs.program(shutil.which(program))
+        initramfs.programs('fio', 'mkfs.ext4', 'e2fsck', 'mkfs.xfs', 'xfs_repair', 'nbdcopy', 'nbdinfo')
         initramfs.program(shutil.which('blkdiscard'), 'zeroout')  # that of busybox cannot write zeroes
         initramfs.program(server.PROGRAM, 'gpunbd')
         for name, (page, heading) in {'readme': ('README.md', 'A mount in a minute'),
@@ -33,8 +32,7 @@ class Ublk(server.Test):
             _, *lines = next(block for block in recipe.blocks(page, heading) if block[0] == 'modprobe ublk_drv')
             text = recipe.script(lines).replace('cuda:0', 'host').replace('8G', '64M').replace('1G', '64M')
             initramfs.file(f'manual/{name}', text)
-        for module in ('crc32c_generic', 'ext4', 'xfs'):
-            initramfs.module(module)
+        initramfs.modules('crc32c_generic', 'ext4', 'xfs')
         order = list(initramfs.order)
         initramfs.module('ublk_drv')
         initramfs.order = order  # the guest loads it later
@@ -50,8 +48,7 @@ class Ublk(server.Test):
         initramfs.program(server.PROGRAM, 'gpunbd')
         # The program is linked statically.
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
-        for module in ('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4', 'ublk_drv'):
-            initramfs.module(module)
+        initramfs.modules('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4', 'ublk_drv')
         expected = ['protected ok', 'ublk ok', 'ending ok']
         append = 'flags=--swap,--ublk device=pci:00:04.0/2 size=320M hog=260 ways=ublk spill=320 rounds=2'
         results = guest.run(self, initramfs, expected, append=append, memory=448, seconds=540,
