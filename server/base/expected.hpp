@@ -11,7 +11,7 @@ namespace gpunbd::server {
 template <typename Value, typename Error = std::string>
 using Expected = boost::system::result<Value, Error>;
 
-// For a caller whose errors are exceptions.
+// For a caller that reports errors by exceptions.
 template <typename Value>
 Value value_or_throw(Expected<Value> expected) {
     if (!expected) throw std::runtime_error(expected.error());

@@ -145,8 +145,7 @@ Task<> ClientClones::make(CloneRequest request) {
         exports_.drop_earlier(*edit);
         return added && added->keep ? context_.retained.keep(*added) : made;
     };
-    if (done) done = co_await exports_.make(*edit, work);
-    if (done) co_await exports_.publish(*edit);
+    if (done) done = co_await exports_.make_and_publish(*edit, work);
     request.answer(done ? std::string() : done.error());
 }
 

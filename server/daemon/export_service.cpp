@@ -73,16 +73,16 @@ std::optional<std::string> renewed_by(const config::Options& current,
 // The wait of an edit for its turn.
 class ExportService::Waiting : public Awaited<> {
  public:
-    enum class Of : std::uint8_t { edit, first_edit, remake };
-    Waiting(ExportService& service, Of whose) : Awaited(service.context_.io), service_(service) {
-        switch (whose) {
-            case Of::edit:
+    enum class Kind : std::uint8_t { edit, first_edit, remake };
+    Waiting(ExportService& service, Kind kind) : Awaited(service.context_.io), service_(service) {
+        switch (kind) {
+            case Kind::edit:
                 service.waiting_.push_back(this);
                 break;
-            case Of::first_edit:
+            case Kind::first_edit:
                 service.waiting_.push_front(this);
                 break;
-            case Of::remake:
+            case Kind::remake:
                 service.remake_ = this;
                 break;
         }
@@ -177,7 +177,7 @@ void ExportService::reload_file() {
 Task<> ExportService::make_again() {
     if (remake_ != nullptr) co_return;
     while (turn_taken_ && !context_.lifecycle.draining()) {
-        Waiting waiting(*this, Waiting::Of::remake);
+        Waiting waiting(*this, Waiting::Kind::remake);
         co_await waiting;
     }
     if (context_.lifecycle.draining()) co_return;
@@ -190,9 +190,7 @@ Task<> ExportService::make_again() {
         edit.source = ExportEdit::Source::current;
         edit.options = context_.options;
     }
-    const Work work = [&](const std::stop_token& stop) { return make_exports(edit, stop); };
-    if (const auto done = co_await make(edit, work); !done) co_return;
-    co_await publish(edit);
+    if (const auto done = co_await make_and_publish(edit); !done) co_return;
     if (edit.source != ExportEdit::Source::file) co_return;
     spdlog::info("SIGHUP: {} exports are offered now", context_.options.exports.size());
     context_.supervision.notify_ready(any_keeps(context_.options.exports));
@@ -215,7 +213,7 @@ bool ExportService::load(ExportEdit& edit) const {
 
 Task<Expected<ExportEdit>> ExportService::begin(Place place) {
     const Lifecycle& lifecycle = context_.lifecycle;
-    auto whose = place == Place::first ? Waiting::Of::first_edit : Waiting::Of::edit;
+    auto kind = place == Place::first ? Waiting::Kind::first_edit : Waiting::Kind::edit;
     if (place == Place::last && !lifecycle.refuses_changes()) {
         if (lifecycle.phase() == Phase::starting) {
             co_return "exports are being made; try again later";
@@ -225,9 +223,9 @@ Task<Expected<ExportEdit>> ExportService::begin(Place place) {
         }
     }
     while (has_work() && !lifecycle.refuses_changes()) {
-        Waiting waiting(*this, whose);
+        Waiting waiting(*this, kind);
         co_await waiting;
-        whose = Waiting::Of::first_edit;
+        kind = Waiting::Kind::first_edit;
     }
     if (lifecycle.refuses_changes()) {
         if (!waiting_.empty()) waiting_.front()->wake();  // it is refused, too
@@ -380,6 +378,18 @@ ExportService::Published ExportService::publish(ExportEdit& edit) {
     return applied;
 }
 
+Task<Expected<void>> ExportService::make_and_publish(ExportEdit& edit, const Work& work) {
+    Expected<void> done = co_await make(edit, work);
+    if (done) co_await publish(edit);
+    co_return done;
+}
+
+Task<Expected<void>> ExportService::make_and_publish(ExportEdit& edit) {
+    const Work work = [&](const std::stop_token& stop) { return make_exports(edit, stop); };
+    Expected<void> done = co_await make_and_publish(edit, work);
+    co_return done;
+}
+
 Task<> ExportService::restore_of_file(MadeExports::Unfilled unfilled) {
     co_await restore(std::move(unfilled), nullptr);
 }
@@ -428,8 +438,7 @@ Task<Expected<void>> ExportService::offer(MadeExports::Unfilled& restored, const
         if (made) restored.closure.reset();
         return made;
     };
-    if (done) done = co_await make(*edit, work);
-    if (done) co_await publish(*edit);
+    if (done) done = co_await make_and_publish(*edit, work);
     // Problems of other exports do not concern an export of the file.
     if (!store) done = {};
     if (done) restored.closure.reset();
@@ -443,9 +452,7 @@ Task<> ExportService::remove(Failed failed) {
     Expected<ExportEdit> edit = co_await begin(Place::first);
     Expected<void> done = edit ? leave_out(failed, edit->options) : edit.error();
     if (done) done = check(*edit);
-    const Work work = [&](const std::stop_token& stop) { return make_exports(*edit, stop); };
-    if (done) done = co_await make(*edit, work);
-    if (done) co_await publish(*edit);
+    if (done) done = co_await make_and_publish(*edit);
     // Then it is still there, closed and without its contents.
     if (!done) not_removed_.push_back(std::move(failed));
 }

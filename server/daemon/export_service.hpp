@@ -46,7 +46,7 @@ class ExportService final : public Service {
 
     // A change of the options, other than by the file, is a coroutine of its owner: begin(), a
     // change of ExportEdit::options, check(), make(), publish(). Edits are made one after the
-    // other. An error is the text for who has asked for the edit.
+    // other. An error is the answer to the request for the edit.
     //
     // first: ahead of those that wait, and however many they are: it ends an edit that has begun.
     enum class Place : std::uint8_t { last, first };
@@ -66,6 +66,9 @@ class ExportService final : public Service {
     // Offers the exports, which ends the edit. The coroutine then waits until the sessions follow.
     using Published = Awaited<std::vector<std::monostate>>;
     Published publish(ExportEdit& edit);
+    // Both, with the wait; an edit without `work` only makes the exports.
+    Task<Expected<void>> make_and_publish(ExportEdit& edit, const Work& work);
+    Task<Expected<void>> make_and_publish(ExportEdit& edit);
     // Restores a new export from its file and opens it, after publish(). It is closed until then.
     // `store` is called when it is complete. If either fails, the export is removed.
     using Store = std::function<Expected<void>()>;

@@ -59,19 +59,21 @@ Task<> HandOver::hand_over_to_successor() {
         control_.handed_over();
         co_return;
     }
+    give_up();
+    spdlog::error("SIGUSR2: the new server did not start; this server continues: {}", failure);
+    control_.resume();
+}
+
+void HandOver::give_up() {
     if (upgrade_) upgrade_->give_up();
     upgrade_.reset();
-    spdlog::error("SIGUSR2: the new server did not start; this server continues: {}", failure);
     context_.lifecycle.enter(Phase::serving);
-    control_.resume();
 }
 
 void HandOver::cancel() {
     if (context_.lifecycle.phase() != Phase::handing_over) return;
     tasks_.clear();
-    if (upgrade_) upgrade_->give_up();
-    upgrade_.reset();
-    context_.lifecycle.enter(Phase::serving);
+    give_up();
     parts_.reclaim.resume();  // a server that waits for swapoff serves on
 }
 

@@ -43,6 +43,8 @@ class HandOver final : public Service {
     std::string obstacle() const;
     std::vector<UpgradeMessage> first_messages() const;
     Task<> hand_over_to_successor();
+    // This server continues to serve.
+    void give_up();
 
     ServerContext& context_;
     const Parts parts_;

@@ -26,19 +26,19 @@ std::string text_of_creation(const config::ExportOptions& wanted, const config::
                            : "");
 }
 
+// The new export of this name that has to be restored. end(): there is none.
+auto find_unfilled(MadeExports& made, const std::string& name) {
+    return std::ranges::find_if(made.unfilled,
+                                [&](const auto& each) { return each.exported->info.name == name; });
+}
+
 // Takes the new export that the caller has to restore out of those that were made.
 std::optional<MadeExports::Unfilled> take_unfilled(MadeExports& made, const std::string& name) {
-    const auto found = std::ranges::find_if(
-        made.unfilled, [&](const auto& each) { return each.exported->info.name == name; });
+    const auto found = find_unfilled(made, name);
     if (found == made.unfilled.end()) return std::nullopt;
     MadeExports::Unfilled taken = std::move(*found);
     made.unfilled.erase(found);
     return taken;
-}
-
-bool is_unfilled(const MadeExports& made, const std::string& name) {
-    return std::ranges::any_of(made.unfilled,
-                               [&](const auto& each) { return each.exported->info.name == name; });
 }
 
 Expected<void> resize_volume(const Export& served, const ResizeExport& request,
@@ -124,7 +124,8 @@ Task<> RunTimeExports::create(CreateExport request, Completion completion) {
     const ExportService::Work work = [&](const std::stop_token& stop) {
         Expected<void> made = exports_.make_exports(*edit, stop);
         // Otherwise it is stored when it is complete.
-        if (made && !(restores && is_unfilled(edit->made, wanted->name))) {
+        MadeExports& all = edit->made;
+        if (made && !(restores && find_unfilled(all, wanted->name) != all.unfilled.end())) {
             exports_.drop_earlier(*edit);
             made = store();
         }
@@ -161,8 +162,7 @@ Task<> RunTimeExports::remove(RemoveExport request, Completion completion) {
         if (made && !removal->contents_remain) forget(*edit, request.name);
         return made;
     };
-    if (done) done = co_await exports_.make(*edit, work);
-    if (done) co_await exports_.publish(*edit);
+    if (done) done = co_await exports_.make_and_publish(*edit, work);
     auto& closure = removal->closed.closure;
     if (done && closure) closure->make_final();
     closure.reset();
@@ -187,8 +187,7 @@ Task<> RunTimeExports::remove_template(config::ExportOptions removed, Completion
         Expected<void> made = exports_.make_exports(*edit, stop);
         return made ? unstore(removed) : made;
     };
-    if (done) done = co_await exports_.make(*edit, work);
-    if (done) co_await exports_.publish(*edit);
+    if (done) done = co_await exports_.make_and_publish(*edit, work);
     completion(outcome_of(done, fmt::format("Export {} is removed. Its clones stay.",
                                             config::in_quotes(removed.name))));
 }
@@ -236,6 +235,7 @@ Task<> RunTimeExports::rename(RenameExport request, Completion completion) {
     }
     const std::string& new_name = request.new_name;
     const std::shared_ptr<const Export> served = context_.exports.find(request.name);
+    GPUNBD_ASSERT(served != nullptr, "only an export that is offered gets another name");
     auto edit = co_await exports_.begin();
     Expected<Renamed> renamed =
         edit ? set_name(edit->options, context_.exports, *served, request) : edit.error();
@@ -257,8 +257,7 @@ Task<> RunTimeExports::rename(RenameExport request, Completion completion) {
         }
         return made;
     };
-    if (done) done = co_await exports_.make(*edit, work);
-    if (done) co_await exports_.publish(*edit);
+    if (done) done = co_await exports_.make_and_publish(*edit, work);
     completion(outcome_of(
         done, fmt::format("Export {} has the name {} now.", config::in_quotes(request.name),
                           config::in_quotes(new_name))));
@@ -295,11 +294,7 @@ Task<Outcome> RunTimeExports::set_options(const std::string& name, const Change&
     if (found == edit->options.exports.end()) co_return NotDone{is_gone};
     change(edit->options.exports.edit(found));
     Expected<void> done = exports_.check(*edit);
-    const ExportService::Work work = [&](const std::stop_token& stop) {
-        return exports_.make_exports(*edit, stop);
-    };
-    if (done) done = co_await exports_.make(*edit, work);
-    if (done) co_await exports_.publish(*edit);
+    if (done) done = co_await exports_.make_and_publish(*edit);
     co_return outcome_of(done, std::move(text));
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/atomic.hpp"
 #include "storage/devices/page_entry.hpp"
 #include "storage/pages/growing_array.hpp"
@@ -48,6 +49,7 @@ class PinCounts {
     using Table = GrowingArray<Atomic<std::uint64_t>>;
     static constexpr std::uint64_t one_use = std::uint64_t{1} << 44;
     static constexpr std::uint64_t one(Access access) {
+        GPUNBD_ASSERT(access != Access::send, "pages that are sent have counts of their own");
         return access == Access::read ? 1 : std::uint64_t{1} << 24;
     }
 

@@ -22,6 +22,15 @@ constexpr std::chrono::milliseconds patience{2};
 constexpr std::chrono::seconds patience_without_memory{1};
 constexpr std::chrono::microseconds poll_interval{20};
 
+// Drops the settled numbers until none is left, or for so long.
+template <typename IsSettled>
+void wait_until_settled(std::vector<std::uint64_t>& numbers, const IsSettled& is_settled) {
+    const auto deadline = Clock::now() + patience;
+    while (std::erase_if(numbers, is_settled), !numbers.empty() && Clock::now() < deadline) {
+        std::this_thread::sleep_for(poll_interval);
+    }
+}
+
 }  // namespace
 
 Volume::Volume(const Volume& source, PageTable table, std::shared_ptr<SlabRetainer> retainer)
@@ -155,10 +164,7 @@ Status Volume::settle_written(const Volume& target, std::vector<std::uint64_t>& 
     const auto is_settled = [&](std::uint64_t page) {
         return pool_of(page).settle(table_, target.table_, page);
     };
-    const auto deadline = Clock::now() + patience;
-    while (std::erase_if(written, is_settled), !written.empty() && Clock::now() < deadline) {
-        std::this_thread::sleep_for(poll_interval);
-    }
+    wait_until_settled(written, is_settled);
     Status status = Status::ok;
     for (const std::uint64_t page : written) {
         PagePool& pool = pool_of(page);
@@ -178,9 +184,7 @@ Status Volume::settle_sent(const Volume& target, std::vector<std::uint64_t>& sen
         return !pools_->at(slot.load().device()).may_be_sent(slot);
     };
     const auto begin = Clock::now();
-    while (std::erase_if(sent, is_settled), !sent.empty() && Clock::now() < begin + patience) {
-        std::this_thread::sleep_for(poll_interval);
-    }
+    wait_until_settled(sent, is_settled);
     while (!sent.empty()) {
         const EntrySlot slot = target.table_.slot(sent.back());
         if (is_settled(sent.back())) {

@@ -51,6 +51,7 @@ void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
 bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingArena& arena,
                      std::size_t& held) {
     chunk.length = std::min(chunk.length, channel.staged_bytes());
+    GPUNBD_ASSERT(chunk.length <= arena.largest(), "a free arena has room for each copy");
     std::byte* memory = nullptr;
     if (staged_ < channel.options().slots * volume_->width())
         memory = arena.take(chunk.length, held);

@@ -266,6 +266,16 @@ TEST_CASE("sharing: a read does not contain what another volume writes meanwhile
     }
 }
 
+TEST_CASE("sharing: pages of a device that sends in place are read with long chunks") {
+    RigOptions options;
+    options.size = options.page_size = 16 * mib;
+    options.channels = {.chunk_size = 8 * mib, .slots = 2, .pinned = 16 * mib};
+    Client client(options);
+    REQUIRE(client.write(0, 16 * mib) == Status::ok);
+    REQUIRE(client.family.clone().empty());
+    client.check_contents();
+}
+
 // A first write of part of a shared page copies it, and a later one does not; nor does a write of
 // zeroes to a whole page, or a write to a page that no other volume has any more.
 TEST_CASE("sharing: pages are copied once") {
