@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace gpunbd::protocol {
 
@@ -134,5 +135,10 @@ inline constexpr std::size_t simple_reply_size = 16;
 inline constexpr std::size_t chunk_header_size = 20;
 inline constexpr std::size_t extended_request_size = 32;
 inline constexpr std::size_t extended_chunk_header_size = 32;
+
+// The specification's names of numbers on the wire, for the log.
+
+std::string_view name_of(CommandType type);
+std::string_view name_of(Error error);
 
 }  // namespace gpunbd::protocol

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "protocol/bytes.hpp"
 #include "protocol/constants.hpp"
-#include "protocol/headers.hpp"
 
 namespace gpunbd::protocol {
 

@@ -5,8 +5,6 @@
 
 #include "protocol/bytes.hpp"
 #include "protocol/option_data.hpp"
-#include "protocol/option_reply.hpp"
-#include "protocol/text.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::protocol {

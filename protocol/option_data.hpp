@@ -1,10 +1,10 @@
-// The data of options, decoded completely before anything is answered, so that a malformed option
-// changes nothing ("Option types").
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +14,44 @@
 
 namespace gpunbd::protocol {
 
+// Strings on the wire: validation ("Conventions"), and a form for the log in which a client cannot
+// forge lines.
+
+// At most max_string bytes of well-formed UTF-8 without NUL.
+bool valid_string(std::string_view text);
+
+// Quotes, truncates and replaces everything but printable ASCII.
+std::string for_log(std::string_view text);
+
+// Replies to options ("Fixed newstyle negotiation"), appended to the output.
+// Writes the replies to one option. `option` is the number as the client sent it, known or not.
+class OptionReplies {
+ public:
+    OptionReplies(std::vector<std::byte>& out, std::uint32_t option) : out_(out), option_(option) {}
+
+    void ack();
+    // `message` never echoes the client's bytes, since a reply must not exceed the string limit
+    // because of a long name.
+    void error(OptionReply type, std::string_view message);
+    void server(const ExportInfo& info);
+    void info_export(const ExportInfo& info, Headers headers);
+    void info_name(const ExportInfo& info);
+    void info_description(const ExportInfo& info);
+    void info_block_size(const ExportInfo& info);
+    // `id`: 0 for LIST.
+    void meta_context(std::uint32_t id, std::string_view name);
+
+ private:
+    void header(OptionReply type, std::size_t length);
+    void info(InfoType type, std::size_t length);
+    void text(std::string_view text);
+
+    std::vector<std::byte>& out_;
+    std::uint32_t option_;
+};
+
+// The data of options, decoded completely before anything is answered, so that a malformed option
+// changes nothing ("Option types").
 // INFO and GO. Views point into the option's data.
 struct InfoRequest {
     std::string_view export_name;

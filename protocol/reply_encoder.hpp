@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "protocol/bytes.hpp"
 #include "protocol/constants.hpp"
 #include "protocol/gate.hpp"
-#include "protocol/headers.hpp"
 
 namespace gpunbd::protocol {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "protocol/bytes.hpp"
 #include "protocol/constants.hpp"
-#include "protocol/headers.hpp"
 
 namespace gpunbd::protocol {
 

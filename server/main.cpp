@@ -5,8 +5,7 @@
 #include <system_error>
 
 #include "config/command_line/parse.hpp"
-#include "server/base/exit_code.hpp"
-#include "server/base/standard_streams.hpp"
+#include "server/base/process.hpp"
 #include "server/commands/commands.hpp"
 #include "server/json/report_failure.hpp"
 #include "storage/devices/drivers/device_drivers.hpp"

@@ -23,7 +23,7 @@
 #include "server/admin/mailbox.hpp"
 #include "server/admin/model/history.hpp"
 #include "server/base/line_limit.hpp"
-#include "server/base/privileges.hpp"
+#include "server/base/process.hpp"
 #include "server/net/listener.hpp"
 #include "server/net/tcp_address.hpp"
 #include "storage/base/signals_blocked.hpp"

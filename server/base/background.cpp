@@ -14,7 +14,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "server/base/exit_code.hpp"
+#include "server/base/process.hpp"
 
 namespace gpunbd::server {
 namespace {

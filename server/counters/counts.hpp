@@ -15,7 +15,6 @@
 #include <type_traits>
 
 #include "protocol/constants.hpp"
-#include "protocol/names.hpp"
 #include "server/counters/field.hpp"
 #include "storage/base/counter.hpp"
 #include "storage/base/histogram.hpp"

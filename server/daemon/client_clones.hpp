@@ -3,13 +3,12 @@
 
 #include <cstddef>
 
-#include "server/base/loop_calls.hpp"
 #include "server/base/task.hpp"
 #include "server/base/task_group.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
-#include "server/exports/clone_requests.hpp"
+#include "server/exports/export_registry.hpp"
 
 namespace gpunbd::server {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "server/base/line_limit.hpp"
-#include "server/exports/exposure.hpp"
+#include "server/exports/access_list.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {

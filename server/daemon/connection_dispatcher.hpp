@@ -1,19 +1,27 @@
-// Gives each accepted connection to the least busy worker, if the limits admit it.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "server/daemon/accept_counters.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
+#include "server/net/connection_slots.hpp"
 #include "server/net/transport/tls_context.hpp"
+#include "storage/base/counter.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
 
+// Counts the accepted and the refused connections.
+struct AcceptCounters {
+    storage::Counter accepted;
+    std::array<storage::Counter, connection_limits.size()> refused;  // by ConnectionLimit
+};
+
+// Gives each accepted connection to the least busy worker, if the limits admit it.
 class ConnectionDispatcher final : public Service {
  public:
     ConnectionDispatcher(ServerContext& context, const WorkerPool& workers);

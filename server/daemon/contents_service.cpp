@@ -1,12 +1,84 @@
 #include "server/daemon/contents_service.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
+#include <variant>
 
-#include "server/daemon/keep_option.hpp"
+#include "config/quote.hpp"
+#include "server/daemon/server_context.hpp"
 
 namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t max_waiting_queries = 64;
+
+}  // namespace
+
+Kept list_kept(const RetainedContents& contents) {
+    Kept out;
+    for (const RetainedContents::Summary& each : contents.summaries()) {
+        RetainedStatus& kept = out.contents.emplace_back();
+        kept.name = each.name;
+        kept.used = each.used;
+        kept.state = each.state;
+        if (each.instance.empty()) continue;  // its table is unreadable
+        kept.size = each.size;
+        kept.devices = each.devices;
+        kept.made = each.made;
+        kept.instance = each.instance;
+    }
+    return out;
+}
+
+Outcome drop_kept(RetainedContents& contents, const std::string& name) {
+    if (contents.drop(name) != 0) {
+        return Done{fmt::format("Kept contents {} are freed.", config::in_quotes(name))};
+    }
+    const auto all = contents.summaries();
+    const bool there =
+        std::any_of(all.begin(), all.end(), [&](const auto& each) { return each.name == name; });
+    if (there) {
+        return NotDone{fmt::format(
+            "export {} uses them; remove the export, or its keep, from the configuration first",
+            config::in_quotes(name))};
+    }
+    return NotDone{.why = "nothing is kept under the name " + config::in_quotes(name),
+                   .unknown = true};
+}
+
+RetainedQueries::RetainedQueries(ServerContext& context, ExportService& exports)
+    : context_(context), exports_(exports) {
+    exports.add(*this);
+}
+
+void RetainedQueries::answer(const ServerAdminBackend::RetainedQuery& query) {
+    if (!context_.retained.contents) {
+        return query.completion(
+            NotDone{"no supervisor keeps contents for this server; start it by gpunbd keep, or by "
+                    "systemd with "
+                    "FileDescriptorStoreMax="});
+    }
+    if (exports_.busy()) {
+        if (waiting_.size() < max_waiting_queries) return waiting_.push_back(query);
+        return query.completion(NotDone{"exports are being made; try again later"});
+    }
+    if (!query.drop) return query.completion(list_kept(*context_.retained.contents));
+    if (context_.lifecycle.refuses_changes()) {
+        return query.completion(context_.lifecycle.refusal());
+    }
+    const Outcome outcome = drop_kept(*context_.retained.contents, *query.drop);
+    if (std::holds_alternative<Done>(outcome) && !exports_.refused().empty()) exports_.remake();
+    query.completion(outcome);
+}
+
+void RetainedQueries::exports_idle() {
+    for (const auto& each : std::exchange(waiting_, {})) answer(each);
+}
 
 ContentsService::ContentsService(ServerContext& context, ExportService& exports)
     : context_(context), exports_(exports), timer_(context.io) {

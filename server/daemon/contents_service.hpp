@@ -1,15 +1,42 @@
-// Takes over contents, device mappings and calibration that the supervisor stores, and releases
-// those that no export uses.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
+#include <string>
+#include <vector>
 
+#include "server/admin/model/admin_backend.hpp"
 #include "server/daemon/export_service.hpp"
+#include "server/daemon/server_admin_backend.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
+#include "server/handover/retained_contents.hpp"
 
 namespace gpunbd::server {
 
+// The admin endpoint's reports about kept contents.
+
+Kept list_kept(const RetainedContents& contents);
+// Frees contents of that name without an export. Succeeds if any were freed.
+Outcome drop_kept(RetainedContents& contents, const std::string& name);
+
+// Lists and drops kept contents for the admin endpoint.
+class RetainedQueries final : public Service, private ExportService::Observer {
+ public:
+    RetainedQueries(ServerContext& context, ExportService& exports);
+
+    // Fails while exports are being made, because the use of the contents is not known then.
+    void answer(const ServerAdminBackend::RetainedQuery& query);
+
+ private:
+    void exports_idle() override;  // answers those that wait
+
+    ServerContext& context_;
+    ExportService& exports_;
+    std::vector<ServerAdminBackend::RetainedQuery> waiting_;
+};
+
+// Takes over contents, device mappings and calibration that the supervisor stores, and releases
+// those that no export uses.
 class ContentsService final : public Service, private ExportService::Observer {
  public:
     ContentsService(ServerContext& context, ExportService& exports);

@@ -10,7 +10,7 @@
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/base/expected.hpp"
-#include "server/exports/export_info.hpp"
+#include "server/exports/export.hpp"
 #include "server/exports/volume_plan.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/base/long_work.hpp"

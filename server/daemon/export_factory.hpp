@@ -1,6 +1,7 @@
 // Creates exports with volumes from their options. Volumes whose options are unchanged stay in use.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/daemon/service.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
@@ -70,5 +72,34 @@ storage::LargerImage larger_image_for(const config::ExportOptions& options);
 
 // Says what was restored from the file of the key `restore`.
 void log_restored(const config::ExportOptions& options, const storage::Volume& volume);
+
+class ExportService;
+
+// A change of the options and of the exports, from its turn until its exports are offered.
+// Destroying it before that drops the change of the options and exports.
+struct ExportEdit {
+    // The right to change exports, which one edit at a time has.
+    struct EndTurn {
+        void operator()(ExportService* service) const noexcept;
+    };
+    using Turn = std::unique_ptr<ExportService, EndTurn>;
+    enum class Source : std::uint8_t { caller, current, file };  // of the options
+
+    Turn turn;
+    config::Options options;
+    Source source = Source::caller;
+    // For the owner of the edit to set, before ExportService::make():
+    bool by_client = false;  // its log lines are limited
+    // An export that gets another name. It keeps its contents, its connections and its counters.
+    std::optional<Renaming> renaming = {};
+
+    // ExportService sets the rest.
+    Service::Commit commit = {};
+    std::shared_ptr<const ExportRegistry::Exports> before = {};
+    std::map<std::string, std::string> not_restored = {};  // see VolumeLife
+    std::optional<std::string> renewed = {};               // see VolumeLife
+    bool same_devices = false;                             // see VolumeLife
+    MadeExports made = {};
+};
 
 }  // namespace gpunbd::server

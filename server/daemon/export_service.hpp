@@ -12,11 +12,10 @@
 #include <variant>
 #include <vector>
 
-#include "server/base/awaited.hpp"
 #include "server/base/expected.hpp"
 #include "server/base/task.hpp"
 #include "server/base/task_group.hpp"
-#include "server/daemon/export_edit.hpp"
+#include "server/daemon/export_factory.hpp"
 #include "server/daemon/saves.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"

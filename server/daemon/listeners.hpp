@@ -1,4 +1,3 @@
-// The listening sockets: inherited, stored by an earlier server, or newly opened.
 #pragma once
 
 #include <memory>
@@ -7,14 +6,43 @@
 #include <vector>
 
 #include "server/daemon/connection_dispatcher.hpp"
-#include "server/daemon/retained_sockets.hpp"
 #include "server/daemon/run_command.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
 #include "server/net/listener.hpp"
+#include "server/supervisor/descriptor_store.hpp"
+#include "server/supervisor/inherited_descriptors.hpp"
 
 namespace gpunbd::server {
 
+// Listening sockets that outlive the server: clients that connect during a restart wait in the
+// backlog. The supervisor stores the sockets under names derived from their addresses.
+class RetainedSockets {
+ public:
+    // `store` and `handed_over` outlive this object. `outlive`: the sockets are stored for the
+    // next server; otherwise those of an earlier server are taken over, but not stored again.
+    RetainedSockets(DescriptorStore& store, InheritedDescriptors& handed_over, bool outlive)
+        : store_(store), handed_over_(handed_over), outlive_(outlive) {}
+    bool outlive() const { return outlive_; }
+
+    // The name of the stored socket of that address.
+    static std::string name(const std::string& address);
+    // Returns the stored socket of an earlier server for that address.
+    std::optional<OwnedFd> take(const std::string& address);
+    void keep(const std::string& address, int fd);
+    // Removes the sockets that were not taken, because the configuration does not contain them any
+    // more.
+    void forget_the_rest();
+
+ private:
+    void forget(const std::string& its_name);
+
+    DescriptorStore& store_;
+    InheritedDescriptors& handed_over_;
+    bool outlive_;
+};
+
+// The listening sockets: inherited, stored by an earlier server, or newly opened.
 class Listeners final : public Service {
  public:
     // `command`: null, or the only client of the server.

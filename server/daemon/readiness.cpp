@@ -6,8 +6,7 @@
 #include <algorithm>
 
 #include "config/quote.hpp"
-#include "server/daemon/first_export.hpp"
-#include "server/daemon/keep_option.hpp"
+#include "server/daemon/server_context.hpp"
 #include "server/net/nbd_uri.hpp"
 
 namespace gpunbd::server {

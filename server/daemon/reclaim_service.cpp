@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
-#include "server/base/sleep_for.hpp"
+#include "server/base/task.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 

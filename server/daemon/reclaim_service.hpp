@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "server/admin/model/admin_backend.hpp"
-#include "server/base/loop_calls.hpp"
 #include "server/base/task.hpp"
 #include "server/base/task_group.hpp"
 #include "server/daemon/server_context.hpp"

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "server/admin/model/admin_backend.hpp"
-#include "server/base/awaited.hpp"
+#include "server/base/task.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
 #include "storage/base/mutex.hpp"

@@ -1,43 +1,144 @@
 #include "server/daemon/server.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <utility>
 
 #include "server/base/line_limit.hpp"
-#include "server/base/open_files.hpp"
+#include "server/base/process.hpp"
 #include "server/daemon/admin_service.hpp"
-#include "server/daemon/adopted_children.hpp"
-#include "server/daemon/certificate_watch.hpp"
 #include "server/daemon/client_clones.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/contents_service.hpp"
-#include "server/daemon/drain.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/hand_over.hpp"
-#include "server/daemon/heap_trim.hpp"
+#include "server/daemon/housekeeping.hpp"
 #include "server/daemon/listeners.hpp"
-#include "server/daemon/omitted_lines.hpp"
-#include "server/daemon/pid_file.hpp"
-#include "server/daemon/privilege_drop.hpp"
 #include "server/daemon/readiness.hpp"
 #include "server/daemon/reclaim_service.hpp"
-#include "server/daemon/retained_queries.hpp"
 #include "server/daemon/run_command.hpp"
 #include "server/daemon/run_time_exports.hpp"
-#include "server/daemon/signals.hpp"
+#include "server/daemon/server_context.hpp"
+#include "server/daemon/service.hpp"
+#include "server/daemon/supervision.hpp"
 #include "server/daemon/swap_protection.hpp"
 #include "server/daemon/takeover.hpp"
 #include "server/daemon/ublk_service.hpp"
-#include "server/daemon/watchdog.hpp"
 #include "server/daemon/worker_pool.hpp"
+#include "storage/base/owned_fd.hpp"
+#include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::server {
 
 namespace {
+
+// The terminal that the server was started from. If it is closed, no user can stop the server.
+class ControllingTerminal {
+ public:
+    ControllingTerminal() : was_open_(is_open()) {}
+    // The terminal was open when the server started and has been closed since.
+    bool gone() const { return was_open_ && !is_open(); }
+
+ private:
+    static bool is_open();
+
+    const bool was_open_;
+};
+
+// Handles the signals of the server.
+class Signals final : public Service {
+ public:
+    Signals(ServerContext& context, ServerControl& control);
+
+    void open() override;
+    void resume() override;
+    void stop() override;
+
+ private:
+    void on_signal(int signal);
+    void on_hangup();
+
+    ServerContext& context_;
+    ServerControl& control_;
+    boost::asio::signal_set signals_;
+    const ControllingTerminal terminal_;
+    bool outlives_terminal_ = false;
+    bool waiting_ = false;
+};
+
+bool ControllingTerminal::is_open() {
+    // /dev/tty is the controlling terminal, even if the standard streams are redirected. It cannot
+    // be opened after a hang-up.
+    return static_cast<bool>(OwnedFd(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)));
+}
+
+Signals::Signals(ServerContext& context, ServerControl& control)
+    : context_(context), control_(control), signals_(context.io) {}
+
+void Signals::open() {
+    for (const int each : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) signals_.add(each);
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    outlives_terminal_ = hangup.sa_handler == SIG_IGN;  // started by nohup
+    if (context_.command.config_file || !outlives_terminal_) signals_.add(SIGHUP);
+    if (context_.command.run) signals_.add(SIGCHLD);
+    resume();
+}
+
+void Signals::resume() {
+    if (waiting_) return;
+    signals_.async_wait([this](boost::system::error_code error, int signal) {
+        waiting_ = false;
+        if (error) return;
+        on_signal(signal);
+        resume();
+    });
+    waiting_ = true;
+}
+
+// After this, a signal must not kill the process while it shuts down.
+void Signals::stop() {
+    const storage::SignalsBlocked blocked;  // between the two calls
+    for (const int each : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+        signals_.remove(each);
+        ::signal(each, SIG_IGN);
+    }
+}
+
+void Signals::on_signal(int signal) {
+    if (signal == SIGCHLD) {
+        control_.child_exited();
+    } else if (signal == SIGHUP) {
+        on_hangup();
+    } else if (signal == SIGUSR1) {
+        control_.log_trace();
+    } else if (signal == SIGUSR2) {
+        control_.hand_over();
+    } else if (context_.lifecycle.ending()) {
+        control_.end_now();
+    } else {
+        control_.end();
+    }
+}
+
+// SIGHUP has two meanings: reload the configuration, and the terminal was closed.
+void Signals::on_hangup() {
+    if (context_.lifecycle.ending()) return;  // a closing terminal may send several
+    if (!context_.command.config_file) {
+        spdlog::info("SIGHUP: there is no configuration file to read again, so the server ends");
+        control_.end();
+    } else if (terminal_.gone() && !outlives_terminal_) {
+        spdlog::info("SIGHUP: the terminal has been closed, so the server ends");
+        control_.end();
+    } else {
+        control_.reload();
+    }
+}
 
 // One per connection, and some for the rest of the server.
 std::uint64_t needed_descriptors(const config::Options& options) {

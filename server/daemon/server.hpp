@@ -6,7 +6,6 @@
 
 #include "server/admin/model/event_log.hpp"
 #include "server/daemon/server_context.hpp"
-#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 
 namespace gpunbd::server {

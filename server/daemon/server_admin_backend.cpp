@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
-#include "protocol/names.hpp"
+#include "protocol/constants.hpp"
 #include "server/admin/model/own_process.hpp"
 #include "storage/base/long_work.hpp"
 

@@ -16,13 +16,13 @@
 
 #include "config/options.hpp"
 #include "server/admin/model/admin_backend.hpp"
-#include "server/base/loop_calls.hpp"
-#include "server/daemon/accept_counters.hpp"
+#include "server/base/task_group.hpp"
+#include "server/daemon/connection_dispatcher.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/handover/retained_contents.hpp"
 #include "server/nbd/worker.hpp"
 #include "server/net/connection_slots.hpp"
-#include "server/net/credentials/validity.hpp"
+#include "server/net/credentials/certificate_folder.hpp"
 #include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {

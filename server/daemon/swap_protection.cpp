@@ -3,21 +3,50 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <stdexcept>
 
-#include "server/daemon/swap_use.hpp"
-#include "server/daemon/warm_up.hpp"
+#include "server/daemon/worker_pool.hpp"
 #include "server/protection/locked_memory.hpp"
 #include "server/protection/protection.hpp"
+#include "server/protection/swap_devices.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
+bool is_of(const SwapDevice& device, const Export& exported) {
+    if (!exported.options.swap || exported.use->connections() == 0) return false;
+    return device.backend.empty() ? device.bytes == exported.info.size
+                                  : device.backend == exported.info.instance;
+}
+
 constexpr auto swapoff_interval = std::chrono::seconds(1);
 constexpr auto swapoff_extension = 10 * swapoff_interval;  // of the supervisor's stop timeout
 
 }  // namespace
+
+std::vector<std::string> swapped_to(const ExportRegistry::Exports& exports,
+                                    const std::string& root) {
+    std::vector<std::string> paths;
+    for (const SwapDevice& device : served_swap_devices(root)) {
+        const bool ours = std::any_of(exports.begin(), exports.end(),
+                                      [&](const auto& each) { return is_of(device, *each); });
+        if (ours) paths.push_back(device.path);
+    }
+    return paths;
+}
+
+std::vector<std::future<void>> warm_up(const std::vector<std::unique_ptr<Worker>>& workers,
+                                       const ExportRegistry::Exports& exports) {
+    std::vector<storage::Device*> devices;
+    for (const auto& each : exports) {
+        if (!each->options.swap) continue;
+        each->volume->start_provisioners();
+        for (storage::Device* device : each->volume->devices()) devices.push_back(device);
+    }
+    return open_channels(workers, devices, grow_heap);
+}
 
 SwapProtection::SwapProtection(ServerContext& context, const WorkerPool& workers,
                                ServerControl& control)

@@ -2,20 +2,119 @@
 
 #include <spdlog/spdlog.h>
 
+#include <exception>
+#include <map>
 #include <stdexcept>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
-#include "server/daemon/open_channels.hpp"
-#include "server/handover/import_contents.hpp"
+#include "server/daemon/worker_pool.hpp"
+#include "server/exports/device_registry.hpp"
+#include "server/handover/retained_contents.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
+using Workers = std::vector<std::unique_ptr<Worker>>;
+
+struct Unfinished {
+    std::vector<std::shared_ptr<storage::Volume>> volumes;
+    RetainedMappings* mappings;
+    std::shared_ptr<RetainedMappings::Files> left = std::make_shared<RetainedMappings::Files>();
+};
+
+void open_channels(storage::Channels& channels, const Unfinished& unfinished) {
+    for (const auto& volume : unfinished.volumes) {
+        for (storage::Device* device : volume->devices()) channels.open(*device);
+    }
+}
+
+void finish(const Unfinished& unfinished) {
+    const auto address = [volumes = unfinished.volumes] {
+        for (const auto& volume : volumes) volume->finish_takeover();
+    };
+    if (unfinished.mappings == nullptr) return address();
+    unfinished.mappings->undo(unfinished.left, address);
+}
+
+void finish_after_channels(const Workers& workers, std::size_t next, const Unfinished& unfinished) {
+    if (next == workers.size()) return finish(unfinished);
+    workers[next]->post([&workers, next, unfinished](WorkerContext& its) {
+        try {
+            open_channels(its.channels, unfinished);
+            finish_after_channels(workers, next + 1, unfinished);
+        } catch (const std::exception& error) {
+            spdlog::warn("memory that was taken over stays unmapped for the CPU: {}", error.what());
+        }
+    });
+}
+
+// Imports the kept contents of a server that still serves, ahead of an upgrade. This shortens the
+// pause of the clients.
+
+std::vector<storage::Device*> devices_of(const storage::TableShape& shape,
+                                         DeviceRegistry& registry) {
+    std::vector<storage::Device*> devices;
+    devices.reserve(shape.devices.size());
+    for (const auto& each : shape.devices) {
+        devices.push_back(&registry.open_hardware(each.identity, ""));
+    }
+    return devices;
+}
+
+// Opens the devices that the tables in `parts` name. Parts that cannot be imported are omitted;
+// taking over those contents then fails with the reason.
+RetainedContents::Imported import_contents(std::vector<RetainedContents::Copy> parts,
+                                           DeviceRegistry& devices) {
+    RetainedContents::Imported imported;
+    std::map<std::string, storage::TableShape> shapes;  // by id
+    for (RetainedContents::Copy& part : parts) {
+        const auto name = parse_contents_name(part.name);
+        if (!name || name->part.kind != ContentsPart::Kind::table) continue;
+        if (imported.contains(name->id)) continue;  // of a volume that shares the slabs
+        const auto table = storage::PageTable::open(std::move(part.descriptor));
+        const auto* const opened = std::get_if<storage::PageTable>(&table);
+        if (opened == nullptr) continue;
+        try {
+            imported[name->id] =
+                std::make_unique<storage::ImportedSlabs>(devices_of(opened->shape(), devices));
+            shapes.emplace(name->id, opened->shape());
+        } catch (const std::runtime_error&) {
+            imported.erase(name->id);
+        }
+    }
+    for (RetainedContents::Copy& part : parts) {
+        const auto name = parse_contents_name(part.name);
+        if (!name || name->part.kind != ContentsPart::Kind::slab || part.entry.pages == 0) continue;
+        const auto shape = shapes.find(name->id);
+        if (shape == shapes.end()) continue;
+        const storage::SlabRecord record{.bytes = part.entry.pages * shape->second.page_size,
+                                         .provision = shape->second.provision,
+                                         .kind = part.entry.kind};
+        imported.at(name->id)->import(name->part.device, name->part.slab, part.entry, record,
+                                      std::move(part.descriptor));
+    }
+    return imported;
+}
+
 constexpr auto store_timeout = std::chrono::seconds(10);
 
 }  // namespace
+
+void finish_taking_over(const Workers& workers, const ExportRegistry::Exports& exports,
+                        RetainedMappings* mappings) {
+    Unfinished unfinished{.volumes = {}, .mappings = mappings};
+    for (const auto& each : exports) {
+        if (!each->volume->takeover_finished()) unfinished.volumes.push_back(each->volume);
+    }
+    if (mappings != nullptr) *unfinished.left = mappings->take_left();
+    if (unfinished.volumes.empty() && unfinished.left->empty()) return;
+    finish_after_channels(workers, 0, unfinished);
+}
 
 Takeover::Takeover(ServerContext& context, WorkerPool& workers, const ExportService& exports,
                    ConnectionDispatcher& dispatcher, ServerControl& control)

@@ -1,17 +1,30 @@
-// Takes over the contents, the connections and the service from the predecessor (see Predecessor).
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/server_context.hpp"
-#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
+#include "server/exports/export_registry.hpp"
+#include "server/handover/retained_mappings.hpp"
+#include "server/nbd/worker.hpp"
 
 namespace gpunbd::server {
 
+// Finishes the work that taking over has deferred, because it keeps the device busy: opens the
+// channels of all workers, one after the other, then releases the mappings of the earlier server,
+// then maps slabs. Mapping first would delay the opening of channels, and there may be no address
+// space for both mappings.
+
+// Returns immediately. `workers` and `mappings`, which is null if nothing is kept, must outlive the
+// workers' threads.
+void finish_taking_over(const std::vector<std::unique_ptr<Worker>>& workers,
+                        const ExportRegistry::Exports& exports, RetainedMappings* mappings);
+
+// Takes over the contents, the connections and the service from the predecessor (see Predecessor).
 class Takeover final : public Service {
  public:
     Takeover(ServerContext& context, WorkerPool& workers, const ExportService& exports,

@@ -10,12 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "server/daemon/poll.hpp"
 #include "server/daemon/server_context.hpp"
-#include "server/daemon/server_control.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
-#include "server/handover/local_devices.hpp"
+#include "server/handover/upgrade.hpp"
 #include "server/ublk/device.hpp"
 
 namespace gpunbd::server {

@@ -2,24 +2,68 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sched.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <fstream>
+#include <vector>
 
-#include "server/base/numa.hpp"
 #include "storage/assertions/assert.hpp"
+#include "storage/base/control_groups.hpp"
 #include "storage/base/signals_blocked.hpp"
-#include "storage/base/usable_cpus.hpp"
 
 namespace gpunbd::server {
 
 namespace {
+
+// Workers and their pinned memory are on the NUMA node of the device that they serve.
+
+// Binds the calling thread to the CPUs of the node, and so the memory that it touches first. Does
+// nothing if the node is unknown (-1) or the system does not list its CPUs.
+void stay_on_node(int node) {
+    if (node < 0) return;
+    // A list like "0-15,32-47".
+    std::ifstream file(fmt::format("/sys/devices/system/node/node{}/cpulist", node));
+    cpu_set_t allowed;
+    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    cpu_set_t wanted;
+    CPU_ZERO(&wanted);
+    unsigned first = 0;
+    while (file >> first) {
+        unsigned last = first;
+        if (file.peek() == '-') file.ignore(1) >> last;
+        for (unsigned cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) {
+            if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &wanted);
+        }
+        file.ignore(1, ',');
+    }
+    if (CPU_COUNT(&wanted) != 0 && ::sched_setaffinity(0, sizeof wanted, &wanted) != 0) {
+        spdlog::warn("a worker cannot be bound to NUMA node {}", node);
+    }
+}
 
 std::uint32_t worker_count(const config::Options& options) {
     return options.threads != 0 ? options.threads : storage::usable_cpus();
 }
 
 }  // namespace
+
+std::vector<std::future<void>> open_channels(const std::vector<std::unique_ptr<Worker>>& workers,
+                                             const std::vector<storage::Device*>& devices,
+                                             void (*first)()) {
+    std::vector<std::future<void>> opened;
+    for (const auto& worker : workers) {
+        const auto task = std::make_shared<std::packaged_task<void(WorkerContext&)>>(
+            [devices, first](WorkerContext& its) {
+                first();
+                for (storage::Device* device : devices) its.channels.open(*device);
+            });
+        opened.push_back(task->get_future());
+        worker->post([task](WorkerContext& its) { (*task)(its); });
+    }
+    return opened;
+}
 
 storage::ChannelOptions channel_options(const config::PipelineOptions& pipeline) {
     storage::ChannelOptions channels;

@@ -1,7 +1,7 @@
-// The workers and their threads.
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -12,9 +12,19 @@
 
 namespace gpunbd::server {
 
+// Opens the GPU channels of all workers before clients are affected: opening one takes 30 ms, and
+// the driver blocks the other channels of the process for up to 10 ms of that.
+
+// Each worker calls `first` and opens its channels to these devices. Its future then becomes ready,
+// with the exception of Device::open_channel() if it throws.
+std::vector<std::future<void>> open_channels(
+    const std::vector<std::unique_ptr<Worker>>& workers,
+    const std::vector<storage::Device*>& devices, void (*first)() = [] {});
+
 // Of each thread that moves data of exports.
 storage::ChannelOptions channel_options(const config::PipelineOptions& pipeline);
 
+// The workers and their threads.
 class WorkerPool final : public Service {
  public:
     explicit WorkerPool(ServerContext& context) : context_(context) {}

@@ -1,5 +1,3 @@
-// An export: the name and properties that clients see of a volume. Sessions share it, so an export
-// that was removed from the configuration lives until its last client has gone.
 #pragma once
 
 #include <atomic>
@@ -17,6 +15,13 @@
 
 namespace gpunbd::server {
 
+// What clients see of the options of an export.
+
+// Without the size and the id of its contents.
+protocol::ExportInfo info_of(const config::ExportOptions& options);
+
+// An export: the name and properties that clients see of a volume. Sessions share it, so an export
+// that was removed from the configuration lives until its last client has gone.
 struct Export {
     protocol::ExportInfo info;
     config::ExportOptions options;

@@ -1,21 +1,72 @@
-// The exports that are offered: a snapshot that any thread may read and that a reload replaces as a
-// whole.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "server/exports/clone_requests.hpp"
+#include "config/options.hpp"
+#include "server/exports/access_list.hpp"
 #include "server/exports/export.hpp"
-#include "server/exports/export_template.hpp"
 #include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
 
+// An export with clone_per_client: it has no contents, and each client that opens it gets a clone
+// of another export.
+struct ExportTemplate {
+    explicit ExportTemplate(const config::ExportOptions& its_options)
+        : options(its_options), access(its_options.access) {}
+
+    // The client for which a clone is made.
+    struct Client {
+        std::string id;       // config::is_client_id()
+        std::string why_not;  // no clone can be made for it, as one line for the client
+    };
+    // The client that asks for an export of this name; nothing: it is neither the name of the
+    // template nor one of its clones that the client names itself.
+    std::optional<Client> client_of(const PeerIdentity& applicant, std::string_view name) const;
+    // Clients have to add their id to the name of the template.
+    bool needs_longer_name() const {
+        return options.clone_per_client.name == config::ClientId::machine;
+    }
+
+    config::ExportOptions options;
+    AccessList access;
+};
+
+using ExportTemplates = std::vector<std::shared_ptr<const ExportTemplate>>;
+ExportTemplates templates_in(const config::ExportList& exports);
+
+// Requests for clones, from the workers to the thread that changes the list of exports.
+struct CloneRequest {
+    std::string template_name;
+    std::string client;  // ExportTemplate::Client::id
+    std::string peer;    // its peer_key()
+    // Called once, on any thread, or destroyed uncalled if the server is ending. Empty text: the
+    // clone is offered; otherwise the reason why not, as one line for the client.
+    std::function<void(std::string why_not)> answer = {};
+};
+
+class CloneRequests {
+ public:
+    // Any thread. Answers at once if there is no receiver.
+    void send(CloneRequest request) const;
+    // `receive` must not block. Empty: none. After the return an earlier one is not called any
+    // more.
+    void set_receiver(std::function<void(CloneRequest)> receive);
+
+ private:
+    mutable Mutex mutex_;
+    std::function<void(CloneRequest)> receive_ GUARDED_BY(mutex_);
+};
+
+// The exports that are offered: a snapshot that any thread may read and that a reload replaces as a
+// whole.
 class ExportRegistry {
  public:
     // In listing order. The first one is also the default export ("").

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "config/client_clones.hpp"
-#include "server/exports/export_info.hpp"
+#include "server/exports/export.hpp"
 #include "server/net/connection_slots.hpp"
 #include "storage/assertions/assert.hpp"
 

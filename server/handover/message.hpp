@@ -2,11 +2,14 @@
 // protocol, so that incompatible programs detect this before anything changes.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "server/base/expected.hpp"
@@ -80,5 +83,29 @@ struct DecodedConnection {
     std::uint32_t received_later = 0;  // bytes, at most ReceiveBuffer::capacity
 };
 Expected<DecodedConnection> decode_connection(std::span<const std::byte> body);
+
+// The connection between a server and its successor: a socket pair that carries each message as a
+// datagram. All waiting is limited.
+class MessageSocket {
+ public:
+    // Takes ownership of one end.
+    explicit MessageSocket(OwnedFd socket) : socket_(std::move(socket)) {}
+    // Creates two ends, both close-on-exec. Throws std::system_error.
+    static std::pair<OwnedFd, OwnedFd> make_pair();
+
+    int descriptor() const { return socket_.get(); }
+    // Also true if the peer has ended: receive() does not wait then.
+    bool has_message() const;
+
+    // Both throw std::runtime_error with one line: the problem, that the peer has ended, or that it
+    // did not answer in time.
+    void send(const UpgradeMessage& message) const;
+    UpgradeMessage receive(std::chrono::milliseconds limit) const;
+    // As receive(), but throws for a message of another kind.
+    UpgradeMessage expect(MessageKind kind, std::chrono::milliseconds limit) const;
+
+ private:
+    OwnedFd socket_;
+};
 
 }  // namespace gpunbd::server

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "server/base/environment.hpp"
+#include "server/base/process.hpp"
 #include "server/handover/successor.hpp"
 
 namespace gpunbd::server {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/handover/message_socket.hpp"
+#include "server/handover/message.hpp"
 #include "server/handover/retained_contents.hpp"
 #include "server/handover/retained_exports.hpp"
 #include "server/supervisor/inherited_descriptors.hpp"

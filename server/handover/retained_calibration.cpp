@@ -11,7 +11,7 @@
 #include <cstring>
 #include <optional>
 
-#include "server/supervisor/descriptor_name.hpp"
+#include "server/supervisor/descriptor_store.hpp"
 
 namespace gpunbd::server {
 

@@ -1,9 +1,8 @@
-// Stores the options of exports that were created at run time with the supervisor, so that the next
-// server offers them again. The main thread and the thread that creates exports use it.
 #pragma once
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/options.hpp"
@@ -15,6 +14,16 @@
 
 namespace gpunbd::server {
 
+// What the keys of an export do not say of an export that was created at run time, as comments at
+// the beginning of its YAML text.
+
+// Lines; empty: there is nothing to say.
+std::string origin_comments(const config::Origin& origin);
+// The origin in the comments at the beginning of a text, of an export created at run time.
+config::Origin origin_in(std::string_view text);
+
+// Stores the options of exports that were created at run time with the supervisor, so that the next
+// server offers them again. The main thread and the thread that creates exports use it.
 class RetainedExports {
  public:
     // Takes the options that an earlier server has stored out of `handed_over`. The store outlives

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "server/supervisor/descriptor_name.hpp"
+#include "server/supervisor/descriptor_store.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/signals_blocked.hpp"
 

@@ -1,19 +1,53 @@
-// The parts that the supervisor has of one volume, or of several that share pages.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <compare>
+#include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "server/handover/contents_name.hpp"
 #include "server/supervisor/descriptor_store.hpp"
 #include "storage/base/mutex.hpp"
+#include "storage/pages/page_table.hpp"
+#include "storage/pages/slab_retainer.hpp"
 
 namespace gpunbd::server {
 
+// The names under which the supervisor has the parts of kept contents. ID is the beginning of the
+// id of the first of the volumes that share pages, CLONE that of another one:
+// gpunbd/ID/table, gpunbd/ID/table/CLONE, gpunbd/ID/slabs and gpunbd/ID/DEVICE/SLAB.
+struct ContentsPart {
+    // In the order in which they are removed: slabs without a table are not taken over.
+    enum class Kind : std::uint8_t { table, directory, slab };
+    Kind kind = Kind::table;
+    std::string clone = {};  // of a table; empty: the first volume
+    std::uint32_t device = 0;
+    std::uint32_t slab = 0;
+    auto operator<=>(const ContentsPart&) const = default;
+
+    static ContentsPart table_of(std::string clone) {
+        return {.kind = Kind::table, .clone = std::move(clone)};
+    }
+    static ContentsPart slab_of(std::uint32_t device, std::uint32_t slab) {
+        return {.kind = Kind::slab, .device = device, .slab = slab};
+    }
+};
+
+struct ContentsName {
+    std::string id;
+    ContentsPart part;
+};
+std::string contents_name(std::string_view id, const ContentsPart& part);
+std::optional<ContentsName> parse_contents_name(std::string_view name);
+std::string contents_id(const storage::InstanceId& instance);
+
+// The parts that the supervisor has of one volume, or of several that share pages.
 // A removal can fail, without memory for the message or with a busy supervisor. It then stays
 // pending, and each later call retries it. Until it succeeds, nothing else is stored under that
 // name, so that a later server cannot mistake the old slab for a new one.
@@ -54,6 +88,47 @@ class StoredContents {
     std::set<std::string> volumes_ GUARDED_BY(mutex_);
     std::map<ContentsPart, State> parts_ GUARDED_BY(mutex_);
     bool pending_reported_ GUARDED_BY(mutex_) = false;
+};
+
+// Passes the parts of one volume to the supervisor.
+class ContentsRetainer final : public storage::SlabRetainer {
+ public:
+    // `clone`: as in ContentsPart.
+    ContentsRetainer(std::shared_ptr<StoredContents> stored, std::string clone)
+        : stored_(std::move(stored)), clone_(std::move(clone)) {
+        stored_->add_volume(clone_);
+    }
+
+    bool keep_table(const OwnedFd& descriptor) noexcept override {
+        return forgotten_ || stored_->keep(table_, descriptor);
+    }
+    bool keep_directory(const OwnedFd& descriptor) noexcept override {
+        return stored_->keep(directory_, descriptor);
+    }
+    bool keep(std::uint32_t device, std::uint32_t slab,
+              const OwnedFd& descriptor) noexcept override {
+        return stored_->keep(ContentsPart::slab_of(device, slab), descriptor);
+    }
+    void forget(std::uint32_t device, std::uint32_t slab) noexcept override {
+        stored_->forget(ContentsPart::slab_of(device, slab));
+    }
+    // Returns true until forget_volume() is called. Never waits for the supervisor.
+    bool keeps() const noexcept override { return !forgotten_; }
+    // Removes the volume from the supervisor.
+    void forget_volume() noexcept {
+        forgotten_ = true;
+        stored_->remove_volume(clone_);
+    }
+
+    const std::shared_ptr<StoredContents>& stored() const { return stored_; }
+    std::string table_name() const { return stored_->name_of(table_); }
+
+ private:
+    const std::shared_ptr<StoredContents> stored_;  // shared with volumes that share pages
+    const std::string clone_;
+    const ContentsPart table_ = ContentsPart::table_of(clone_);
+    const ContentsPart directory_{.kind = ContentsPart::Kind::directory};
+    std::atomic<bool> forgotten_{false};
 };
 
 }  // namespace gpunbd::server

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "server/handover/message_socket.hpp"
+#include "server/handover/message.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "server/base/sleep_for.hpp"
+#include "server/base/task.hpp"
 #include "server/nbd/all_workers.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"

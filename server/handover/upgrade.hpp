@@ -1,5 +1,3 @@
-// Hands the listeners, the kept contents and the connections of this server over to its successor.
-// Until the successor is ready, this server can resume without any loss.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -10,9 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/base/awaited.hpp"
 #include "server/base/task.hpp"
-#include "server/handover/local_devices.hpp"
 #include "server/handover/retained_contents.hpp"
 #include "server/handover/successor.hpp"
 #include "server/nbd/worker.hpp"
@@ -21,6 +17,21 @@
 
 namespace gpunbd::server {
 
+// The block devices that a server itself makes, as an upgrade sees them.
+class LocalDevices {
+ public:
+    // Requests in flight end, later ones wait in the kernel.
+    virtual void pause_requests() = 0;
+    virtual bool paused() const = 0;  // no request is in flight
+    // After pause_requests(): serves the requests that wait.
+    virtual void resume_requests() = 0;
+
+ protected:
+    ~LocalDevices() = default;
+};
+
+// Hands the listeners, the kept contents and the connections of this server over to its successor.
+// Until the successor is ready, this server can resume without any loss.
 class Upgrade {
  public:
     // References to parts of the server, which outlive this object.

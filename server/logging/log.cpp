@@ -17,7 +17,7 @@
 
 #include "config/quote.hpp"
 #include "server/admin/model/event_sink.hpp"
-#include "server/base/privileges.hpp"
+#include "server/base/process.hpp"
 #include "server/logging/log_sink.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/base/signals_blocked.hpp"

@@ -1,19 +1,55 @@
-// Decides whether a connection may take another request now. Payload and work of its requests count
-// against a limit of the connection, their memory against the budget of its worker.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "protocol/gate.hpp"
+#include "server/exports/export_use.hpp"
 #include "server/nbd/budget.hpp"
 #include "server/nbd/command_cost.hpp"
-#include "server/nbd/throttle.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
+// Holds one request of a connection back until the rates of its export admit it. Requests behind it
+// stay in the socket.
+class Throttle : public std::enable_shared_from_this<Throttle> {
+ public:
+    // The waiter owns the throttle and is called when to check due() again.
+    Throttle(boost::asio::io_context& io, Budget::Waiter& waiter) : waiter_(waiter), timer_(io) {}
+
+    // A request that is held back is admitted by the new limits.
+    void change(RateLimits limits);
+    // true: the request is kept.
+    bool keeps(const protocol::Validated& request);
+    bool holding() const { return held_.has_value(); }
+    // The request that is kept may execute now.
+    bool due();
+    protocol::Validated release();
+    // Returns the request before it is due, and returns its tokens to the buckets.
+    protocol::Validated withdraw();
+
+ private:
+    using Time = TokenBucket::Time;
+
+    void give_back();
+    void check_later();
+
+    Budget::Waiter& waiter_;
+    boost::asio::steady_timer timer_;
+    bool waiting_ = false;
+    RateLimits limits_;
+    std::optional<protocol::Validated> held_;
+    std::uint64_t bytes_ = 0;    // rate_cost() of held_
+    std::uint32_t charged_ = 0;  // limits that have admitted held_
+    Time due_at_ = Time::min();  // according to those
+};
+
+// Decides whether a connection may take another request now. Payload and work of its requests count
+// against a limit of the connection, their memory against the budget of its worker.
 class Admission {
  public:
     // `max_in_flight`: bytes of payload and work of unanswered requests; see CommandCost.

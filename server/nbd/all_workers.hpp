@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/base/awaited.hpp"
+#include "server/base/task.hpp"
 #include "server/nbd/worker.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"

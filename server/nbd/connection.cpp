@@ -1,10 +1,24 @@
 #include "server/nbd/connection.hpp"
 
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/devices/store.hpp"
 
 namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t max_pieces = 512;  // of one send; IOV_MAX is 1024
+constexpr std::size_t max_flush =
+    1024 * 1024;  // bytes sent before other connections get their turn
+
+}  // namespace
 
 Connection::Connection(WorkerContext& worker, Socket socket, std::string peer,
                        std::uint64_t max_in_flight, std::shared_ptr<ConnectionCounters> counters)
@@ -112,6 +126,178 @@ void Connection::close(std::string reason) noexcept {
     for (auto next = operations_.begin(); next != operations_.end();) (next++)->abandon();
     GPUNBD_ASSERT(send_queue_.empty(), "a closed connection sends nothing");
     wakeup_.resume();
+}
+
+void Connection::quiesce() {
+    if (quiesced_ != Quiesced::no) {
+        quiesced_ = Quiesced::yes;
+        return;
+    }
+    if (reading_is_over()) return;
+    GPUNBD_ASSERT(half_written_ == nullptr && half_write_.length == 0,
+                  "the WRITE of an earlier pause goes on before the next pause");
+    if (admission_.holding()) execute_held(admission_.withdraw());
+    quiesced_ = Quiesced::yes;
+    if (WriteOperation* const write = reader_.stop_writing(); write != nullptr) {
+        if (write->missing() == 0) {
+            payload_complete(*write);
+        } else {
+            const protocol::Command& command = write->command();
+            half_write_ = {.cookie = command.cookie,
+                           .offset = command.offset,
+                           .length = command.length,
+                           .arrived = command.length - write->missing()};
+            half_written_ = write;
+            write->hand_over();
+        }
+    }
+    wakeup_.resume();  // the next round sends what is queued
+}
+
+void Connection::resume() {
+    if (quiesced_ == Quiesced::yes) quiesced_ = Quiesced::resuming;
+    wakeup_.resume();
+}
+
+void Connection::take_up_half_write() {
+    GPUNBD_ASSERT(half_written_ == nullptr, "the part that had arrived is written before the rest");
+    quiesced_ = Quiesced::no;
+    if (half_write_.length == 0) return;
+    const auto half = std::exchange(half_write_, {});
+    const protocol::Command command{.type = protocol::CommandType::write,
+                                    .cookie = half.cookie,
+                                    .offset = half.offset,
+                                    .length = half.length};
+    if (!lies_in_export(command)) {
+        return refuse(protocol::refusal_beyond_end(command, half.length - half.arrived));
+    }
+    WriteOperation& write = worker_.operations.writes.take();
+    write.skip(half.arrived);
+    start(write, command, cost_of(command, page_size_));
+    GPUNBD_ASSERT(write.missing() != 0, "a WRITE does not end before the rest of its payload");
+    write.skip(0);
+    reader_.expect_payload_of(write);
+}
+
+void Connection::describe(ConnectionState& state) const {
+    GPUNBD_ASSERT(quiesced_ == Quiesced::yes && quiet(),
+                  "a connection is described while it is quiet");
+    storage::store_fence();  // for the part of a WRITE that has not been acknowledged
+    RequestReader::Unread unread = reader_.unread();
+    state.negotiated = negotiated_;
+    state.half_write = half_write_;
+    state.discarded = unread.discarded;
+    state.received = std::move(unread.bytes);
+    accounting_.describe(state);
+}
+
+void Connection::continue_from(const ConnectionState& state) {
+    GPUNBD_ASSERT(export_ != nullptr && operations_.empty(),
+                  "a connection is continued before its first request here");
+    accounting_.continue_from(state);
+    requests_at_flush_ = state.requests;
+    reader_.expect_discarded(state.discarded);
+    half_write_ = state.half_write;
+    quiesced_ = Quiesced::resuming;
+}
+
+void Connection::leave() noexcept {
+    GPUNBD_ASSERT(operations_.empty() && send_queue_.empty(),
+                  "nothing of a client is in flight when another process continues");
+    closed_ = true;
+    transport_.leave();
+    wakeup_.resume();
+}
+
+void Connection::flush() {
+    accounting_.publish();
+    if (out_of_memory_) close(no_memory);
+    if (closed_) return;
+    // Replies that are queued behind a full socket wait as well, even if it took all earlier ones.
+    if (send_wait_.pending() && !send_queue_.nothing_to_send()) {
+        progress_.update_stall(accounting_.unsent_since(), false, true);
+    }
+    if (!send_wait_.pending() && !send_queue_.nothing_to_send()) {
+        // A reply to a WRITE guarantees that its payload is visible to all clients.
+        storage::store_fence();
+        std::array<iovec, max_pieces> pieces;
+        const bool was_full = send_queue_.full();
+        storage::Counter& unsent_since = accounting_.unsent_since();
+        for (std::size_t flushed = 0; !send_queue_.nothing_to_send();) {
+            const Transport::Result done =
+                transport_.send({pieces.data(), send_queue_.gather(pieces)});
+            if (done.ended) {
+                close(done.error == EPIPE || done.error == ECONNRESET
+                          ? "the client hung up"
+                          : fmt::format("sending failed: {}", std::strerror(done.error)));
+                return;
+            }
+            progress_.moved(done.bytes);
+            flushed += done.bytes;
+            send_queue_.sent(done.bytes);
+            if (done.wait != Transport::Wait::none || flushed >= max_flush) {
+                wait_to_send();
+                progress_.update_stall(unsent_since, flushed != 0, !send_queue_.nothing_to_send());
+                break;
+            }
+        }
+        accounting_.publish_sent(send_queue_.read_sent());
+        if (send_queue_.nothing_to_send() && unsent_since.value() != 0) [[unlikely]]
+            progress_.update_stall(unsent_since, true, false);
+        if (was_full && !send_queue_.full()) wakeup_.resume();
+        if (accounting_.requests() - requests_at_flush_ == 1 && operations_.empty() &&
+            !admission_.holding()) {
+            worker_.scheduler.expect_next_soon();
+        }
+        requests_at_flush_ = accounting_.requests();
+        if (send_queue_.empty()) send_queue_.free_memory();
+    }
+    if (hang_up_ != nullptr) close(hang_up_);
+    if (end_of_requests_ || quiesced_ == Quiesced::resuming) wakeup_.resume();
+}
+
+// For callers where an exception would end the worker.
+void Connection::flush_or_close() noexcept {
+    try {
+        flush();
+    } catch (const std::exception&) {
+        close(no_memory);
+    }
+}
+
+void Connection::wait_to_send() {
+    send_wait_.begin(transport_, Transport::Wait::writable,
+                     [weak = weak_from_this()](boost::system::error_code error) {
+                         const auto self = weak.lock();
+                         if (!self) return;
+                         self->send_wait_.ended();
+                         if (!error) self->flush_or_close();
+                     });
+}
+
+void Connection::run() noexcept {
+    flush_or_close();
+    Scheduler::Runnable::unlink();  // what flush() announced is checked next
+    resume_waiter();
+}
+
+void Connection::resume_waiter() noexcept {
+    const auto self = shared_from_this();
+    if (const auto waiter = wakeup_.take_waiter()) waiter.resume();
+}
+
+Wakeup::Awaitable Connection::ready(Transport::Wait direction) {
+    if (!ready_wait_.pending()) {
+        ready_wait_.begin(transport_, direction,
+                          [weak = weak_from_this()](boost::system::error_code) {
+                              const auto self = weak.lock();
+                              if (!self) return;
+                              self->ready_wait_.ended();
+                              self->wakeup_.set();
+                              self->resume_waiter();
+                          });
+    }
+    return resumed();
 }
 
 }  // namespace gpunbd::server

@@ -1,10 +1,3 @@
-// A connection that serves an export: takes requests off its transport, runs their operations and
-// sends the replies. Session controls its life; this class does its work.
-//
-//   connection.cpp           its life: serving, draining, closing; operations start and end
-//   connection_requests.cpp  rounds: receiving, taking requests, executing commands
-//   connection_sending.cpp   sending the queue, and waiting for the socket
-//   connection_handover.cpp  stopping between requests, for another process to continue
 #pragma once
 
 #include <algorithm>
@@ -16,17 +9,80 @@
 #include <utility>
 
 #include "protocol/negotiation.hpp"
+#include "server/base/wait_memory.hpp"
+#include "server/counters/worker_counters.hpp"
 #include "server/exports/export.hpp"
 #include "server/nbd/admission.hpp"
 #include "server/nbd/connection_state.hpp"
 #include "server/nbd/operation_context.hpp"
-#include "server/nbd/progress_meter.hpp"
 #include "server/nbd/request_reader.hpp"
-#include "server/nbd/socket_wait.hpp"
 #include "server/nbd/worker_context.hpp"
 #include "server/net/transport/transport.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
+
+// One wait for a socket at a time, whose handler is stored in memory of its own.
+class SocketWait {
+ public:
+    bool pending() const { return pending_; }
+    // `handler` calls ended() first. It is called with an error if the socket is closed.
+    template <typename Handler>
+    void begin(Transport& transport, Transport::Wait direction, Handler handler) {
+        GPUNBD_ASSERT(!pending_, "one wait for a socket is in progress at a time");
+        transport.wait(direction, within(memory_, std::move(handler)));
+        pending_ = true;
+    }
+    void ended() {
+        GPUNBD_ASSERT(pending_, "a wait ends once");
+        pending_ = false;
+    }
+
+ private:
+    const std::shared_ptr<WaitMemory> memory_ = std::make_shared<WaitMemory>();
+    bool pending_ = false;
+};
+
+// Measures the data that a connection transfers, for the limit on clients that hold memory and
+// transfer too little, and for the log.
+class ProgressMeter {
+ public:
+    void moved(std::size_t bytes) { moved_ += bytes; }
+    std::uint64_t moved() const { return moved_; }  // bytes received and sent
+    // The number of calls in a row that found fewer than `min` bytes moved since the one before.
+    std::uint32_t checks_without(std::uint64_t min) {
+        const bool progress = moved_ - std::exchange(moved_at_check_, moved_) >= min;
+        return checks_without_ = progress ? 0 : checks_without_ + 1;
+    }
+
+    // The socket is full, or has accepted everything. `since`: ConnectionCounters::unsent_since.
+    void update_stall(storage::Counter& since, bool progress, bool unsent) {
+        if (since.value() != 0 && progress) {
+            longest_stall_ = std::max(longest_stall_, Stall::now() - since.value());
+            since.set(0);
+        }
+        if (unsent && since.value() == 0) since.set(Stall::now());
+    }
+    // The longest time for which the client did not read waiting replies.
+    std::chrono::nanoseconds longest_stall(const storage::Counter& since) const {
+        const std::uint64_t last = since.value() == 0 ? 0 : Stall::now() - since.value();
+        return std::chrono::nanoseconds(std::max(longest_stall_, last));
+    }
+
+ private:
+    std::uint64_t moved_ = 0;
+    std::uint64_t moved_at_check_ = 0;
+    std::uint32_t checks_without_ = 0;
+    std::uint64_t longest_stall_ = 0;  // ns, of the ended stalls
+};
+
+// A connection that serves an export: takes requests off its transport, runs their operations and
+// sends the replies. Session controls its life; this class does its work.
+//
+//   connection.cpp           its life: serving, draining, closing; operations start and end
+//   connection_requests.cpp  rounds: receiving, taking requests, executing commands
+//   connection_sending.cpp   sending the queue, and waiting for the socket
+//   connection_handover.cpp  stopping between requests, for another process to continue
 
 class Connection final : public OperationContext,
                          public std::enable_shared_from_this<Connection>,

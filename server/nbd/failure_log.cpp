@@ -7,9 +7,8 @@
 
 #include "config/quote.hpp"
 #include "config/size.hpp"
-#include "protocol/names.hpp"
+#include "protocol/constants.hpp"
 #include "server/base/line_limit.hpp"
-#include "server/nbd/wire_error.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::server {

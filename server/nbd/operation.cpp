@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "server/nbd/wire_error.hpp"
+#include "server/nbd/failure_log.hpp"
 
 namespace gpunbd::server {
 

@@ -4,7 +4,6 @@
 #include "server/nbd/read_operation.hpp"
 #include "server/nbd/status_operation.hpp"
 #include "server/nbd/write_operation.hpp"
-#include "server/nbd/zero_operation.hpp"
 #include "server/net/transport/pool.hpp"
 
 namespace gpunbd::server {

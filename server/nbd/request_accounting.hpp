@@ -9,8 +9,7 @@
 
 #include "protocol/gate.hpp"
 #include "server/counters/activity_map.hpp"
-#include "server/counters/connection_counters.hpp"
-#include "server/counters/request_counters.hpp"
+#include "server/counters/worker_counters.hpp"
 #include "server/nbd/connection_state.hpp"
 #include "server/nbd/trace.hpp"
 

@@ -15,6 +15,40 @@ constexpr std::size_t long_payload = 512 << 10;
 
 }  // namespace
 
+bool ReplySequencer::hold(Reply& reply) {
+    GPUNBD_ASSERT(reply.form_ == Reply::Form::whole, "only a whole reply holds the stream");
+    const bool may = needs_memory_ != &reply || unanswered(Reply::Form::whole) == 1;
+    if (holder_ == &reply || (holder_ == nullptr && may)) {
+        holder_ = &reply;
+        return true;
+    }
+    wait(reply);
+    return false;
+}
+
+void ReplySequencer::resume_in_order() {
+    to_resume_ = waiting_.size();
+    if (resuming_) return;  // called from resume() below: that loop continues
+    resuming_ = true;
+    while (to_resume_ != 0 && !waiting_.empty() && holder_ == nullptr) {
+        --to_resume_;
+        Reply& next = waiting_.front();
+        waiting_.pop_front();
+        next.resume();  // if it has to wait again, it is appended
+    }
+    resuming_ = false;
+}
+
+void ReplySequencer::wait(Reply& reply) {
+    if (!reply.waiting_.is_linked()) waiting_.push_back(reply);
+}
+
+void ReplySequencer::clear() {
+    unanswered_ = {};
+    needs_memory_ = holder_ = nullptr;
+    waiting_.clear();
+}
+
 SendQueue::Item& SendQueue::add(const Reply* reply) {
     // Reuse the space of sent items before growing, so that the size depends on the number of
     // unsent items and not on how long the queue has not been empty.

@@ -1,16 +1,83 @@
 #include "server/nbd/session.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <exception>
+#include <memory>
 #include <utility>
 
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/base/line_limit.hpp"
 #include "storage/assertions/assert.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::server {
+
+namespace {
+
+constexpr std::uint32_t checks_in_a_limit = 8;
+
+}  // namespace
+
+struct CloneWait::State {
+    Mutex mutex;
+    // Null: the session has ended, or has its answer.
+    boost::asio::io_context* io GUARDED_BY(mutex) = nullptr;
+    // These two are used on the thread of `io`.
+    std::function<void()> wake;
+    std::optional<std::string> answered;
+};
+
+struct CloneWait::Answer {
+    explicit Answer(std::shared_ptr<State> its_state) : state(std::move(its_state)) {}
+    ~Answer() {
+        try {
+            give("the server is ending");
+        } catch (const std::exception&) {  // no memory: the limit of the handshake ends the wait
+        }
+    }
+    Answer(const Answer&) = delete;
+    Answer& operator=(const Answer&) = delete;
+
+    void give(std::string why_not) {
+        const Lock lock(state->mutex);
+        if (state->io == nullptr) return;
+        boost::asio::post(*state->io, [state = state, why_not = std::move(why_not)] {
+            if (!state->wake) return;
+            GPUNBD_ASSERT(!state->answered, "a request for a clone is answered once");
+            state->answered = why_not;
+            state->wake();
+        });
+        state->io = nullptr;
+    }
+
+    const std::shared_ptr<State> state;
+};
+
+CloneWait::CloneWait(boost::asio::io_context& io, std::function<void()> wake)
+    : state_(std::make_shared<State>()) {
+    state_->io = &io;
+    state_->wake = std::move(wake);
+}
+
+CloneWait::~CloneWait() {
+    state_->wake = nullptr;
+    const Lock lock(state_->mutex);
+    state_->io = nullptr;
+}
+
+std::function<void(std::string)> CloneWait::answer() const {
+    return [answer = std::make_shared<Answer>(state_)](std::string why_not) {
+        answer->give(std::move(why_not));
+    };
+}
+
+const std::optional<std::string>& CloneWait::answered() const { return state_->answered; }
 
 Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
                  const SessionLimits& limits, std::shared_ptr<Slot> slot,
@@ -179,6 +246,181 @@ void Session::cut(const char* reason) noexcept {
         connection_->close(reason);
     } catch (const std::exception&) {
         connection_->close(Connection::no_memory);
+    }
+}
+
+void Session::check_access() noexcept {
+    if (negotiation_) return;
+    try {
+        follow_name();
+        std::string why = reason_to_close();
+        refused_ = !why.empty();
+        if (connection_->closed()) return;
+        connection_->follow_size();
+        if (refused_) {
+            connection_->close(std::move(why));
+        } else if (lease_) {
+            connection_->limit_rates(lease_->rates());
+        }
+    } catch (const std::exception&) {
+        refused_ = true;
+        cut(Connection::no_memory);
+    }
+}
+
+void Session::follow_name() {
+    std::string name = lease_ ? lease_->export_name() : export_name_;
+    if (name == export_name_) return;
+    connection_->follow_name(name);
+    export_name_ = std::move(name);
+    publish_facts();
+}
+
+std::string Session::reason_to_close() const {
+    if (std::string why = lease_ ? lease_->disconnected() : ""; !why.empty()) return why;
+    const auto now = exports_.open(export_name_);
+    if (!now || now->info.name != export_name_)
+        return {};  // the export was removed; its connections stay
+    const Verdict verdict = now->access.decide(PeerIdentity(peer_));
+    const bool writes = !connection_->export_info().read_only;
+    if (lease_ && lease_->requires_current_size() &&
+        connection_->export_info().size != now->info.size) {
+        return "the export has another size now";
+    }
+    if (now->info.read_only && writes) return "the export is now read-only";
+    if (verdict.access == Access::denied) {
+        return fmt::format("the new configuration denies access to the export: {}",
+                           now->access.why(verdict));
+    }
+    if (verdict.access == Access::read_only && writes) {
+        return fmt::format("the new configuration permits only reading: {}",
+                           now->access.why(verdict));
+    }
+    return {};
+}
+
+bool Session::contents_outlive_server() const { return connection_->contents_outlive_server(); }
+
+void Session::quiesce() noexcept {
+    quiescing_ = true;
+    if (!contents_outlive_server()) return;
+    try {
+        connection_->quiesce();
+    } catch (const std::exception&) {
+        cut(Connection::no_memory);
+    }
+}
+
+void Session::resume() noexcept {
+    quiescing_ = moved_ = false;
+    try {
+        connection_->resume();
+    } catch (const std::exception&) {
+        cut(Connection::no_memory);
+    }
+}
+
+bool Session::quiet() const { return !contents_outlive_server() || connection_->quiet(); }
+
+std::unique_ptr<Session::Moving> Session::move_away() {
+    if (!contents_outlive_server() || !connection_->can_move()) return nullptr;
+    OwnedFd socket(::fcntl(connection_->transport().descriptor(), F_DUPFD_CLOEXEC, 0));
+    if (socket.get() < 0) return nullptr;
+    GPUNBD_ASSERT(!moved_ && quiescing_, "a paused session moves away once");
+    auto moving = std::make_unique<Moving>(std::move(socket), ConnectionState{});
+    connection_->describe(moving->state);
+    moving->state.listener = peer_.listener;
+    moving->state.milliseconds = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
+    moved_ = true;
+    return moving;
+}
+
+void Session::leave() noexcept {
+    if (moved_) {
+        connection_->leave();
+        return;
+    }
+    drain();
+    leaving_ = negotiation_.has_value();
+}
+
+bool Session::take_over(const ConnectionState& earlier) {
+    const protocol::ExportInfo& info = earlier.negotiated.export_info;
+    export_name_ = info.name;
+    started_ -= std::chrono::milliseconds(earlier.milliseconds);
+    reason_ = offered_.enter(export_name_);
+    lease_ = offered_.take_lease();
+    if (!lease_) return false;
+    OfferedExports::Opened opened = offered_.open(export_name_);
+    if (!opened.exported || opened.info.size != info.size ||
+        opened.info.read_only != info.read_only) {
+        reason_ = "the new server offers a different export of this name";
+        return false;
+    }
+    GPUNBD_ASSERT(!negotiation_, "a session that is taken over does not negotiate");
+    connection_->serve(earlier.negotiated, std::move(opened.exported), earlier.received);
+    connection_->limit_rates(lease_->rates());
+    connection_->continue_from(earlier);
+    publish_facts();
+    watch_client();
+    return true;
+}
+
+void Session::set_deadline(std::chrono::seconds after, const char* reason) {
+    deadline_.expires_after(after);
+    deadline_.async_wait([weak = weak_from_this(), reason](boost::system::error_code error) {
+        const auto self = weak.lock();
+        if (!self || error) return;
+        self->failure_ = HandshakeFailure::timeout;
+        self->cut(reason);
+    });
+}
+
+// The check needs one timer per client and does no work per request.
+void Session::check_idle(std::uint32_t checks, std::uint64_t requests) {
+    idle_timer_.expires_after(limits_.idle / checks_in_a_limit);
+    idle_timer_.async_wait(
+        [weak = weak_from_this(), checks, requests](boost::system::error_code error) {
+            const auto self = weak.lock();
+            if (!self || error) return;
+            const std::uint64_t now = self->counters_->requests.value();
+            if (now != requests || self->connection_->has_operations() ||
+                self->connection_->holds_request_back()) {
+                self->check_idle(0, now);
+            } else if (checks + 1 < checks_in_a_limit) {
+                self->check_idle(checks + 1, now);
+            } else {
+                self->cut("it was idle for too long");
+            }
+        });
+}
+
+// A client has vanished if it does not acknowledge TCP retransmissions. A connected client that
+// does not read its replies still answers keepalives.
+void Session::check_reachable(std::uint32_t checks) {
+    const std::chrono::milliseconds interval =
+        std::chrono::milliseconds(limits_.unreachable) / checks_in_a_limit;
+    reach_timer_.expires_after(interval);
+    reach_timer_.async_wait(
+        [weak = weak_from_this(), checks, interval](boost::system::error_code error) {
+            const auto self = weak.lock();
+            if (!self || error) return;
+            const std::uint32_t unanswered =
+                self->connection_->transport().silent_for(interval) ? checks + 1 : 0;
+            if (unanswered < checks_in_a_limit) {
+                self->check_reachable(unanswered);
+            } else {
+                self->cut("the client was unreachable for too long");
+            }
+        });
+}
+
+void Session::watch_client() {
+    if (limits_.idle.count() != 0) check_idle(0, counters_->requests.value());
+    if (limits_.unreachable.count() != 0 &&
+        connection_->transport().enable_keepalive(limits_.unreachable)) {
+        check_reachable(0);
     }
 }
 

@@ -8,7 +8,6 @@
 
 #include "config/quote.hpp"
 #include "server/base/line_limit.hpp"
-#include "server/nbd/clone_wait.hpp"
 #include "server/nbd/session.hpp"
 #include "server/net/transport/tls_stream.hpp"
 #include "storage/assertions/assert.hpp"

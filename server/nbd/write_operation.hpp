@@ -1,5 +1,3 @@
-// WRITE: receives payload into memory that the volume lends, and acknowledges it once every copy
-// has succeeded.
 #pragma once
 
 #include <sys/uio.h>
@@ -13,6 +11,22 @@
 
 namespace gpunbd::server {
 
+// TRIM and WRITE_ZEROES.
+class ZeroOperation : public Operation {
+ public:
+    void abandon() override;
+
+ private:
+    void begin() override;
+    void moved() override;
+    void give_back_to(OperationPools& pools) override;
+    void answer_if_done();
+
+    storage::ZeroTransfer transfer_;
+};
+
+// WRITE: receives payload into memory that the volume lends, and acknowledges it once every copy
+// has succeeded.
 class WriteOperation : public Operation {
  public:
     // For the next start(): the first `bytes` of the payload have been written by another process.

@@ -1,4 +1,3 @@
-// A listening socket. Accepts while it exists and continues after every error of accept().
 #pragma once
 
 #include <spdlog/common.h>
@@ -8,6 +7,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,15 +17,31 @@
 
 #include "config/options.hpp"
 #include "server/base/peer.hpp"
-#include "server/net/accept_failures.hpp"
-#include "server/net/socket_file.hpp"
+#include "server/net/unix_address.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
 
+// Limits the log lines about failures of accept(), which is called again and again until the system
+// has descriptors or memory.
+class AcceptFailures {
+ public:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::minutes interval{1};  // between two lines
+
+    // Counts a failure with that errno. Returns the line to log: the cause, the number of failures
+    // since the last line, and the remedy; nullopt: the last line is recent.
+    std::optional<std::string> text(int error, Clock::time_point now);
+
+ private:
+    std::optional<Clock::time_point> logged_at_;
+    std::uint64_t omitted_ = 0;
+};
+
 // True if the socket listens.
 bool is_listening(int fd);
 
+// A listening socket. Accepts while it exists and continues after every error of accept().
 class Listener {
  public:
     // Called with each accepted connection.

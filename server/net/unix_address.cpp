@@ -1,8 +1,11 @@
 #include "server/net/unix_address.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -15,6 +18,22 @@
 namespace gpunbd::server {
 
 namespace {
+
+int lock(const std::string& file) {
+    constexpr mode_t private_to_us = 0600;
+    for (;;) {
+        OwnedFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, private_to_us));
+        if (fd.get() < 0) throw std::system_error(errno, std::generic_category());
+        if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno == EINTR) continue;
+            if (errno == EWOULDBLOCK) throw PathLock::Busy{};
+            throw std::system_error(ENOLCK, std::generic_category());
+        }
+        // An earlier holder may have removed the file after it was opened; the lock is then void.
+        struct stat opened {};
+        if (::fstat(fd.get(), &opened) == 0 && opened.st_nlink != 0) return fd.release();
+    }
+}
 
 sockaddr_un address_of(const config::UnixListener& options) {
     sockaddr_un address{};
@@ -60,6 +79,30 @@ PathLock lock_path(const config::UnixListener& options) {
 }
 
 }  // namespace
+
+SocketFile::SocketFile(std::string path) {
+    struct stat file {};
+    if (::lstat(path.c_str(), &file) != 0) return;
+    path_ = std::move(path);
+    device_ = file.st_dev;
+    inode_ = file.st_ino;
+}
+
+SocketFile::SocketFile(SocketFile&& other) noexcept
+    : path_(std::exchange(other.path_, {})), device_(other.device_), inode_(other.inode_) {}
+
+void SocketFile::remove() noexcept {
+    struct stat file {};
+    if (path_.empty() || ::lstat(path_.c_str(), &file) != 0) return;
+    if (file.st_dev == device_ && file.st_ino == inode_) ::unlink(path_.c_str());
+    path_.clear();
+}
+
+PathLock::PathLock(const std::string& path) : file_(path + ".lock"), fd_(lock(file_)) {}
+
+PathLock::~PathLock() {
+    if (fd_.get() >= 0) ::unlink(file_.c_str());
+}
 
 std::string name_of(const config::UnixListener& options) { return "unix socket " + options.path; }
 

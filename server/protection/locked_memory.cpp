@@ -15,8 +15,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "server/protection/resource_limit.hpp"
-
 namespace gpunbd::server {
 
 namespace {
@@ -36,6 +34,16 @@ bool may_lock_without_limit() {
 }
 
 }  // namespace
+
+bool lift_limit(int resource) {
+    const auto which = static_cast<__rlimit_resource>(resource);
+    const rlimit none{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    if (::setrlimit(which, &none) == 0) return true;
+    rlimit limit{};
+    if (::getrlimit(which, &limit) != 0) return false;
+    limit.rlim_cur = limit.rlim_max;
+    return ::setrlimit(which, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+}
 
 // MCL_ONFAULT: the mapped libraries of the server are not touched in this process. Not MCL_FUTURE:
 // an allocation beyond the limit would fail, and the process with it.

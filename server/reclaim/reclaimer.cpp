@@ -10,8 +10,8 @@
 #include "config/size.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
-#include "storage/migration/pressure_triggers.hpp"
-#include "storage/migration/reason_for_staying.hpp"
+#include "storage/migration/pressure_watch.hpp"
+#include "storage/migration/shortage_log.hpp"
 
 namespace gpunbd::server {
 

@@ -10,8 +10,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
-#include "server/base/environment.hpp"
-#include "server/supervisor/descriptor_name.hpp"
+#include "server/base/process.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {

@@ -1,8 +1,8 @@
-// Stores descriptors beyond the end of the server, with the protocol of systemd's file descriptor
-// store. The supervisor, systemd or `gpunbd keep`, passes them to the next server.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -17,6 +17,31 @@
 
 namespace gpunbd::server {
 
+// Names of stored descriptors (sd_listen_fds_with_names(3)), for both sides: the server that stores
+// them, and `gpunbd keep`.
+
+inline constexpr std::size_t max_descriptor_name = 255;
+
+// The next process gets all names in one environment variable, separated by ':'. The kernel does
+// not execute a program with a variable longer than 128 KiB.
+inline constexpr std::size_t max_all_names =
+    std::size_t{128} * 1024 - std::string_view("LISTEN_FDNAMES=").size() - 1;
+
+// The prefix of descriptors that a server has stored. Sockets of socket activation have other
+// names: systemd uses the unit's name, gpunbd.socket.
+inline constexpr std::string_view own_prefix = "gpunbd/";
+
+// The pipe of a StartGate: a pre-started server reads from it before it begins.
+inline constexpr std::string_view start_gate_name = "gpunbd/turn";
+
+inline bool is_descriptor_name(std::string_view name) {
+    return !name.empty() && name.size() <= max_descriptor_name &&
+           std::all_of(name.begin(), name.end(),
+                       [](char each) { return each >= ' ' && each <= '~' && each != ':'; });
+}
+
+// Stores descriptors beyond the end of the server, with the protocol of systemd's file descriptor
+// store. The supervisor, systemd or `gpunbd keep`, passes them to the next server.
 class DescriptorStore {
  public:
     // `notify` must outlive the store; `names` are the names of the descriptors that are already

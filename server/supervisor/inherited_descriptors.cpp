@@ -10,8 +10,8 @@
 #include <stdexcept>
 
 #include "config/quote.hpp"
-#include "server/base/environment.hpp"
-#include "server/supervisor/descriptor_name.hpp"
+#include "server/base/process.hpp"
+#include "server/supervisor/descriptor_store.hpp"
 
 namespace gpunbd::server {
 

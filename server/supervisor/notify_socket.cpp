@@ -15,7 +15,7 @@
 #include <cstring>
 
 #include "config/quote.hpp"
-#include "server/base/environment.hpp"
+#include "server/base/process.hpp"
 
 namespace gpunbd::server {
 

@@ -1,14 +1,21 @@
 #include "server/supervisor/server_process.hpp"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "server/base/line.hpp"
+#include "server/supervisor/descriptor_store.hpp"
+#include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
@@ -54,6 +61,20 @@ void set_environment(const ServerStart& start, const StoredDescriptors& kept) {
 
 }  // namespace
 
+std::optional<StartGate> StartGate::in(InheritedDescriptors& handed_over) {
+    std::vector<OwnedFd> found = handed_over.take(start_gate_name);
+    if (found.empty()) return std::nullopt;
+    return StartGate(std::move(found.front()));
+}
+
+bool StartGate::wait() const {
+    for (;;) {
+        char word = 0;
+        const ssize_t got = ::read(pipe_.get(), &word, sizeof word);
+        if (got >= 0 || errno != EINTR) return got == sizeof word;
+    }
+}
+
 pid_t start_server(const ServerStart& start, StoredDescriptors& kept) {
     const pid_t keeper = ::getpid();
     const pid_t server = ::fork();
@@ -64,6 +85,26 @@ pid_t start_server(const ServerStart& start, StoredDescriptors& kept) {
         log("cannot start the server: {}", error.what());
     }
     ::_exit(exit_cannot_run);
+}
+
+PrestartedServer::PrestartedServer(const ServerStart& start, StoredDescriptors& kept) {
+    std::array<int, 2> ends{-1, -1};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return;
+    start_pipe_.emplace(ends[1]);
+    if (kept.keep(start_gate_name, OwnedFd(ends[0])) != StoredDescriptors::Answer::kept) return;
+    pid_ = std::max(start_server(start, kept), pid_t{0});
+    kept.remove(start_gate_name);
+}
+
+PrestartedServer::~PrestartedServer() {
+    if (pid_ != 0) ::kill(pid_, SIGKILL);
+}
+
+pid_t PrestartedServer::go() {
+    GPUNBD_ASSERT(pid_ != 0, "a pre-started server is released once");
+    // If it has ended meanwhile, the keeper reaps it like any server.
+    [[maybe_unused]] const ssize_t written = ::write(start_pipe_->get(), "!", 1);
+    return std::exchange(pid_, 0);
 }
 
 }  // namespace gpunbd::server

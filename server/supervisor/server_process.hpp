@@ -1,18 +1,37 @@
-// Starts a server for `gpunbd keep`: with the stored descriptors, and with the signal mask, limits
-// and environment of the keeper's start.
 #pragma once
 
 #include <sys/resource.h>
 #include <sys/types.h>
 
 #include <csignal>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "server/supervisor/inherited_descriptors.hpp"
 #include "server/supervisor/stored_descriptors.hpp"
+#include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
 
+// Blocks a pre-started server until the previous one is dead. Before that it must not change shared
+// state.
+class StartGate {
+ public:
+    // Takes the pipe out of `handed_over`. Null: this server need not wait.
+    static std::optional<StartGate> in(InheritedDescriptors& handed_over);
+
+    // Waits for the release. Returns false if the keeper has closed the pipe.
+    bool wait() const;
+
+ private:
+    explicit StartGate(OwnedFd pipe) : pipe_(std::move(pipe)) {}
+
+    OwnedFd pipe_;
+};
+
+// Starts a server for `gpunbd keep`: with the stored descriptors, and with the signal mask, limits
+// and environment of the keeper's start.
 struct ServerStart {
     std::string program;
     std::vector<std::string> arguments;  // without the program's name
@@ -26,5 +45,28 @@ struct ServerStart {
 // status 127. The keeper itself does not call give_up_new_privileges(): that is inherited, and a
 // server may have to run nvidia-modprobe before it calls it.
 pid_t start_server(const ServerStart& start, StoredDescriptors& kept);
+
+// A server that the keeper starts while the previous one still exits. It opens devices and then
+// waits at its StartGate.
+class PrestartedServer {
+ public:
+    // Hands over the currently stored descriptors; no more may be stored until go(). pid() is 0 if
+    // the server cannot be started.
+    PrestartedServer(const ServerStart& start, StoredDescriptors& kept);
+    ~PrestartedServer();  // kills a server that go() has not released
+    PrestartedServer(const PrestartedServer&) = delete;
+    PrestartedServer& operator=(const PrestartedServer&) = delete;
+
+    // 0: there is no such server.
+    pid_t pid() const { return pid_; }
+    // Releases the StartGate. Returns the process id: the process is the server now.
+    pid_t go();
+    // The process has been reaped.
+    void ended() { pid_ = 0; }
+
+ private:
+    pid_t pid_ = 0;
+    std::optional<OwnedFd> start_pipe_;
+};
 
 }  // namespace gpunbd::server

@@ -19,17 +19,12 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "server/base/environment.hpp"
-#include "server/base/exit_code.hpp"
 #include "server/base/line.hpp"
-#include "server/base/open_files.hpp"
-#include "server/base/own_program.hpp"
+#include "server/base/process.hpp"
 #include "server/protection/locked_memory.hpp"
 #include "server/protection/protection.hpp"
 #include "server/supervisor/inherited_descriptors.hpp"
 #include "server/supervisor/notice.hpp"
-#include "server/supervisor/notice_socket.hpp"
-#include "server/supervisor/prestarted_server.hpp"
 #include "server/supervisor/restart_policy.hpp"
 #include "server/supervisor/server_process.hpp"
 #include "storage/assertions/assert.hpp"

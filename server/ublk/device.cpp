@@ -15,7 +15,7 @@
 
 #include "config/quote.hpp"
 #include "server/base/wait_memory.hpp"
-#include "server/protection/io_flusher.hpp"
+#include "server/protection/protection.hpp"
 #include "server/ublk/uring_queue_io.hpp"
 #include "storage/assertions/assert.hpp"
 

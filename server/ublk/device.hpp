@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "server/nbd/worker.hpp"
-#include "server/ublk/abandoned.hpp"
 #include "server/ublk/control.hpp"
 #include "server/ublk/parameters.hpp"
 #include "server/ublk/queue.hpp"

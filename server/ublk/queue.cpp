@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "server/nbd/wire_error.hpp"
+#include "server/nbd/failure_log.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/devices/store.hpp"

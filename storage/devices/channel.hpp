@@ -1,24 +1,85 @@
-// A channel is one worker's connection to one device. It queues copies during a round of the
-// worker's event loop. poll() submits them together and completes those that have ended.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include "storage/assertions/assert.hpp"
 #include "storage/base/chained_queue.hpp"
+#include "storage/base/counter.hpp"
 #include "storage/base/histogram.hpp"
 #include "storage/base/status.hpp"
-#include "storage/devices/channel_counters.hpp"
 #include "storage/devices/staging_arena.hpp"
 
 namespace gpunbd::storage {
+
+// The paths that bytes take between staging memory and device memory, as policies name them and
+// counters count them.
+enum class PathKind : std::uint8_t {
+    mapping,            // the CPU stores into the mapping
+    streaming_load,     // the CPU loads out of the mapping
+    copy_engine,        // an asynchronous copy (for zeroes: an asynchronous memset)
+    engine_batch,       // one call of the copy engines for all waiting copies
+    persistent_kernel,  // a lingering kernel serves it from a mailbox, without a driver call
+    kernel,             // one gather/scatter kernel for all waiting copies
+    managed,            // the CPU accesses managed memory and keeps its pages on the host
+    file,               // read from or written to a file
+};
+inline constexpr std::size_t path_kinds = 8;
+
+constexpr const char* to_text(PathKind path) {
+    switch (path) {
+        case PathKind::mapping:
+            return "mapping";
+        case PathKind::streaming_load:
+            return "streaming load";
+        case PathKind::copy_engine:
+            return "copy engine";
+        case PathKind::engine_batch:
+            return "engine batch";
+        case PathKind::persistent_kernel:
+            return "persistent kernel";
+        case PathKind::kernel:
+            return "kernel";
+        case PathKind::managed:
+            return "managed memory";
+        case PathKind::file:
+            return "file I/O";
+    }
+    return "?";
+}
+
+// What one channel has copied, by path. Only its worker writes these counters.
+struct ChannelCounters {
+    static constexpr std::size_t in_place =
+        path_kinds;  // an additional path: received into or sent from the mapping without a copy
+    static constexpr std::size_t paths = path_kinds + 1;
+    static constexpr std::size_t directions = 3;  // as in Copy::Kind: read, write, zero
+
+    struct PathCounts {
+        Counter copies;
+        Counter bytes;
+    };
+
+    void moved(std::size_t path, std::size_t direction, std::uint64_t length) {
+        GPUNBD_ASSERT(path < paths && direction < directions,
+                      "each path and each direction has a counter");
+        PathCounts& moved = by_path[path][direction];
+        moved.copies.add();
+        moved.bytes.add(length);
+    }
+
+    std::array<std::array<PathCounts, directions>, paths> by_path;
+    Counter failures;  // failed copies
+};
 
 struct Slab;
 struct Copy;
 struct Policy;
 
+// A channel is one worker's connection to one device. It queues copies during a round of the
+// worker's event loop. poll() submits them together and completes those that have ended.
 class CopyOwner {
  public:
     // Called from Channel::poll() on the channel's thread.

@@ -1,25 +1,130 @@
-// A device is one pool of memory (`host`, `cuda:N`, `pci:ADDRESS/BAR`, `file:PATH`). It allocates
-// and clears slabs, and opens the channels through which workers copy.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "storage/assertions/assert.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/base/owned_fd.hpp"
 #include "storage/base/status.hpp"
 #include "storage/devices/channel.hpp"
-#include "storage/devices/cpu_address.hpp"
-#include "storage/devices/pending_releases.hpp"
-#include "storage/devices/slab_budget.hpp"
 
 namespace gpunbd::storage {
 
+// Counts the slabs of a device that are about to be released. An allocation that finds no memory
+// waits for them before it fails.
+class PendingReleases {
+ public:
+    void begin() {
+        const Lock lock(mutex_);
+        ++pending_;
+    }
+    // The slab has been released, or is used again.
+    void end() {
+        {
+            const Lock lock(mutex_);
+            GPUNBD_ASSERT(pending_ != 0, "a release is announced before it ends");
+            --pending_;
+            ++ended_;
+        }
+        changed_.notify_all();
+    }
+
+    // How many releases have ended. Read it before an allocation, and pass it to wait_for_one() if
+    // the allocation fails.
+    std::uint64_t ended() const {
+        const Lock lock(mutex_);
+        return ended_;
+    }
+    // Returns true at once if a release has ended since `before` was read: there may be memory now.
+    // Otherwise returns false if no release is pending, and waits until one has ended, or for a
+    // short time, since the caller may itself have got slabs to release meanwhile.
+    bool wait_for_one(std::uint64_t before) {
+        const Lock lock(mutex_);
+        GPUNBD_ASSERT(before <= ended_, "the number of releases that have ended only grows");
+        if (ended_ != before) return true;
+        if (pending_ == 0) return false;
+        changed_.wait_for(mutex_, std::chrono::milliseconds(10),
+                          [&]() REQUIRES(mutex_) { return ended_ != before; });
+        return true;
+    }
+    // Whether a slab is about to be released.
+    bool pending() const {
+        const Lock lock(mutex_);
+        return pending_ != 0;
+    }
+
+ private:
+    mutable Mutex mutex_;
+    Condition changed_;
+    std::uint64_t pending_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t ended_ GUARDED_BY(mutex_) = 0;
+};
+
+// The memory that page pools may allocate as slabs on one device. Lowering the limit below what is
+// in use releases nothing, but no pool gets another slab.
+// All functions may be called from any thread. All sizes are in bytes.
+class SlabBudget {
+ public:
+    static constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+
+    explicit SlabBudget(std::uint64_t limit = unlimited) : limit_(limit) {}
+
+    // Returns false, without effect, if the limit would be exceeded.
+    bool take(std::uint64_t bytes) {
+        std::uint64_t used = used_.load();
+        do {
+            if (bytes > limit_.load() || used > limit_.load() - bytes) return false;
+        } while (!used_.compare_exchange_weak(used, used + bytes));
+        return true;
+    }
+    // For memory that is allocated already.
+    void add(std::uint64_t bytes) { used_.fetch_add(bytes); }
+    void give_back(std::uint64_t bytes) {
+        const std::uint64_t used = used_.fetch_sub(bytes);
+        GPUNBD_ASSERT(bytes <= used, "memory was counted before it is given back");
+    }
+
+    std::uint64_t used() const { return used_.load(); }
+    std::uint64_t limit() const { return limit_.load(); }
+    void set_limit(std::uint64_t bytes) { limit_.store(bytes); }
+
+ private:
+    std::atomic<std::uint64_t> used_{0};
+    std::atomic<std::uint64_t> limit_;
+};
+
+// The CPU address of a slab. An adopted slab may get one while other threads use the slab; then it
+// does not change any more.
+class CpuAddress {
+ public:
+    CpuAddress() = default;
+    // Implicit on purpose.
+    CpuAddress(std::byte* address) : address_(address) {}
+    CpuAddress(const CpuAddress& other) : address_(static_cast<std::byte*>(other)) {}
+    CpuAddress& operator=(const CpuAddress& other) {
+        address_.store(other, std::memory_order_release);
+        return *this;
+    }
+
+    // Null: the CPU cannot address the slab, or not yet.
+    operator std::byte*() const { return address_.load(std::memory_order_acquire); }
+
+ private:
+    std::atomic<std::byte*> address_{nullptr};
+};
+
+// A device is one pool of memory (`host`, `cuda:N`, `pci:ADDRESS/BAR`, `file:PATH`). It allocates
+// and clears slabs, and opens the channels through which workers copy.
 // What `gpunbd devices` prints. Empty texts are omitted.
 struct DeviceInfo {
     std::string id;    // "host", "cuda:0"

@@ -14,7 +14,6 @@
 #include "config/devices/device_drivers.hpp"
 #include "storage/devices/competition.hpp"
 #include "storage/devices/device.hpp"
-#include "storage/diagnosis/diagnosis.hpp"
 #include "storage/diagnosis/machine.hpp"
 
 namespace gpunbd::storage {

@@ -1,4 +1,3 @@
-// The completed page requests of one worker.
 #pragma once
 
 #include <atomic>
@@ -6,11 +5,42 @@
 #include <functional>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/base/chained_queue.hpp"
 #include "storage/base/mutex.hpp"
-#include "storage/devices/page_request.hpp"
+#include "storage/base/status.hpp"
+#include "storage/devices/page_entry.hpp"
 
 namespace gpunbd::storage {
 
+class PageCompletions;
+
+// A request to map a page for a hole, or to copy a shared page, when the device has to be called.
+// The provisioner of the page pool serves it and returns it to its worker, which does other work
+// meanwhile.
+class PageWaiter {
+ public:
+    // Called on the worker's thread from PageCompletions::deliver().
+    virtual void page_ready() = 0;
+
+ protected:
+    ~PageWaiter() = default;
+};
+
+// It must not move while it is in progress.
+struct PageRequest {
+    bool in_progress = false;    // used by the worker
+    Status status = Status::ok;  // of the last request; ok: look at the entry again
+    bool copies = false;         // a shared page
+    std::uint64_t number = 0;    // the page number in the volume
+    EntrySlot slot;
+    PageWaiter* waiter = nullptr;
+    PageCompletions* completions = nullptr;
+    PageRequest* next = nullptr;  // used by the current owner
+};
+
+using PageRequests = ChainedQueue<PageRequest>;
+
+// The completed page requests of one worker.
 class PageCompletions {
  public:
     // `wake` makes the worker call deliver() soon. It may be called from any thread and does not

@@ -1,5 +1,3 @@
-// The state of the machine: files of /proc and /sys, and the privileges of this process. Tests
-// replace the files by a folder and override the privileges.
 #pragma once
 
 #include <sys/resource.h>
@@ -8,10 +6,41 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace gpunbd::storage::diagnosis {
 
+// The findings of `gpunbd doctor`, one per check.
+struct Diagnosis {
+    enum class Verdict { ok, warn, fail };
+
+    Verdict verdict = Verdict::ok;
+    std::string what;         // "nbd module"
+    std::string is;           // "not loaded"
+    std::string remedy = {};  // a command or a setting; empty if the check has passed
+};
+using Diagnoses = std::vector<Diagnosis>;
+
+inline Diagnosis ok(std::string what, std::string is) {
+    return {Diagnosis::Verdict::ok, std::move(what), std::move(is)};
+}
+inline Diagnosis warn(std::string what, std::string is, std::string remedy) {
+    return {Diagnosis::Verdict::warn, std::move(what), std::move(is), std::move(remedy)};
+}
+inline Diagnosis fail(std::string what, std::string is, std::string remedy) {
+    return {Diagnosis::Verdict::fail, std::move(what), std::move(is), std::move(remedy)};
+}
+
+// Checks that a value has at least the given size. If not, the result is a warning with the remedy.
+inline Diagnosis no_less(std::uint64_t value, std::uint64_t least, std::string what, std::string is,
+                         std::string remedy) {
+    return value >= least ? ok(std::move(what), std::move(is))
+                          : warn(std::move(what), std::move(is), std::move(remedy));
+}
+
+// The state of the machine: files of /proc and /sys, and the privileges of this process. Tests
+// replace the files by a folder and override the privileges.
 class Machine {
  public:
     // `root`: the prefix of /proc, /sys, /run and /dev; empty: this machine.

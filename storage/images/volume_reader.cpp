@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "storage/images/wait_for_device.hpp"
-
 namespace gpunbd::storage {
 
 namespace {

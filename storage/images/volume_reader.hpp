@@ -1,11 +1,12 @@
-// Reads a volume in order, on a thread of its own with channels of its own, beside clients.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <stop_token>
 #include <string>
+#include <thread>
 
 #include "storage/devices/channels.hpp"
 #include "storage/pages/volume.hpp"
@@ -13,6 +14,15 @@
 
 namespace gpunbd::storage {
 
+// Waits for copies without taking a CPU from clients.
+
+inline void wait_for_device(Channels& channels) {
+    constexpr std::chrono::microseconds interval{20};
+    channels.poll();
+    std::this_thread::sleep_for(interval);
+}
+
+// Reads a volume in order, on a thread of its own with channels of its own, beside clients.
 // Receives the contents of a volume in order. Each function returns a problem, which ends the
 // reading; empty: none.
 class VolumeSink {

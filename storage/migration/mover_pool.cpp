@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
-#include "storage/base/usable_cpus.hpp"
+#include "storage/base/control_groups.hpp"
 
 namespace gpunbd::storage {
 

@@ -1,5 +1,3 @@
-// Gives memory of the host back while programs wait for memory: each report of the kernel moves a
-// share of the pages away, and they return gradually after the reports have ended.
 #pragma once
 
 #include <poll.h>
@@ -7,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -16,6 +16,20 @@
 
 namespace gpunbd::storage {
 
+// Descriptors by which the kernel reports that programs wait for memory (pressure stall
+// information).
+struct PressureTriggers {
+    // poll() returns POLLPRI for each of them after programs have waited for 15% of a second or
+    // two, and POLLERR when it will report nothing any more.
+    std::vector<OwnedFd> files;
+    std::string why_none;  // not empty: why there are no files
+};
+
+// Of the system and of this process's control group. `root`: where /proc and /sys are found.
+PressureTriggers open_pressure_triggers(const std::filesystem::path& root);
+
+// Gives memory of the host back while programs wait for memory: each report of the kernel moves a
+// share of the pages away, and they return gradually after the reports have ended.
 class PressureWatch {
  public:
     // So much moves at a time, or an eighth of what the exports use if that is more.

@@ -1,12 +1,18 @@
-// Logs that pages stay although other programs need their memory: once, until reset().
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "storage/migration/migrator.hpp"
 
 namespace gpunbd::storage {
 
+// Why a migration released less memory than was wanted.
+
+// For users, without a full stop.
+std::string reason_for_staying(const Migration& result);
+
+// Logs that pages stay although other programs need their memory: once, until reset().
 // Not thread-safe.
 class ShortageLog {
  public:

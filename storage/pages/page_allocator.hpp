@@ -1,3 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+
+#include "storage/assertions/assert.hpp"
+#include "storage/base/mutex.hpp"
+#include "storage/devices/device.hpp"
+#include "storage/devices/page_completions.hpp"
+#include "storage/pages/free_pages.hpp"
+#include "storage/pages/page_states.hpp"
+#include "storage/pages/pool_config.hpp"
+#include "storage/pages/pool_slabs.hpp"
+#include "storage/pages/provisioner.hpp"
+
+namespace gpunbd::storage {
+
+// The slabs of one pool that PendingReleases counts. The caller holds the lock of the pool.
+class AnnouncedReleases {
+ public:
+    explicit AnnouncedReleases(PendingReleases& pending) : pending_(pending) {}
+    ~AnnouncedReleases() { set_announced(0); }
+    AnnouncedReleases(const AnnouncedReleases&) = delete;
+    AnnouncedReleases& operator=(const AnnouncedReleases&) = delete;
+
+    // A slab is being released.
+    void begin() { ++releasing_; }
+    void end() {
+        GPUNBD_ASSERT(releasing_ != 0, "a release ends once");
+        --releasing_;
+    }
+    // So many slabs are going to be released, besides those that are being released.
+    void announce(std::uint32_t slabs) { set_announced(releasing_ + slabs); }
+
+ private:
+    void set_announced(std::uint32_t slabs) {
+        for (; announced_ < slabs; ++announced_) pending_.begin();
+        for (; announced_ > slabs; --announced_) pending_.end();
+    }
+
+    PendingReleases& pending_;
+    std::uint32_t releasing_ = 0;
+    std::uint32_t announced_ = 0;
+};
+
 // The memory of a page pool: allocates slabs on the device, cuts them into pages, and gives out the
 // free ones. A page is given out only while no entry refers to it and it is not pinned.
 //
@@ -10,27 +57,6 @@
 // These changes are made with the lock of the pool held, so a thread that needs a page finds each
 // page in one of these states, and waits for pending ones. The lock also guards the entries of the
 // pool: see page_entry.hpp. It is not held while the device is called.
-#pragma once
-
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <stop_token>
-
-#include "storage/assertions/assert.hpp"
-#include "storage/base/mutex.hpp"
-#include "storage/devices/device.hpp"
-#include "storage/devices/page_completions.hpp"
-#include "storage/devices/page_request.hpp"
-#include "storage/pages/announced_releases.hpp"
-#include "storage/pages/free_pages.hpp"
-#include "storage/pages/page_states.hpp"
-#include "storage/pages/pool_config.hpp"
-#include "storage/pages/pool_slabs.hpp"
-#include "storage/pages/provisioner.hpp"
-
-namespace gpunbd::storage {
-
 class PageAllocator {
  public:
     // What the thread of the pool does for other parts of it.

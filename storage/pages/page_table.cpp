@@ -17,7 +17,6 @@
 
 #include "storage/assertions/assert.hpp"
 #include "storage/base/memory_file.hpp"
-#include "storage/pages/device_record.hpp"
 
 namespace gpunbd::storage {
 

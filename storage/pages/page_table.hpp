@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <variant>
 #include <vector>
@@ -184,5 +185,37 @@ class PageTable {
     std::uint64_t* slabs_ = nullptr;
     std::uint64_t* entries_ = nullptr;
 };
+
+// Of a volume; limited by the 16 bits in PageEntry.
+inline constexpr std::uint32_t max_devices = 1 << 16;
+
+// A device of a volume as the files of kept contents describe it.
+struct DeviceRecord {
+    static constexpr std::uint64_t max_pages = ~PageIndex{0};
+
+    std::uint64_t pages;
+    std::uint32_t slab_pages;
+    std::uint32_t slabs;
+    char identity[60];  // zero-terminated
+    std::uint32_t home;
+
+    static DeviceRecord of(const TableShape::DeviceShare& share) {
+        DeviceRecord record{.pages = share.pages,
+                            .slab_pages = share.slab_pages,
+                            .slabs = share.slabs,
+                            .identity = {},
+                            .home = share.home};
+        share.identity.copy(record.identity, sizeof record.identity - 1);
+        return record;
+    }
+    TableShape::DeviceShare share() const {
+        return {.identity = {identity, ::strnlen(identity, sizeof identity - 1)},
+                .pages = pages,
+                .slab_pages = slab_pages,
+                .slabs = slabs,
+                .home = home};
+    }
+};
+static_assert(sizeof(DeviceRecord) == 80);
 
 }  // namespace gpunbd::storage

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <bit>
 
-#include "storage/base/usable_cpus.hpp"
+#include "storage/base/control_groups.hpp"
 
 namespace gpunbd::storage {
 

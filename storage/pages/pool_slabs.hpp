@@ -1,8 +1,7 @@
-// The slabs of one page pool: their memory and their retained descriptors, which agree with the
-// directory. Slabs are identified by their number in the pool.
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,12 +13,67 @@
 #include "storage/devices/page_entry.hpp"
 #include "storage/pages/growing_array.hpp"
 #include "storage/pages/imported_slabs.hpp"
-#include "storage/pages/page_numbers.hpp"
+#include "storage/pages/page_table.hpp"
 #include "storage/pages/pool_config.hpp"
-#include "storage/pages/pool_directory.hpp"
+#include "storage/pages/shared_directory.hpp"
 
 namespace gpunbd::storage {
 
+// What is known of each slab of a pool, by its number. The directory of retained slabs outlives the
+// process: it is in the page table, or in a directory that several tables share.
+class PoolDirectory {
+ public:
+    explicit PoolDirectory(const PoolConfig& config);
+
+    SlabEntry entry(std::uint32_t number) const {
+        if (is_retained_) return retained_.load(number);
+        return SlabEntry::of_word(entries_[number].load());
+    }
+    // The caller holds the lock of the pool in the following.
+    void store(std::uint32_t number, SlabEntry entry);
+    // The most numbers that there can be.
+    std::uint64_t max_count() const;
+    // Throws std::bad_alloc.
+    void grow(std::uint32_t count);
+    bool is_shared() const { return shared_ != nullptr && shared_->in_use(device_); }
+    // Of retained slabs: has the entries there from now on. The target is kept already.
+    void move_to(const std::shared_ptr<const SharedDirectory>& target);
+
+ private:
+    const std::uint32_t device_;  // the index in the volume
+    const bool is_retained_;
+    std::shared_ptr<const SharedDirectory> shared_;
+    SlabDirectory retained_;
+    // In place of `retained_`: volumes that share the pool have a table each.
+    GrowingArray<std::atomic<std::uint64_t>> entries_;
+};
+
+// The numbers of the pages in a pool: those of a slab follow each other.
+class PageNumbers {
+ public:
+    // `slab_pages` is a power of two. `page_size`: bytes
+    PageNumbers(std::uint32_t slab_pages, std::uint64_t page_size)
+        : page_size_(page_size),
+          shift_(static_cast<std::uint32_t>(std::countr_zero(slab_pages))),
+          mask_(slab_pages - 1) {}
+
+    std::uint32_t slab_pages() const { return mask_ + 1; }
+    // The pages of so many slabs.
+    std::size_t in_slabs(std::uint32_t slabs) const { return std::size_t{slabs} << shift_; }
+    // The number of the page's slab.
+    std::uint32_t slab_of(PageIndex page) const { return page >> shift_; }
+    std::uint32_t index_in_slab(PageIndex page) const { return page & mask_; }
+    // In bytes.
+    std::uint64_t offset_in_slab(PageIndex page) const { return index_in_slab(page) * page_size_; }
+
+ private:
+    std::uint64_t page_size_;
+    std::uint32_t shift_;  // log2 of the pages in a slab
+    PageIndex mask_;
+};
+
+// The slabs of one page pool: their memory and their retained descriptors, which agree with the
+// directory. Slabs are identified by their number in the pool.
 // See Slab::revocable.
 enum class SlabKind : std::uint8_t { fixed, revocable };
 inline SlabKind kind_of(const Slab& slab) {

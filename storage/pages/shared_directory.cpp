@@ -15,7 +15,7 @@
 
 #include "storage/assertions/assert.hpp"
 #include "storage/base/memory_file.hpp"
-#include "storage/pages/device_record.hpp"
+#include "storage/pages/page_table.hpp"
 
 namespace gpunbd::storage {
 

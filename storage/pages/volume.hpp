@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "storage/devices/page_completions.hpp"
-#include "storage/pages/fit.hpp"
 #include "storage/pages/layout.hpp"
 #include "storage/pages/page_pool.hpp"
 #include "storage/pages/page_table.hpp"

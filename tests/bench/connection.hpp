@@ -23,7 +23,7 @@
 
 #include "protocol/constants.hpp"
 #include "protocol/request.hpp"
-#include "server/tools/client/address.hpp"
+#include "server/tools/client/nbd_target.hpp"
 #include "tests/bench/tls_client.hpp"
 #include "tests/protocol/wire.hpp"
 

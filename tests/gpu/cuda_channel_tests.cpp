@@ -22,7 +22,7 @@
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
-#include "storage/devices/gpu/meter.hpp"
+#include "storage/devices/gpu/measured_calibration.hpp"
 #include "storage/devices/gpu/policy.hpp"
 #include "storage/devices/store.hpp"
 #include "tests/gpu/channel_exercise.hpp"

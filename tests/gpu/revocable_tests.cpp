@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
-#include "storage/devices/gpu/revocable_limits.hpp"
+#include "storage/devices/gpu/revocable_slabs.hpp"
 #include "storage/devices/host/system_memory.hpp"
 
 namespace {

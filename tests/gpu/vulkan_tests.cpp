@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "storage/devices/gpu/meter.hpp"
+#include "storage/devices/gpu/measured_calibration.hpp"
 #include "storage/devices/store.hpp"
 #include "storage/devices/vulkan/vulkan_driver.hpp"
 #include "tests/gpu/channel_exercise.hpp"

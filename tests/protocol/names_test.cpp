@@ -1,4 +1,4 @@
-#include "protocol/names.hpp"
+#include "protocol/constants.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "protocol/text.hpp"
+#include "protocol/option_data.hpp"
 
 #include <doctest/doctest.h>
 

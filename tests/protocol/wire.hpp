@@ -14,7 +14,6 @@
 
 #include "protocol/bytes.hpp"
 #include "protocol/constants.hpp"
-#include "protocol/headers.hpp"
 #include "protocol/reply_encoder.hpp"
 #include "tests/protocol/bytes_of.hpp"
 

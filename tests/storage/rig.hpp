@@ -16,7 +16,6 @@
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/transfers/read_transfer.hpp"
 #include "storage/transfers/write_transfer.hpp"
-#include "storage/transfers/zero_transfer.hpp"
 #include "tests/storage/devices/file/file_folder.hpp"
 #include "tests/storage/devices/pci/fake_card.hpp"
 #include "tests/storage/devices/vulkan/driver_layer.hpp"

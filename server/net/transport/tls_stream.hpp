@@ -1,9 +1,8 @@
-// TLS over a connected socket, with the interface of Transport. With kernel TLS for sending, bytes
-// go straight from the caller's memory to the socket; otherwise many records are sealed and sent by
-// one call. Received records are always opened in the process, because the number of records that
-// one system call opens cannot be bounded.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,18 +10,91 @@
 #include <string>
 
 #include "server/base/peer.hpp"
-#include "server/net/transport/control_allowance.hpp"
 #include "server/net/transport/pool.hpp"
 #include "server/net/transport/receive_buffer.hpp"
-#include "server/net/transport/record_bounds.hpp"
 #include "server/net/transport/tls_context.hpp"
 #include "server/net/transport/transport.hpp"
+#include "storage/assertions/assert.hpp"
 
 struct bio_st;  // OpenSSL's BIO and SSL
 struct ssl_st;
 
 namespace gpunbd::server {
 
+// Finds the bounds of TLS records in a byte stream by their headers.
+class RecordBounds {
+ public:
+    static constexpr std::size_t header_size = 5;  // bytes: type, version, length
+
+    // Bytes up to the end of the header or the record.
+    std::size_t left() const {
+        return header_filled_ < header_size ? header_size - header_filled_ : body_left_;
+    }
+    // true: these bytes complete a record.
+    bool take(std::span<const char> bytes) {
+        GPUNBD_ASSERT(bytes.size() <= left(), "bytes are taken up to the next bound");
+        if (header_filled_ < header_size) {
+            for (const char byte : bytes)
+                header_[header_filled_++] = static_cast<unsigned char>(byte);
+            if (header_filled_ < header_size) return false;
+            length_ = body_left_ = std::size_t{header_[3]} << 8 | header_[4];
+        } else {
+            body_left_ -= bytes.size();
+        }
+        if (body_left_ != 0) return false;
+        header_filled_ = 0;
+        return true;
+    }
+    // Length of the last record whose header is complete, without the header.
+    std::size_t length() const { return length_; }
+
+ private:
+    std::array<unsigned char, header_size> header_{};
+    std::size_t header_filled_ = 0;
+    std::size_t body_left_ = 0;  // once the header is complete
+    std::size_t length_ = 0;
+};
+
+// Limits the TLS records without payload that a peer may send: key updates, alerts, refused
+// renegotiations, empty records. A key update costs the receiver as much as 16 KiB of payload and
+// its sender next to nothing.
+class ControlAllowance {
+ public:
+    using Clock = std::chrono::steady_clock;
+
+    // In a row. Libraries update keys after 2^23 to 2^24 records, which carry at least 2^28 bytes
+    // in NBD, or by a clock after minutes or hours.
+    static constexpr std::uint64_t most = 32;
+    static constexpr std::uint64_t payload = std::uint64_t{64}
+                                             << 20;      // bytes that restore the full allowance
+    static constexpr std::chrono::seconds interval{10};  // that restores one record
+
+    explicit ControlAllowance(Clock::time_point now) : counted_until_(now) {}
+
+    void received(std::uint64_t bytes) { payload_ += bytes; }
+    // false: the peer has exceeded its allowance.
+    bool take(Clock::time_point now) {
+        constexpr std::uint64_t payload_for_one = payload / most;
+        const auto intervals = (now - counted_until_) / interval;
+        left_ = std::min(
+            most, left_ + payload_ / payload_for_one + static_cast<std::uint64_t>(intervals));
+        payload_ %= payload_for_one;
+        counted_until_ += intervals * interval;
+        if (left_ == 0) return false;
+        --left_;
+        return true;
+    }
+
+ private:
+    std::uint64_t left_ = most;
+    std::uint64_t payload_ = 0;  // bytes not yet converted into allowance
+    Clock::time_point counted_until_;
+};
+
+// TLS over a connected socket, with the interface of Transport. With kernel TLS for sending, bytes
+// go straight from the caller's memory to the socket; otherwise many records are sealed and sent by
+// one call. Received records are always opened in the process, because the number of records that
+// one system call opens cannot be bounded.
 class TlsStream {
  public:
     // AES-GCM is safe for about 2^24.5 records per key (RFC 8446, 5.5).

@@ -1,9 +1,25 @@
-// `gpunbd attach`, which attaches a device and stays until it is detached, and `gpunbd detach`.
 #pragma once
 
-#include "server/tools/attach/attach_options.hpp"
+#include <cstdint>
+#include <optional>
+#include <string>
 
 namespace gpunbd::attach {
+
+// The arguments of `gpunbd attach`.
+struct AttachOptions {
+    std::string uri;
+    std::uint32_t device = 0;  // the N of /dev/nbdN
+    unsigned connections = 1;
+    std::optional<std::uint64_t> timeout = {};       // seconds
+    std::optional<std::uint64_t> dead_timeout = {};  // seconds
+    std::optional<std::uint32_t> block_size = {};
+    bool swap = false;
+    bool unit = false;  // --systemd: print a unit and do not attach
+    bool background = false;
+};
+
+// `gpunbd attach`, which attaches a device and stays until it is detached, and `gpunbd detach`.
 
 // Both return the exit status and print errors to standard error. With --systemd, run_attach() only
 // prints the unit.

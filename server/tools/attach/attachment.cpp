@@ -2,21 +2,73 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "config/aligned_table.hpp"
+#include "config/quote.hpp"
+#include "config/size.hpp"
 #include "protocol/constants.hpp"
+#include "server/base/process.hpp"
 #include "server/tools/attach/device.hpp"
 #include "server/tools/attach/holders.hpp"
-#include "server/tools/attach/kernel_fit.hpp"
-#include "server/tools/attach/line.hpp"
-#include "server/tools/attach/owner.hpp"
+#include "server/tools/attach/kernel_client.hpp"
+#include "server/tools/attach/step.hpp"
 
 namespace gpunbd::attach {
+
 namespace {
+
+namespace json = boost::json;
+
+struct Attached {
+    Device device;
+    std::optional<Owner> owner;
+    std::optional<std::string> instance;
+    std::vector<std::string> uses;
+};
+
+std::vector<std::string> uses_of(const Device& device) {
+    std::vector<std::string> out;
+    for (const Holder& each : holders_of(device)) out.push_back(each.what);
+    for (const SwapArea& each : swaps_on(device)) out.push_back("is swapped to as " + each.file);
+    return out;
+}
+
+std::vector<Attached> all_attached(const std::string& root) {
+    std::vector<Attached> out;
+    for (Device& device : attached_devices(root)) {
+        auto owner = owner_of(device);
+        auto instance = device.attribute("backend");
+        auto uses = uses_of(device);
+        out.push_back({std::move(device), std::move(owner), std::move(instance), std::move(uses)});
+    }
+    return out;
+}
+
+std::vector<std::string> words_of_process(const std::string& folder) {
+    std::ifstream file(folder + "/cmdline", std::ios::binary);
+    std::vector<std::string> words;
+    for (std::string each; std::getline(file, each, '\0');) words.push_back(each);
+    return words;
+}
+
+std::optional<std::string> uri_for(const Device& device, const std::vector<std::string>& words) {
+    if (words.size() < 2 || words[1] != "attach") return std::nullopt;
+    if (std::find(words.begin(), words.end(), device.path()) == words.end()) return std::nullopt;
+    const auto uri = std::find_if(words.begin(), words.end(), [](const std::string& each) {
+        return each.find("://") != std::string::npos;
+    });
+    return uri == words.end() ? std::nullopt : std::optional(*uri);
+}
 
 using client::ExportFacts;
 
@@ -139,6 +191,58 @@ bool is_orphan(const Device& device, const ExportFacts& facts) {
 }
 
 }  // namespace
+
+std::string attachment_table(const std::string& root) {
+    const auto all = all_attached(root);
+    if (all.empty()) return "no device is attached\n";
+    std::vector<std::vector<std::string>> rows{
+        {"DEVICE", "SIZE", "PROCESS", "URI", "INSTANCE", "USE"}};
+    for (const Attached& each : all) {
+        const std::string& path = each.device.path();
+        rows.push_back({path, config::human_size(each.device.size()),
+                        each.owner ? std::to_string(each.owner->process) : "-",
+                        each.owner ? config::in_quotes(each.owner->uri) : "-",
+                        each.instance.value_or("-"),
+                        each.uses.empty() ? "-" : fmt::format("{}", fmt::join(each.uses, ", "))});
+    }
+    return config::aligned_table(rows);
+}
+
+std::string attachment_json(const std::string& root) {
+    json::array list;
+    for (const Attached& each : all_attached(root)) {
+        json::object one;
+        one["device"] = each.device.path();
+        one["size"] = each.device.size();
+        one["process"] = each.owner ? json::value(each.owner->process) : json::value();
+        one["uri"] = each.owner ? json::value(each.owner->uri) : json::value();
+        one["instance"] = each.instance ? json::value(*each.instance) : json::value();
+        json::array uses;
+        for (const std::string& use : each.uses) uses.emplace_back(use);
+        one["uses"] = std::move(uses);
+        list.push_back(std::move(one));
+    }
+    json::object out;
+    out["attached"] = std::move(list);
+    return json::serialize(out) + '\n';
+}
+
+// Returns the first match, since the others are its child processes. With --background, the parent
+// of this process has the same command line and waits for it, so it is no owner.
+std::optional<Owner> owner_of(const Device& device) {
+    std::optional<Owner> out;
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(device.root() + "proc", error), end;
+         !error && at != end; at.increment(error)) {
+        const auto number = server::decimal(at->path().filename().string());
+        const auto process = static_cast<pid_t>(number.value_or(0));
+        if (process == 0 || process == ::getpid() || process == ::getppid()) continue;
+        if (out && out->process < process) continue;
+        auto uri = uri_for(device, words_of_process(at->path()));
+        if (uri) out = Owner{process, std::move(*uri)};
+    }
+    return out;
+}
 
 Or<Attachment> Attachment::attach(AttachRequest wanted) {
     auto called = connect_all(wanted);

@@ -1,16 +1,36 @@
-// One attached device of the kernel's NBD client. Each dead connection is replaced as soon as the
-// server offers the same contents again.
 #pragma once
+
+#include <sys/types.h>
 
 #include <chrono>
 #include <optional>
 #include <string>
 
+#include "server/tools/attach/device.hpp"
 #include "server/tools/attach/kernel_client.hpp"
 #include "server/tools/client/call.hpp"
 
 namespace gpunbd::attach {
 
+// `gpunbd attach --list`: the attached devices and their owners. All information comes from the
+// kernel; gpunbd stores no state.
+
+// `root`: the folder that contains sys and proc; tests pass another one.
+std::string attachment_table(const std::string& root);
+std::string attachment_json(const std::string& root);
+
+// Finds the `gpunbd attach` process that maintains a device's connections, by its command line. The
+// kernel records only the process that attached the device, which may have exited.
+struct Owner {
+    pid_t process = 0;
+    std::string uri;
+};
+
+// nullopt if no other process owns the device.
+std::optional<Owner> owner_of(const Device& device);
+
+// One attached device of the kernel's NBD client. Each dead connection is replaced as soon as the
+// server offers the same contents again.
 struct AttachRequest {
     std::uint32_t device = 0;
     client::Endpoint endpoint;

@@ -1,4 +1,3 @@
-// A device of the kernel's NBD client, as shown by /dev and sysfs.
 #pragma once
 
 #include <chrono>
@@ -8,10 +7,17 @@
 #include <string_view>
 #include <vector>
 
+#include "config/rules.hpp"
 #include "server/tools/client/failure.hpp"
 
 namespace gpunbd::attach {
 
+// The names of the kernel's NBD devices.
+
+// The N of /dev/nbdN.
+config::rules::Checked<std::uint32_t> nbd_device(std::string_view text);
+
+// A device of the kernel's NBD client, as shown by /dev and sysfs.
 class Device {
  public:
     // `root`: the folder that contains sys and proc; tests pass another one.

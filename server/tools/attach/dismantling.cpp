@@ -13,7 +13,7 @@
 #include <cstring>
 #include <set>
 
-#include "server/tools/attach/block_stack.hpp"
+#include "server/tools/attach/holders.hpp"
 #include "server/tools/attach/mounts.hpp"
 #include "server/tools/attach/swap.hpp"
 #include "storage/base/owned_fd.hpp"

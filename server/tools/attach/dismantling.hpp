@@ -1,5 +1,3 @@
-// Removes all uses of a disk when the machine shuts down: mounts, swap, and device mapper and md
-// devices built on it.
 #pragma once
 
 #include <optional>
@@ -8,6 +6,24 @@
 #include "server/tools/client/failure.hpp"
 
 namespace gpunbd::attach {
+
+// A failure that may repeat each second and should be logged once.
+class RepeatedFailure {
+ public:
+    // False if the last call had the same text, apart from numbers.
+    bool is_new(std::string text) {
+        std::erase_if(text, [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
+        if (text == last_) return false;
+        last_ = std::move(text);
+        return true;
+    }
+
+ private:
+    std::string last_;
+};
+
+// Removes all uses of a disk when the machine shuts down: mounts, swap, and device mapper and md
+// devices built on it.
 
 // Removes as much as possible, from the top of the stack down. Returns the first failure. Blocks
 // until dirty data is written. `disk`: its name in the kernel; `root`: the folder that contains sys

@@ -1,9 +1,8 @@
-// The kernel's NBD client, controlled over generic netlink: it takes connections after the
-// handshake, and reports dead ones.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "server/tools/attach/generic_socket.hpp"
@@ -12,6 +11,15 @@
 
 namespace gpunbd::attach {
 
+// Checks an export against the limits of the kernel's client.
+
+// Sets `facts.block_size` to `wanted`, or to the minimum that both the server and the kernel
+// support.
+std::optional<Failure> fit_for_kernel(client::ExportFacts& facts,
+                                      std::optional<std::uint32_t> wanted);
+
+// The kernel's NBD client, controlled over generic netlink: it takes connections after the
+// handshake, and reports dead ones.
 struct KernelTimeouts {
     std::chrono::seconds dead_connection;  // how long requests wait for a new connection
     // A connection with a request older than this is dead, and its requests are sent again. 0:

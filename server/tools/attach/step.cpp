@@ -7,9 +7,16 @@
 
 #include <array>
 #include <cerrno>
+#include <string>
+
+#include "server/base/line.hpp"
 
 namespace gpunbd::attach {
+
 namespace {
+
+// Open until the process exits; -1: lines go to standard error.
+int kernel_log = -1;
 
 using Work = std::function<std::optional<Failure>()>;
 
@@ -22,6 +29,17 @@ using Work = std::function<std::optional<Failure>()>;
 }
 
 }  // namespace
+
+void log(std::string_view text) {
+    std::string line = "gpunbd attach: ";
+    line += text.substr(0, PIPE_BUF - line.size() - 1);
+    line += '\n';
+    if (kernel_log < 0) return server::write_without_waiting(line);
+    // Does not block: the kernel copies the line to its ring buffer.
+    [[maybe_unused]] const ssize_t written = ::write(kernel_log, line.data(), line.size());
+}
+
+void say_to_kernel_log() { kernel_log = ::open("/dev/kmsg", O_WRONLY | O_CLOEXEC); }
 
 Or<Step> Step::begin(const std::function<std::optional<Failure>()>& work) {
     std::array<int, 2> ends{};

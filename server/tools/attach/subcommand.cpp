@@ -7,8 +7,8 @@
 #include "config/command_line/store.hpp"
 #include "config/quote.hpp"
 #include "server/tools/attach/attach_process.hpp"
-#include "server/tools/attach/attachment_list.hpp"
-#include "server/tools/attach/nbd_device.hpp"
+#include "server/tools/attach/attachment.hpp"
+#include "server/tools/attach/device.hpp"
 
 namespace gpunbd::tools {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "config/command_line/command.hpp"
-#include "server/tools/attach/attach_options.hpp"
+#include "server/tools/attach/attach_process.hpp"
 
 namespace gpunbd::tools {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/tools/attach/device.hpp"
-#include "server/tools/attach/swap_areas.hpp"
+#include "server/tools/attach/mounts.hpp"
 
 namespace gpunbd::attach {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "server/tools/attach/attach_options.hpp"
+#include "server/tools/attach/attach_process.hpp"
 
 namespace gpunbd::attach {
 

@@ -11,9 +11,9 @@
 #include "config/command_line/store.hpp"
 #include "config/quote.hpp"
 #include "config/yaml_file.hpp"
-#include "server/base/exit_code.hpp"
+#include "server/base/process.hpp"
 #include "server/daemon/preflight.hpp"
-#include "server/exports/access_query.hpp"
+#include "server/exports/access_list.hpp"
 #include "server/json/report_failure.hpp"
 #include "server/logging/log.hpp"
 

@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 
-#include "server/tools/client/address.hpp"
 #include "server/tools/client/failure.hpp"
 #include "server/tools/client/nbd_target.hpp"
 #include "server/tools/client/stream.hpp"

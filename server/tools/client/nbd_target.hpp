@@ -1,8 +1,15 @@
 // Parses an NBD URI (NBD's doc/uri.md), including libnbd's parameters for TLS.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "server/tools/client/deadline.hpp"
+#include "server/tools/client/failure.hpp"
+#include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::client {
 
@@ -21,5 +28,21 @@ struct NbdTarget {
 
 // Throws std::runtime_error with the problem and its remedy.
 NbdTarget parse_nbd_uri(std::string_view uri);
+
+// The addresses of a server. They are resolved once, because the name server may be unreachable
+// without the device.
+struct Address {
+    struct SocketAddress {
+        sockaddr_storage storage{};
+        socklen_t length = 0;
+    };
+    std::string text;  // for messages
+    std::vector<SocketAddress> addresses;
+};
+
+Or<Address> resolve(const NbdTarget& target);
+
+// Returns a connected, non-blocking socket. Tries all addresses and divides the time among them.
+Or<OwnedFd> dial(const Address& address, Deadline until);
 
 }  // namespace gpunbd::client

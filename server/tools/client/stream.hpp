@@ -1,6 +1,6 @@
-// Sends and receives whole messages until a deadline, optionally over TLS. It never reads beyond
-// the requested bytes, so that the next user of the socket finds the following data.
 #pragma once
+
+#include <openssl/types.h>
 
 #include <cstddef>
 #include <memory>
@@ -14,6 +14,18 @@
 
 namespace gpunbd::client {
 
+// Kernel TLS for a socket, so that the kernel's NBD client can use it: checks the support of the
+// kernel, and whether the kernel has taken over.
+
+// Loads the module if necessary. nullopt: the kernel supports TLS.
+std::optional<Failure> kernel_lacks_tls();
+
+// Call it after a handshake. nullopt: the kernel handles both directions, and OpenSSL holds no
+// data.
+std::optional<Failure> not_all_in_kernel(SSL& ssl);
+
+// Sends and receives whole messages until a deadline, optionally over TLS. It never reads beyond
+// the requested bytes, so that the next user of the socket finds the following data.
 class Stream {
  public:
     // `socket`: connected, non-blocking.

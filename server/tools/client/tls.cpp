@@ -14,8 +14,7 @@
 #include "server/net/credentials/certificate_folder.hpp"
 #include "server/net/credentials/openssl_error.hpp"
 #include "server/net/credentials/psk_keys.hpp"
-#include "server/net/credentials/validity.hpp"
-#include "server/tools/client/kernel_tls.hpp"
+#include "server/tools/client/stream.hpp"
 
 namespace gpunbd::client {
 namespace {

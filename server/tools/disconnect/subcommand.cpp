@@ -2,10 +2,129 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <boost/json.hpp>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
 #include "config/command_line/store.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
+#include "server/base/process.hpp"
 #include "server/base/runtime_folder.hpp"
+#include "server/json/report_failure.hpp"
+#include "server/tools/client/deadline.hpp"
+#include "server/tools/client/failure.hpp"
+#include "server/tools/status/admin_server.hpp"
+#include "server/tools/status/http_call.hpp"
+#include "server/tools/status/sanitized_text.hpp"
+#include "server/tools/status/snapshot.hpp"
+
+namespace gpunbd::status {
+
+namespace {
+
+namespace json = boost::json;
+
+using Connections = std::vector<server::ConnectionStatus>;
+
+constexpr std::chrono::seconds patience{60};
+
+Or<std::string> ask(const AdminServer& server, const HttpRequest& request) {
+    return get(server, request, client::Clock::now() + patience);
+}
+
+// Why there is no such connection.
+Failure none_of(const DisconnectOptions& command, const AdminServer& server,
+                const std::string& others) {
+    const std::string name = config::in_quotes(command.export_name);
+    if (!others.empty()) {
+        return {fmt::format("export {} has no client {}; its clients are {}", name,
+                            config::in_quotes(*command.client), others)};
+    }
+    const Or<std::string> body = ask(server, {.target = "/api/v1/exports"});
+    if (const auto* const failed = std::get_if<Failure>(&body)) return *failed;
+    const auto exports = read_exports(std::get<std::string>(body));
+    if (const auto* const failed = std::get_if<Failure>(&exports)) return *failed;
+    const bool exists =
+        std::ranges::any_of(std::get<0>(exports), [&](const server::ExportStatus& each) {
+            return each.name == sanitized(command.export_name);
+        });
+    return {exists ? fmt::format("export {} has no clients", name)
+                   : fmt::format("there is no export {}; gpunbd export list lists them", name)};
+}
+
+Or<Connections> find_connections(const DisconnectOptions& command, const AdminServer& server) {
+    const Or<std::string> body = ask(server, {.target = "/api/v1/connections"});
+    if (const auto* const failed = std::get_if<Failure>(&body)) return *failed;
+    auto all = read_connections(std::get<std::string>(body));
+    if (auto* const failed = std::get_if<Failure>(&all)) return std::move(*failed);
+    Connections out;
+    std::string others;
+    for (auto& each : std::get<0>(all)) {
+        if (!each.serving || each.export_name != sanitized(command.export_name)) continue;
+        if (!command.client || is_client(each, *command.client)) {
+            out.push_back(std::move(each));
+        } else {
+            others += fmt::format("{}{}", others.empty() ? "" : ", ", each.peer);
+        }
+    }
+    if (out.empty()) return none_of(command, server, others);
+    return out;
+}
+
+// Returns the problem; empty: the connection is closed.
+std::string end(const AdminServer& server, const server::ConnectionStatus& connection) {
+    const Or<std::string> done =
+        ask(server, {.target = "/api/v1/connections/end",
+                     .json = json::serialize(json::object{{"id", connection.id}})});
+    const auto* const failed = std::get_if<Failure>(&done);
+    return failed == nullptr ? std::string() : with_remedy(*failed);
+}
+
+}  // namespace
+
+bool is_client(const server::ConnectionStatus& connection, const std::string& client) {
+    if (client == connection.peer || client == std::to_string(connection.id)) return true;
+    if (!connection.identity.empty() && client == connection.identity) return true;
+    const std::size_t port = connection.peer.rfind(':');
+    if (port == std::string::npos) return false;
+    const std::string host = connection.peer.substr(0, port);
+    return client == host || host == fmt::format("[{}]", client);
+}
+
+int run_disconnect(const DisconnectOptions& command, const std::vector<std::string>& folders) {
+    const auto fail = [&](const Failure& failed) {
+        return server::report_failure("disconnect", with_remedy(failed), command.json,
+                                      server::exit_failure);
+    };
+    const Or<AdminServer> found = find_server(command.server, folders);
+    if (const auto* const failed = std::get_if<Failure>(&found)) return fail(*failed);
+    const auto& server = std::get<AdminServer>(found);
+    const Or<Connections> connections = find_connections(command, server);
+    if (const auto* const failed = std::get_if<Failure>(&connections)) return fail(*failed);
+    json::array disconnected;
+    std::string first_error;
+    for (const server::ConnectionStatus& each : std::get<Connections>(connections)) {
+        const std::string why = end(server, each);
+        if (why.empty()) {
+            disconnected.emplace_back(json::object{{"id", each.id}, {"peer", each.peer}});
+            if (!command.json) fmt::print("{} is disconnected\n", each.peer);
+        } else {
+            if (first_error.empty()) first_error = why;
+            if (!command.json) fail({fmt::format("{}: {}", each.peer, why)});
+        }
+    }
+    if (command.json) {
+        json::object out{{"disconnected", std::move(disconnected)}};
+        if (!first_error.empty()) out["error"] = first_error;
+        fmt::print("{}\n", json::serialize(out));
+    }
+    return first_error.empty() ? 0 : server::exit_failure;
+}
+
+}  // namespace gpunbd::status
 
 namespace gpunbd::tools {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/protection/memory_reserve.hpp"
+#include "server/protection/locked_memory.hpp"
 #include "server/protection/protection.hpp"
 #include "server/tools/doctor/topics.hpp"
 

@@ -16,9 +16,7 @@
 #include <stdexcept>
 
 #include "server/net/credentials/certificate_folder.hpp"
-#include "server/net/credentials/private_key.hpp"
 #include "server/net/credentials/psk_keys.hpp"
-#include "server/net/credentials/validity.hpp"
 #include "server/tools/tls_setup/certificates.hpp"
 
 namespace gpunbd::server {

@@ -1,7 +1,6 @@
 // The doctor's checks, by topic. They change nothing.
 #pragma once
 
-#include "storage/diagnosis/diagnosis.hpp"
 #include "storage/diagnosis/machine.hpp"
 
 namespace gpunbd::server {

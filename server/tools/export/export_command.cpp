@@ -1,6 +1,7 @@
 #include "server/tools/export/export_command.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -9,22 +10,87 @@
 #include <ctime>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
+#include <string>
 #include <system_error>
+#include <thread>
+#include <utility>
 
 #include "config/aligned_table.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
-#include "server/base/exit_code.hpp"
+#include "server/base/process.hpp"
 #include "server/json/report_failure.hpp"
 #include "server/tools/client/deadline.hpp"
-#include "server/tools/export/progress_bar.hpp"
 #include "server/tools/status/admin_server.hpp"
 #include "server/tools/status/http_call.hpp"
 #include "server/tools/status/sanitized_text.hpp"
 #include "server/tools/status/snapshot.hpp"
+#include "storage/base/mutex.hpp"
 
 namespace gpunbd::status {
+
 namespace {
+
+// A line on the terminal with the progress of an operation of the server, until it is destroyed.
+class ProgressBar {
+ public:
+    // `what`, `of`: as in the progress of the status. Does nothing if standard error is no
+    // terminal.
+    ProgressBar(AdminServer server, std::string what, std::string of);
+    ~ProgressBar();
+    ProgressBar(const ProgressBar&) = delete;
+    ProgressBar& operator=(const ProgressBar&) = delete;
+
+ private:
+    std::jthread thread_;
+};
+
+constexpr std::chrono::milliseconds interval{500};
+constexpr std::chrono::seconds status_patience{5};
+constexpr const char* clear_line = "\r\033[K";
+
+// "saving export 'a': 1 GiB of 4 GiB [#####---------------]"
+std::string progress_line(const std::string& what, const std::string& of, std::uint64_t done,
+                          std::uint64_t total) {
+    constexpr std::size_t width = 20;
+    const double share =
+        total == 0 ? 0 : static_cast<double>(std::min(done, total)) / static_cast<double>(total);
+    const auto full = static_cast<std::size_t>(share * static_cast<double>(width));
+    return fmt::format("{} {}: {} of {} [{}{}]", what, of, config::human_size(done),
+                       config::human_size(total), std::string(full, '#'),
+                       std::string(width - full, '-'));
+}
+
+void draw(const AdminServer& server, const std::string& what, const std::string& of) {
+    const auto body =
+        get(server, {.target = "/api/v1/status"}, client::Clock::now() + status_patience);
+    if (std::holds_alternative<Failure>(body)) return;
+    const auto status = read_status(std::get<std::string>(body));
+    const auto* const snapshot = std::get_if<Snapshot>(&status);
+    if (snapshot == nullptr) return;
+    for (const ProgressFigures& each : snapshot->progress) {
+        if (each.what != what || each.of != of) continue;
+        fmt::print(stderr, "{}{}", clear_line, progress_line(what, of, each.done, each.total));
+        std::fflush(stderr);
+    }
+}
+
+ProgressBar::ProgressBar(AdminServer server, std::string what, std::string of) {
+    if (::isatty(STDERR_FILENO) != 1) return;
+    thread_ = std::jthread([server = std::move(server), what = std::move(what),
+                            of = std::move(of)](const std::stop_token& stop) {
+        Mutex mutex;
+        StoppableCondition stopped;
+        const Lock lock(mutex);
+        while (!stopped.wait_for(mutex, stop, interval, [&] { return stop.stop_requested(); })) {
+            draw(server, what, of);
+        }
+        fmt::print(stderr, "{}", clear_line);
+    });
+}
+
+ProgressBar::~ProgressBar() = default;
 
 namespace json = boost::json;
 

@@ -14,7 +14,7 @@
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "protocol/constants.hpp"
-#include "server/base/exit_code.hpp"
+#include "server/base/process.hpp"
 #include "server/json/report_failure.hpp"
 #include "server/tools/client/nbd_target.hpp"
 #include "server/tools/ping/ping.hpp"

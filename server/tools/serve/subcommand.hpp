@@ -5,7 +5,7 @@
 
 #include "config/command_line/command.hpp"
 #include "config/serve_command.hpp"
-#include "server/tools/serve/given_flags.hpp"
+#include "server/tools/serve/read_flags.hpp"
 
 namespace gpunbd::tools {
 

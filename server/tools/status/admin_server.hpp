@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "server/tools/client/address.hpp"
 #include "server/tools/client/deadline.hpp"
 #include "server/tools/client/failure.hpp"
+#include "server/tools/client/nbd_target.hpp"
 #include "server/tools/status/server_selection.hpp"
 #include "storage/base/owned_fd.hpp"
 

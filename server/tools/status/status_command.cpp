@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "server/base/exit_code.hpp"
+#include "server/base/process.hpp"
 #include "server/json/report_failure.hpp"
 #include "server/tools/status/admin_server.hpp"
 #include "server/tools/status/http_call.hpp"

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "server/base/exit_code.hpp"
+#include "server/base/process.hpp"
 #include "server/tools/client/deadline.hpp"
 #include "server/tools/status/feed.hpp"
 #include "server/tools/status/keys.hpp"

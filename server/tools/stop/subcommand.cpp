@@ -1,8 +1,210 @@
 #include "server/tools/stop/subcommand.hpp"
 
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
 #include "config/command_line/store.hpp"
+#include "config/quote.hpp"
 #include "config/rules.hpp"
+#include "server/base/process.hpp"
 #include "server/base/runtime_folder.hpp"
+#include "server/json/report_failure.hpp"
+#include "server/tools/client/deadline.hpp"
+#include "server/tools/client/failure.hpp"
+#include "server/tools/status/admin_server.hpp"
+#include "storage/base/owned_fd.hpp"
+
+namespace gpunbd::status {
+
+namespace {
+
+constexpr std::chrono::seconds connect_patience{10};
+constexpr std::chrono::seconds silent_wait{5};  // then a line says what the server may be doing
+constexpr std::chrono::hours one_wait{1};
+
+// A descriptor refers to its process even if the process ends and its id is used again.
+struct Process {
+    pid_t pid = 0;
+    OwnedFd handle;
+};
+
+struct ServerProcess {
+    Process server;
+    std::optional<Process> keeper;  // `gpunbd keep`, which ends after its server
+
+    const Process& signalled() const { return keeper ? *keeper : server; }
+};
+
+std::string text_of_file(pid_t pid, const char* name) {
+    std::ifstream file(fmt::format("/proc/{}/{}", pid, name));
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// `source` names the pid file or the socket in messages.
+Or<Process> open_process(pid_t pid, const std::string& source) {
+    // The raw system call, because sys/pidfd.h of glibc 2.36 does not compile as C++.
+    Process out{.pid = pid, .handle = OwnedFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
+    if (out.handle.get() < 0 && errno == ESRCH) {
+        return Failure{fmt::format("{}: process {} has ended", source, pid)};
+    }
+    if (out.handle.get() < 0) {
+        return failure(fmt::format("{}: cannot open process {}", source, pid), errno);
+    }
+    // The id in an old file may belong to another program now.
+    std::string name = text_of_file(pid, "comm");
+    if (name.ends_with('\n')) name.pop_back();
+    if (name.starts_with("gpunbd")) return out;
+    return Failure{fmt::format("{}: process {} is {} and not a gpunbd server", source, pid,
+                               config::in_quotes(name))};
+}
+
+std::optional<pid_t> parent_of(pid_t pid) {
+    const std::string status = text_of_file(pid, "stat");
+    // "PID (NAME) STATE PPID ...", where NAME may contain parentheses
+    const std::size_t end = status.rfind(") ");
+    pid_t parent = 0;
+    if (end == std::string::npos || std::sscanf(status.c_str() + end, ") %*c %d", &parent) != 1 ||
+        parent <= 0) {
+        return std::nullopt;
+    }
+    return parent;
+}
+
+bool is_keeper(pid_t pid) {
+    using namespace std::string_view_literals;
+    const std::string arguments = text_of_file(pid, "cmdline");
+    const std::size_t first = arguments.find('\0');
+    return first != std::string::npos &&
+           std::string_view(arguments).substr(first).starts_with("\0keep\0"sv);
+}
+
+Or<ServerProcess> open_server(pid_t pid, const std::string& source) {
+    Or<Process> server = open_process(pid, source);
+    if (auto* const failed = std::get_if<Failure>(&server)) return std::move(*failed);
+    ServerProcess out{.server = std::move(std::get<Process>(server)), .keeper = {}};
+    const auto parent = parent_of(pid);
+    if (parent && is_keeper(*parent)) {
+        Or<Process> keeper = open_process(*parent, source);
+        if (auto* const found = std::get_if<Process>(&keeper)) out.keeper = std::move(*found);
+    }
+    return out;
+}
+
+Or<ServerProcess> server_of_file(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) return failure("--pidfile " + path, errno);
+    pid_t pid = 0;
+    if (!(file >> pid) || pid <= 0) {
+        return Failure{fmt::format("--pidfile {}: contains no process id", path)};
+    }
+    return open_server(pid, "--pidfile " + path);
+}
+
+Or<ServerProcess> server_of_socket(const AdminServer& server) {
+    const Or<OwnedFd> called = call(server, client::Clock::now() + connect_patience);
+    if (const auto* const failed = std::get_if<Failure>(&called)) return *failed;
+    // The process that called listen().
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    if (::getsockopt(std::get<OwnedFd>(called).get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) !=
+            0 ||
+        peer.pid <= 0) {
+        return Failure{server.address.text + ": its server runs in a container; stop it there"};
+    }
+    Or<ServerProcess> out = open_server(peer.pid, server.address.text);
+    if (auto* const failed = std::get_if<Failure>(&out)) {
+        failed->remedy = "after an upgrade, leave --socket out, or name the admin socket";
+    }
+    return out;
+}
+
+Or<ServerProcess> find_process(const StopOptions& command,
+                               const std::vector<std::string>& folders) {
+    if (command.pidfile) return server_of_file(*command.pidfile);
+    if (command.socket) {
+        const Or<AdminServer> server = server_at(*command.socket);
+        if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
+        return server_of_socket(std::get<AdminServer>(server));
+    }
+    const FoundServers found = find_servers(folders);
+    if (found.servers.size() == 1) return server_of_socket(found.servers[0]);
+    if (!found.servers.empty()) return too_many(found);
+    return Failure{fmt::format(
+        "no server was found in {}{}{}; name one with --socket PATH or --pidfile FILE",
+        fmt::join(folders, ", "), found.silent.empty() ? "" : ": ", fmt::join(found.silent, "; "))};
+}
+
+bool ends_by(const ServerProcess& process, client::Deadline until) {
+    return client::wait_for_socket(process.server.handle.get(), POLLIN, until) &&
+           (!process.keeper ||
+            client::wait_for_socket(process.keeper->handle.get(), POLLIN, until));
+}
+
+// Returns whether the server has ended.
+bool wait_for_end(const ServerProcess& process, std::optional<std::chrono::seconds> timeout) {
+    const auto begin = client::Clock::now();
+    if (ends_by(process, begin + std::min(silent_wait, timeout.value_or(silent_wait)))) return true;
+    if (timeout && *timeout <= silent_wait) return false;
+    fmt::print(stderr,
+               "gpunbd stop: waiting for process {}: it answers requests in flight (limits.drain), "
+               "saves exports, or waits for swapoff; a second SIGTERM ends it without these\n",
+               process.server.pid);
+    if (timeout) return ends_by(process, begin + *timeout);
+    while (!ends_by(process, client::Clock::now() + one_wait)) {
+    }
+    return true;
+}
+
+// Returns the id of the process that has ended.
+Or<pid_t> stop(const StopOptions& command, const std::vector<std::string>& folders) {
+    const Or<ServerProcess> found = find_process(command, folders);
+    if (const auto* const failed = std::get_if<Failure>(&found)) return *failed;
+    const auto& process = std::get<ServerProcess>(found);
+    const pid_t pid = process.server.pid;
+    if (::syscall(SYS_pidfd_send_signal, process.signalled().handle.get(), SIGTERM, nullptr, 0) !=
+            0 &&
+        errno != ESRCH) {
+        return failure(fmt::format("cannot send SIGTERM to process {}", pid), errno);
+    }
+    if (!wait_for_end(process, command.timeout)) {
+        return Failure{fmt::format(
+            "the server, process {}, has not ended within {} s; it ends later, or at once after "
+            "a second SIGTERM",
+            pid, command.timeout->count())};
+    }
+    return pid;
+}
+
+}  // namespace
+
+int run_stop(const StopOptions& command, const std::vector<std::string>& folders) {
+    const Or<pid_t> ended = stop(command, folders);
+    if (const auto* const failed = std::get_if<Failure>(&ended)) {
+        return server::report_failure("stop", with_remedy(*failed), command.json,
+                                      server::exit_failure);
+    }
+    const pid_t pid = std::get<pid_t>(ended);
+    if (command.json) {
+        fmt::print("{{\"stopped\":{}}}\n", pid);
+    } else {
+        fmt::print("the server, process {}, has ended\n", pid);
+    }
+    return 0;
+}
+
+}  // namespace gpunbd::status
 
 namespace gpunbd::tools {
 

@@ -4,7 +4,7 @@
 
 #include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/devices/gpu/copy_text.hpp"
+#include "storage/devices/gpu/copy_path.hpp"
 
 namespace gpunbd::storage::cuda {
 

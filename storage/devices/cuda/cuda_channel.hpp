@@ -4,7 +4,6 @@
 
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
-#include "storage/devices/cuda/engine_batch_path.hpp"
 #include "storage/devices/cuda/engine_path.hpp"
 #include "storage/devices/cuda/engine_streams.hpp"
 #include "storage/devices/cuda/kernel_path.hpp"

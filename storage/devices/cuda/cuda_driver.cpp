@@ -6,7 +6,6 @@
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_diagnosis.hpp"
-#include "storage/devices/cuda/cuda_info.hpp"
 
 namespace gpunbd::storage::cuda {
 

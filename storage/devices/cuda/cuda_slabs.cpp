@@ -9,7 +9,7 @@
 #include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_device_class.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/devices/gpu/gpu_descriptor.hpp"
+#include "storage/devices/gpu/gpu_id.hpp"
 #include "storage/devices/gpu/managed_path.hpp"
 
 namespace gpunbd::storage::cuda {

@@ -1,5 +1,6 @@
 #include "storage/devices/cuda/device_state.hpp"
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include <utility>
 
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/devices/cuda/driver_entry.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -19,6 +19,20 @@ constexpr unsigned write_value_version = 12000;
 constexpr unsigned memcpy_batch_version = 12080;
 
 }  // namespace
+
+void* driver_entry(const char* name, [[maybe_unused]] unsigned version) {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
+#endif
+    if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) return entry;
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+}
 
 DeviceState::DeviceState(std::string device_id, int device_ordinal, GpuUse use)
     : GpuState(std::move(device_id), use), ordinal(device_ordinal) {

@@ -1,4 +1,3 @@
-// State that a CUDA device shares with its channels.
 #pragma once
 
 #include <cuda.h>
@@ -13,6 +12,14 @@
 
 namespace gpunbd::storage::cuda {
 
+// Looks up functions of the CUDA driver at run time. The program does not link the driver, because
+// the available functions depend on the version of the driver.
+
+// The function in its form since that version of CUDA (12080 is 12.8). Null: the driver does not
+// have it.
+void* driver_entry(const char* name, unsigned version);
+
+// State that a CUDA device shares with its channels.
 struct DeviceState : GpuState {
     // cuStreamWriteValue32 of the driver, looked up at run time.
     using WriteValue32 = CUresult (*)(CUstream, CUdeviceptr, std::uint32_t, unsigned);

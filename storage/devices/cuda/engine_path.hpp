@@ -1,5 +1,3 @@
-// The copy engine path, which takes every copy: one call for each, or several if it is longer than
-// a chunk.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +8,25 @@
 
 namespace gpunbd::storage::cuda {
 
+// The path for copies that wait together: one copy engine call for up to 32 of them. They end with
+// the group of the engine's stream, which EnginePath closes and collects.
+class EngineBatchPath final : public CopyPath {
+ public:
+    // Takes no copies if the driver does not have the call.
+    EngineBatchPath(const DeviceState& state, EngineStreams& streams, std::uint32_t chunk_size);
+
+    // The call has failed on this machine: takes no copies from now on.
+    void disable() { longest_ = 0; }
+
+    bool has_room(const Copy& copy) override { return !streams_.of(copy.kind).full(); }
+    bool add(Copy& copy) override;
+
+ private:
+    EngineStreams& streams_;
+};
+
+// The copy engine path, which takes every copy: one call for each, or several if it is longer than
+// a chunk.
 class EnginePath final : public CopyPath {
  public:
     // Also collects what other paths add to the streams. All arguments outlive the path.

@@ -1,17 +1,36 @@
-// The kernel path: all copies that are added in a round become units of one launch, or of as few as
-// possible.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
 #include "storage/devices/cuda/copy_kernel.hpp"
+#include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
 #include "storage/devices/cuda/stream_counter.hpp"
 #include "storage/devices/gpu/copy_path.hpp"
 
 namespace gpunbd::storage::cuda {
 
+// A tiny kernel, launched alone, for the watch that looks for other programs on the GPU.
+// For one thread.
+class KernelProbe {
+ public:
+    // `state` outlives this object. Throws std::runtime_error.
+    explicit KernelProbe(DeviceState& state);
+
+    bool launch();
+    bool ended() const;
+
+ private:
+    DeviceState& state_;
+    PinnedMemory word_;
+    DeviceMemory scratch_;
+    Stream stream_;  // destroyed first
+    std::uint32_t number_ = 0;
+};
+
+// The kernel path: all copies that are added in a round become units of one launch, or of as few as
+// possible.
 class KernelPath final : public CopyPath {
  public:
     static constexpr std::size_t streams = 4;

@@ -1,15 +1,27 @@
-// GPU memory that the CPU can address: allocated and mapped by Vulkan, and imported into CUDA.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "storage/base/owned_fd.hpp"
-#include "storage/devices/cuda/opaque_memory.hpp"
 #include "storage/devices/cuda/vulkan/vulkan_memory.hpp"
 
 namespace gpunbd::storage::cuda {
 
+// GPU memory that another API has allocated, imported into CUDA by an opaque descriptor.
+struct OpaqueMemory {
+    std::byte* device = nullptr;
+    void* import = nullptr;  // cudaExternalMemory_t
+};
+
+// The CUDA device is current. Takes ownership of the descriptor even on failure. Returns false and
+// sets `reason` on failure.
+bool import_opaque(OwnedFd descriptor, std::uint64_t bytes, OpaqueMemory& out, std::string& reason);
+// The CUDA device is current, and the memory is not in use.
+void release_opaque(OpaqueMemory& memory) noexcept;
+
+// GPU memory that the CPU can address: allocated and mapped by Vulkan, and imported into CUDA.
 struct MappedMemory {
     vulkan::Mapping mapping;  // the CPU's side
     OpaqueMemory opaque;      // CUDA's side

@@ -1,7 +1,6 @@
 // The driver of `cuda:N` in builds without CUDA: it has no devices and reports the reason.
 #include "storage/devices/cuda/cuda_diagnosis.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
-#include "storage/devices/cuda/cuda_info.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"
 
 namespace gpunbd::storage::cuda {

@@ -1,21 +1,76 @@
 #include "storage/devices/cuda/revocable_memory.hpp"
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cstdint>
 #include <stdexcept>
 #include <utility>
 
 #include "storage/base/log_line.hpp"
 #include "storage/base/signals_blocked.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/devices/cuda/managed_memory.hpp"
 #include "storage/devices/gpu/managed_path.hpp"
-#include "storage/devices/gpu/revocable_limits.hpp"
+#include "storage/devices/gpu/revocable_slabs.hpp"
 
 namespace gpunbd::storage::cuda {
 
 namespace {
+
+// Memory that the driver moves between GPU and host (cudaMallocManaged). It moves pages to the host
+// inside an allocation call of another program that would fail otherwise.
+
+#if CUDART_VERSION >= 13000
+cudaMemLocation gpu(int ordinal) { return {cudaMemLocationTypeDevice, ordinal}; }
+#else
+int gpu(int ordinal) { return ordinal; }
+#endif
+
+void* pointer(MemoryRange range) { return reinterpret_cast<void*>(range.address); }
+
+cudaError_t cleared(cudaError_t error) {
+    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+    return error;
+}
+
+// An empty text, or the reason why this GPU has none.
+const char* reason_not_managed(int ordinal) noexcept {
+    int concurrent = 0;
+    const cudaError_t error =
+        cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, ordinal);
+    return cleared(error) == cudaSuccess && concurrent != 0
+               ? ""
+               : "the driver cannot move memory of this GPU while it is in use";
+}
+
+void free_managed(std::uint64_t address) noexcept {
+    cleared(cudaFree(reinterpret_cast<void*>(address)));
+}
+
+// Its pages are allocated when they are accessed or fetched. They move to the GPU when it accesses
+// them, and to the host when the CPU does. The address is the same for both.
+cudaError_t allocate_managed(int ordinal, std::uint64_t bytes, MemoryRange& out) noexcept {
+    use_device(ordinal);
+    void* memory = nullptr;
+    const cudaError_t error = cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal);
+    if (error != cudaSuccess) return cleared(error);
+    out = {.address = reinterpret_cast<std::uintptr_t>(memory), .bytes = bytes};
+    const cudaError_t advised =
+        cudaMemAdvise(memory, bytes, cudaMemAdviseSetPreferredLocation, gpu(ordinal));
+    if (advised != cudaSuccess) free_managed(out.address);
+    return cleared(advised);
+}
+
+// Moves pages to the GPU, in the order of the stream.
+cudaError_t fetch(int ordinal, MemoryRange range, cudaStream_t stream) noexcept {
+    use_device(ordinal);
+#if CUDART_VERSION >= 13000
+    return cleared(cudaMemPrefetchAsync(pointer(range), range.bytes, gpu(ordinal), 0, stream));
+#else
+    return cleared(cudaMemPrefetchAsync(pointer(range), range.bytes, gpu(ordinal), stream));
+#endif
+}
 
 // The limits of all devices of this process, since they share the host.
 std::atomic<std::uint64_t> promised{0};

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "storage/assertions/assert.hpp"
-#include "storage/devices/cuda/driver_entry.hpp"
+#include "storage/devices/cuda/device_state.hpp"
 
 namespace gpunbd::storage::cuda {
 

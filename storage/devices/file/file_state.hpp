@@ -9,10 +9,9 @@
 #include <utility>
 
 #include "storage/devices/file/block_cipher.hpp"
-#include "storage/devices/file/block_locks.hpp"
+#include "storage/devices/file/blocks.hpp"
 #include "storage/devices/file/io_threads.hpp"
 #include "storage/devices/file/spill_file.hpp"
-#include "storage/devices/file/written_blocks.hpp"
 
 namespace gpunbd::storage {
 

@@ -1,5 +1,6 @@
 #include "storage/devices/gpu/competition_watch.hpp"
 
+#include <chrono>
 #include <utility>
 
 #include "storage/base/log_line.hpp"
@@ -8,6 +9,8 @@
 namespace gpunbd::storage {
 
 namespace {
+
+constexpr auto check_interval = std::chrono::milliseconds(250);
 
 constexpr auto probe_interval = std::chrono::microseconds(20);
 constexpr auto long_enough = std::chrono::milliseconds(50);  // enough to know that a kernel is slow
@@ -26,6 +29,20 @@ void report(const GpuState& state, bool kernels) noexcept {
 }
 
 }  // namespace
+
+DeviceWatch::DeviceWatch(const GpuState& state, std::function<void()> check)
+    : state_(state), check_(std::move(check)) {
+    const SignalsBlocked blocked;
+    thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+void DeviceWatch::watch(const std::stop_token& stop) {
+    const Lock lock(mutex_);
+    while (!state_.failed() && !stopped_.wait_for(mutex_, stop, check_interval,
+                                                  [&] { return stop.stop_requested(); })) {
+        check_();
+    }
+}
 
 CompetitionWatch::CompetitionWatch(GpuState& state, Probe probe)
     : state_(state), probe_(std::move(probe)) {

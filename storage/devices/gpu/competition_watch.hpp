@@ -1,6 +1,3 @@
-// While kernels are stopped because another program computes on the GPU, this launches a tiny
-// kernel from time to time, and allows kernels again when the other program has stopped. Otherwise
-// the thread sleeps.
 #pragma once
 
 #include <functional>
@@ -11,6 +8,27 @@
 
 namespace gpunbd::storage {
 
+// Detects device failures when no copy would: stores into a mapping raise no error, and writes
+// would be acknowledged without an error.
+class DeviceWatch {
+ public:
+    // Calls `check` from a thread of its own, four times a second until the device has failed. It
+    // fails the device if that is lost, and does not throw. `state` outlives this object.
+    DeviceWatch(const GpuState& state, std::function<void()> check);
+
+ private:
+    void watch(const std::stop_token& stop);
+
+    const GpuState& state_;
+    const std::function<void()> check_;
+    Mutex mutex_;
+    StoppableCondition stopped_;
+    std::jthread thread_;  // destroyed first
+};
+
+// While kernels are stopped because another program computes on the GPU, this launches a tiny
+// kernel from time to time, and allows kernels again when the other program has stopped. Otherwise
+// the thread sleeps.
 class CompetitionWatch {
  public:
     // Launches a lone kernel.

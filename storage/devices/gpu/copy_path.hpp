@@ -1,14 +1,20 @@
-// A path for copies to and from a GPU. A channel queries its free capacity, adds copies and polls
-// it. A path does not block, does not allocate memory after warm-up, and has no callbacks.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "storage/devices/channel.hpp"
 
 namespace gpunbd::storage {
 
+// Describes a copy for log lines.
+
+// "a read of 4096 bytes at device address 0x7f0000000000"
+std::string to_text(const Copy& copy);
+
+// A path for copies to and from a GPU. A channel queries its free capacity, adds copies and polls
+// it. A path does not block, does not allocate memory after warm-up, and has no callbacks.
 // A path implements add(). The defaults are for paths whose copies end in add(), or are collected
 // by another path.
 class CopyPath {
@@ -60,6 +66,20 @@ class LingeringPath : public CopyPath {
 
  protected:
     using CopyPath::CopyPath;
+};
+
+// Stands for a path that a driver does not have: it takes no copy.
+class AbsentPath final : public LingeringPath {
+ public:
+    AbsentPath() : LingeringPath(0) {}
+
+    bool add(Copy& copy) override {
+        copy.status = Status::io_error;
+        return true;
+    }
+    bool awake() const override { return false; }
+    void pass_by() override {}
+    void wake() override {}
 };
 
 }  // namespace gpunbd::storage

@@ -1,6 +1,3 @@
-// One worker's channel to one GPU, for any driver. Copies gather between two polls. The next poll
-// gives each copy to the path that the policy selects. While another program computes on the GPU,
-// no kernels are used. Nothing here blocks or allocates.
 #pragma once
 
 #include <array>
@@ -8,14 +5,49 @@
 #include <cstdint>
 
 #include "storage/devices/channel.hpp"
+#include "storage/devices/competition.hpp"
 #include "storage/devices/gpu/copy_path.hpp"
 #include "storage/devices/gpu/gpu_state.hpp"
 #include "storage/devices/gpu/managed_path.hpp"
 #include "storage/devices/gpu/policy.hpp"
-#include "storage/devices/gpu/slow_kernels.hpp"
 
 namespace gpunbd::storage {
 
+// Detects kernels of one channel that have to wait for another program, by the time since one has
+// last ended.
+class SlowKernels {
+ public:
+    // A kernel has ended.
+    void ended() { ++ends_; }
+    // Called from time to time; `idle`: no copy is in flight. Returns true once for each time that
+    // no kernel has ended for Competition::slow.
+    bool seen(bool idle, Competition::Clock::time_point now) {
+        if (idle || ends_ != ends_seen_) {
+            ends_seen_ = ends_;
+            no_end_since_ = now;
+            return false;
+        }
+        if (now - no_end_since_ < Competition::slow) return false;
+        no_end_since_ = now;
+        return true;
+    }
+
+ private:
+    std::uint64_t ends_ = 0;
+    std::uint64_t ends_seen_ = 0;
+    Competition::Clock::time_point no_end_since_{};
+};
+
+// Counts the threads whose recent writes GPUs have fetched, over all GPUs, since all of them snoop
+// the same caches.
+
+// Counts the calling thread in the current period of two milliseconds, and returns how many threads
+// were counted in the period before. Any thread; does not block.
+std::uint32_t count_writer(std::chrono::steady_clock::time_point now);
+
+// One worker's channel to one GPU, for any driver. Copies gather between two polls. The next poll
+// gives each copy to the path that the policy selects. While another program computes on the GPU,
+// no kernels are used. Nothing here blocks or allocates.
 // The paths of one channel.
 struct CopyPaths {
     CopyPath* cpu = nullptr;

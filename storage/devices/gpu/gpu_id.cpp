@@ -1,9 +1,13 @@
 #include "storage/devices/gpu/gpu_id.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 
 #include "storage/devices/gpu/pci.hpp"
 
@@ -29,6 +33,24 @@ bool is_uuid(std::string_view text) {
 }
 
 }  // namespace
+
+std::string gpu_identity(const std::array<unsigned char, 16>& uuid) {
+    std::string text = "GPU-";
+    for (std::size_t i = 0; i != uuid.size(); ++i) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+        text += fmt::format("{:02x}", uuid[i]);
+    }
+    return text;
+}
+
+std::string reason_not_gpu_memory(const OwnedFd& descriptor) {
+    struct stat facts {};
+    if (::fstat(descriptor.get(), &facts) != 0) return std::strerror(errno);
+    const bool memory_file = ::fcntl(descriptor.get(), F_GET_SEALS) >= 0;
+    const bool known = S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode) ||
+                       S_ISFIFO(facts.st_mode) || S_ISSOCK(facts.st_mode);
+    return memory_file || known ? "it is not GPU memory" : "";
+}
 
 std::optional<std::string> parse_gpu_id(std::string_view scheme, std::string_view text) {
     if (!text.starts_with(scheme) || !text.substr(scheme.size()).starts_with(':')) {

@@ -1,10 +1,18 @@
-// Finds NVIDIA cards without a driver or CUDA, so that messages can name the missing software.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gpunbd::storage {
+
+// Finds graphics cards without a driver.
+
+// The PCI addresses of a vendor's display and 3D controllers, sorted. `vendor`: as in sysfs,
+// "0x1002". `sysfs` is /sys except in tests.
+std::vector<std::string> display_cards(std::string_view vendor, const std::string& sysfs = "/sys");
+
+// Finds NVIDIA cards without a driver or CUDA, so that messages can name the missing software.
 
 // The PCI addresses of NVIDIA display and 3D controllers, sorted. `sysfs` is /sys except in tests.
 std::vector<std::string> nvidia_cards(const std::string& sysfs = "/sys");

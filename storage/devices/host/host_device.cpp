@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
-#include "storage/base/exclude_from_forks.hpp"
 #include "storage/base/log_line.hpp"
 #include "storage/base/memory_file.hpp"
+#include "storage/base/private_memory.hpp"
 #include "storage/devices/host/promised_memory.hpp"
 #include "storage/devices/host/system_memory.hpp"
 #include "storage/devices/in_place_channel.hpp"

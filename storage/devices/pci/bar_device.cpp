@@ -3,23 +3,79 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <new>
 #include <stdexcept>
 
 #include "storage/base/log_line.hpp"
 #include "storage/base/mutex.hpp"
+#include "storage/devices/channel.hpp"
 #include "storage/devices/device_driver.hpp"
+#include "storage/devices/gpu/cpu_path.hpp"
 #include "storage/devices/gpu/pci.hpp"
-#include "storage/devices/pci/bar_channel.hpp"
 #include "storage/devices/pci/bar_rules.hpp"
 #include "storage/devices/pci/mapped_bar.hpp"
-#include "storage/devices/pci/memory_check.hpp"
 #include "storage/devices/ranges.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
 
 namespace {
+
+// A channel to a BAR: the CPU copies with wide non-temporal stores and loads.
+class BarChannel final : public Channel {
+ public:
+    // With write-combining, writes are received in place. Reads are never sent in place, since the
+    // kernel's plain loads take ten times as long.
+    BarChannel(const ChannelOptions& options, bool write_combined);
+
+    bool receives_into(const Slab&, std::uint32_t) const override { return write_combined_; }
+
+ protected:
+    void progress(CopyQueue& queued) override;
+
+ private:
+    const bool write_combined_;
+    std::unique_ptr<std::byte[]> memory_;
+    CpuPath cpu_;
+};
+
+// The CPU makes these copies. One poll does about 0.1 ms of them, so that other clients make
+// progress.
+constexpr std::uint64_t bar_work_per_poll = 512 << 10;  // bytes stored
+constexpr std::uint64_t stores_per_load = 8;            // one load takes as long as so many stores
+constexpr std::uint32_t bar_chunk = 64 << 10;           // bytes
+
+ChannelOptions with_chunks(ChannelOptions options) {
+    if (options.chunk_size == 0) options.chunk_size = bar_chunk;
+    return options;
+}
+
+std::uint64_t work_of(const Copy& copy) {
+    return copy.kind == Copy::Kind::read ? stores_per_load * copy.length : copy.length;
+}
+
+BarChannel::BarChannel(const ChannelOptions& options, bool write_combined)
+    : Channel(with_chunks(options)),
+      write_combined_(write_combined),
+      memory_(std::make_unique<std::byte[]>(2 * options.pinned)) {
+    read_staging_.adopt(memory_.get(), options.pinned);
+    write_staging_.adopt(memory_.get() + options.pinned, options.pinned);
+}
+
+void BarChannel::progress(CopyQueue& queued) {
+    for (std::uint64_t budget = bar_work_per_poll; !queued.empty();) {
+        Copy& copy = *queued.pop();
+        count(copy.kind == Copy::Kind::read ? PathKind::streaming_load : PathKind::mapping, copy);
+        copy.cpu = reinterpret_cast<std::byte*>(copy.address);  // a write has none
+        cpu_.add(copy);
+        finish(copy, Status::ok);
+        const std::uint64_t work = work_of(copy);
+        if (work >= budget) return;
+        budget -= work;
+    }
+}
 
 constexpr std::uint64_t mapped_in = 4096;  // bytes: the granularity of mapping and checking
 

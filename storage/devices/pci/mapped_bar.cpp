@@ -11,7 +11,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "storage/base/exclude_from_forks.hpp"
+#include "storage/base/private_memory.hpp"
 #include "storage/devices/device_driver.hpp"
 
 namespace gpunbd::storage {

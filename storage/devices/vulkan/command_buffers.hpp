@@ -5,9 +5,12 @@
 #include <vulkan/vulkan.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "storage/base/mutex.hpp"
 #include "storage/devices/vulkan/logical_device.hpp"
+#include "storage/devices/vulkan/submission_ring.hpp"
 
 namespace gpunbd::storage::vulkan {
 
@@ -37,6 +40,24 @@ class CommandBuffers {
     const bool computes_;
     VkCommandPool pool_ = VK_NULL_HANDLE;
     std::vector<VkCommandBuffer> buffers_;
+};
+
+// Commands outside of the path of requests: the caller waits for them.
+class BlockingCommands {
+ public:
+    // Throws Unavailable. Both references outlive this.
+    BlockingCommands(VulkanState& state, Queue& queue);
+
+    // Records commands, submits them and waits until they have ended. Any thread.
+    VkResult run(const std::function<void(VkCommandBuffer)>& record);
+
+    // Asks the driver for their state without running any. An error means that the device is lost.
+    VkResult query() const { return ring_.query(); }
+
+ private:
+    Mutex mutex_;
+    CommandBuffers buffers_ GUARDED_BY(mutex_);
+    SubmissionRing ring_;  // also used with the mutex held, except by query()
 };
 
 }  // namespace gpunbd::storage::vulkan

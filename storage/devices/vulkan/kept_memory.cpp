@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
-#include "storage/devices/gpu/gpu_descriptor.hpp"
-#include "storage/devices/vulkan/blocking_commands.hpp"
+#include "storage/devices/gpu/gpu_id.hpp"
+#include "storage/devices/vulkan/command_buffers.hpp"
 #include "storage/devices/vulkan/staging_memory.hpp"
 
 namespace gpunbd::storage::vulkan {

@@ -11,10 +11,8 @@
 
 #include "storage/devices/vulkan/base/instance.hpp"
 #include "storage/devices/vulkan/device_functions.hpp"
-#include "storage/devices/vulkan/memory_plan.hpp"
 #include "storage/devices/vulkan/physical_device.hpp"
 #include "storage/devices/vulkan/queue.hpp"
-#include "storage/devices/vulkan/queue_plan.hpp"
 
 namespace gpunbd::storage::vulkan {
 

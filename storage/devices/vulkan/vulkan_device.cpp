@@ -3,20 +3,67 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "storage/base/log_line.hpp"
-#include "storage/devices/gpu/gpu_identity.hpp"
+#include "storage/devices/gpu/gpu_id.hpp"
+#include "storage/devices/gpu/measured_calibration.hpp"
 #include "storage/devices/gpu/pci.hpp"
 #include "storage/devices/in_place_channel.hpp"
-#include "storage/devices/vulkan/queue_probe.hpp"
+#include "storage/devices/vulkan/command_buffers.hpp"
+#include "storage/devices/vulkan/physical_device.hpp"
+#include "storage/devices/vulkan/staging_memory.hpp"
 #include "storage/devices/vulkan/vulkan_channel.hpp"
 #include "storage/devices/vulkan/vulkan_device_class.hpp"
-#include "storage/devices/vulkan/vulkan_id.hpp"
+#include "storage/devices/vulkan/vulkan_state.hpp"
 
 namespace gpunbd::storage::vulkan {
 
 namespace {
+
+// Checks that a queue copies, and how fast: some drivers list queues that do not work or are slow.
+
+constexpr std::uint64_t probe_bytes = 4 << 20;
+
+// Copies a pattern to the device and back, compares it, and returns the rate of the way back in
+// bytes per second. Throws Unavailable with the reason if the queue does not copy.
+double copy_rate(VulkanState& state, Queue& queue) {
+    LogicalDevice& device = state.device;
+    const StagingMemory staging(device, 2 * probe_bytes);
+    Buffer memory;
+    require(
+        Buffer::make(device, {.bytes = probe_bytes, .type = device.memory().local_type}, memory),
+        "no memory for a test");
+    std::byte* const sent = staging.get();
+    std::byte* const received = sent + probe_bytes;
+    for (std::uint64_t i = 0; i != probe_bytes; ++i) sent[i] = static_cast<std::byte>(i * 7 + 1);
+    BlockingCommands commands(state, queue);
+    const DeviceFunctions& call = device.functions();
+    // In two submissions, which is how writes and reads follow each other. The fill clears the end.
+    constexpr std::uint64_t filled = probe_bytes / 4;
+    require(commands.run([&](VkCommandBuffer buffer) {
+        const VkBufferCopy region{.srcOffset = 0, .dstOffset = 0, .size = probe_bytes - filled};
+        call.CmdCopyBuffer(buffer, staging.buffer(), memory.get(), 1, &region);
+        call.CmdFillBuffer(buffer, memory.get(), probe_bytes - filled, filled, 0);
+    }),
+            "a copy to it fails");
+    const auto begin = std::chrono::steady_clock::now();
+    require(commands.run([&](VkCommandBuffer buffer) {
+        const VkBufferCopy region{.srcOffset = 0, .dstOffset = probe_bytes, .size = probe_bytes};
+        call.CmdCopyBuffer(buffer, memory.get(), staging.buffer(), 1, &region);
+    }),
+            "a copy from it fails");
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    std::memset(sent + probe_bytes - filled, 0, filled);
+    if (!std::equal(sent, sent + probe_bytes, received)) {
+        throw Unavailable("its copies have other contents");
+    }
+    return static_cast<double>(probe_bytes) / took.count();
+}
 
 constexpr std::uint64_t system_reserve = 512 << 20;  // bytes, of memory that the CPU uses too
 constexpr std::uint64_t min_reserve = 256 << 20;     // bytes
@@ -219,6 +266,35 @@ std::unique_ptr<Device> open_vulkan_device(std::uint32_t number, const std::stri
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(fmt::format("{}: {}: {}", id, physical.name, error.what()));
     }
+}
+
+std::string VulkanDevice::calibrate() {
+    if (in_place_) return {};
+    const MeasuredCalibration found = measure_calibration(
+        {.device = *this,
+         .open_channel =
+             [this](const ChannelOptions& options) { return open_vulkan_channel(options); },
+         .kernels_allowed = [this] { return state_.competition.kernels_allowed(); },
+         .kernel = shader_.has_value()});
+    calibration_ = found.calibration;
+    // A disturbed measurement is not saved, so that the next process measures again.
+    const bool lasts = !found.disturbed || options_.gpu_use == GpuUse::copy_engines;
+    calibration_state_ = lasts ? saved(calibration_, circumstances()) : std::string();
+    return found.text;
+}
+
+bool VulkanDevice::restore_calibration(std::string_view state) {
+    const std::optional<Calibration> found = read_calibration(state, circumstances());
+    if (!found) return false;
+    calibration_ = *found;
+    calibration_state_ = state;
+    return true;
+}
+
+std::string VulkanDevice::circumstances() const {
+    return fmt::format("Vulkan, {}, {}, {}, {}, {}, gpu_use {}", info_.name, info_.link,
+                       info_.driver, memory().mapped_type ? "mappable" : "not mappable",
+                       shader_ ? "shader" : "no shader", to_text(options_.gpu_use));
 }
 
 }  // namespace gpunbd::storage::vulkan

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
-#include "storage/base/exclude_from_forks.hpp"
 #include "storage/base/log_line.hpp"
+#include "storage/base/private_memory.hpp"
 #include "storage/devices/vulkan/vulkan_device_class.hpp"
 
 namespace gpunbd::storage::vulkan {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "storage/base/log_line.hpp"
-#include "storage/devices/gpu/copy_text.hpp"
+#include "storage/devices/gpu/copy_path.hpp"
 
 namespace gpunbd::storage::vulkan {
 

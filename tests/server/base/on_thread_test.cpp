@@ -1,4 +1,4 @@
-#include "server/base/on_thread.hpp"
+#include "server/base/task_group.hpp"
 
 #include <doctest/doctest.h>
 #include <boost/asio/post.hpp>
@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "server/base/task_group.hpp"
 #include "tests/server/failing_allocation.hpp"
 
 namespace gpunbd::server::test {

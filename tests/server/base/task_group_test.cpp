@@ -9,9 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "server/base/awaited.hpp"
 #include "server/base/counted.hpp"
-#include "server/base/loop_calls.hpp"
+#include "server/base/task.hpp"
 #include "tests/server/failing_allocation.hpp"
 
 namespace gpunbd::server::test {

@@ -12,7 +12,7 @@
 #include "config/schema.hpp"
 #include "config/yaml_file.hpp"
 #include "server/commands/commands.hpp"
-#include "server/tools/manual/page.hpp"
+#include "server/tools/manual/subcommand.hpp"
 #include "tests/config/text.hpp"
 
 namespace gpunbd::config {

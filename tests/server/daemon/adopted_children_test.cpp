@@ -1,4 +1,4 @@
-#include "server/daemon/adopted_children.hpp"
+#include "server/daemon/housekeeping.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "server/daemon/captive_command.hpp"
+#include "server/daemon/run_command.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>

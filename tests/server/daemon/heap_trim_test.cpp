@@ -1,4 +1,4 @@
-#include "server/daemon/heap_trim.hpp"
+#include "server/daemon/housekeeping.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>

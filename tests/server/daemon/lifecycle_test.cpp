@@ -1,4 +1,4 @@
-#include "server/daemon/lifecycle.hpp"
+#include "server/daemon/server_context.hpp"
 
 #include "tests/transitions.hpp"
 

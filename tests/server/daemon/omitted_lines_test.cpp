@@ -1,4 +1,4 @@
-#include "server/daemon/omitted_lines.hpp"
+#include "server/daemon/housekeeping.hpp"
 
 #include <doctest/doctest.h>
 

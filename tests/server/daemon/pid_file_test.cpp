@@ -1,5 +1,5 @@
 // The file of a process id: when it exists, and which files are not removed.
-#include "server/daemon/pid_file.hpp"
+#include "server/daemon/housekeeping.hpp"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>

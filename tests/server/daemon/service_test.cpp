@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "server/daemon/poll.hpp"
+#include "server/daemon/service.hpp"
 
 namespace gpunbd::server::test {
 namespace {

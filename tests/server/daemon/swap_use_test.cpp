@@ -1,5 +1,5 @@
 // Detects swap on an export by size and instance.
-#include "server/daemon/swap_use.hpp"
+#include "server/daemon/swap_protection.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "server/daemon/watchdog.hpp"
+#include "server/daemon/supervision.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -1,12 +1,12 @@
 // Finds exports that any TCP client may open, and answers which exports a client may open.
-#include "server/exports/exposure.hpp"
+#include "server/exports/access_list.hpp"
 
 #include <doctest/doctest.h>
 
 #include <stdexcept>
 
 #include "config/yaml_file.hpp"
-#include "server/exports/access_query.hpp"
+#include "server/exports/access_list.hpp"
 #include "tests/config/text.hpp"
 
 namespace gpunbd::server::test {

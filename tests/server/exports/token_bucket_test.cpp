@@ -1,5 +1,5 @@
 // Rates under a simulated clock: the tests do not wait, and all results are exact.
-#include "server/exports/token_bucket.hpp"
+#include "server/exports/export_use.hpp"
 
 #include <doctest/doctest.h>
 

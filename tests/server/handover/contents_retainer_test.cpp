@@ -1,6 +1,6 @@
 // Storing the parts of a volume without memory, or with a supervisor that does not read: the server
 // continues, and no part is stored in place of another.
-#include "server/handover/contents_retainer.hpp"
+#include "server/handover/stored_contents.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>

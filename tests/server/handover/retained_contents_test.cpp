@@ -7,7 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include "server/daemon/retained_outcome.hpp"
+#include "server/daemon/contents_service.hpp"
 #include "server/exports/reload_report.hpp"
 #include "storage/migration/migrator.hpp"
 #include "tests/server/handover/retained_rig.hpp"

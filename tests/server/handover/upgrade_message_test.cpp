@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <string>
 
-#include "server/handover/message_socket.hpp"
+#include "server/handover/message.hpp"
 #include "server/net/transport/receive_buffer.hpp"
 
 namespace gpunbd::server::test {

@@ -1,5 +1,5 @@
 // Sessions that wait for a clone that another thread makes.
-#include "server/nbd/clone_wait.hpp"
+#include "server/nbd/session.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "server/exports/export_template.hpp"
+#include "server/exports/export_registry.hpp"
 #include "tests/server/client.hpp"
 #include "tests/server/rig.hpp"
 

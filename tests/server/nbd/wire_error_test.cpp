@@ -1,4 +1,4 @@
-#include "server/nbd/wire_error.hpp"
+#include "server/nbd/failure_log.hpp"
 
 #include <doctest/doctest.h>
 

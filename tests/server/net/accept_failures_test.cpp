@@ -1,4 +1,4 @@
-#include "server/net/accept_failures.hpp"
+#include "server/net/listener.hpp"
 
 #include <doctest/doctest.h>
 

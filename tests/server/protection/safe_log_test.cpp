@@ -1,4 +1,4 @@
-#include "server/protection/safe_log.hpp"
+#include "server/protection/protection.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

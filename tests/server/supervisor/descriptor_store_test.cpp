@@ -12,8 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "server/base/open_files.hpp"
-#include "server/supervisor/descriptor_name.hpp"
+#include "server/base/process.hpp"
 #include "tests/server/supervisor/supervisor.hpp"
 
 namespace gpunbd::server::test {

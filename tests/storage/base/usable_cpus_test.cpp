@@ -1,4 +1,4 @@
-#include "storage/base/usable_cpus.hpp"
+#include "storage/base/control_groups.hpp"
 
 #include <doctest/doctest.h>
 #include <sched.h>

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "storage/assertions/assert.hpp"
-#include "storage/base/usable_cpus.hpp"
+#include "storage/base/control_groups.hpp"
 #include "storage/devices/slab_copy.hpp"
 #include "tests/storage/interleaving/arena.hpp"
 #include "tests/storage/interleaving/exports.hpp"

@@ -1,4 +1,4 @@
-#include "storage/migration/pressure_triggers.hpp"
+#include "storage/migration/pressure_watch.hpp"
 
 #include <doctest/doctest.h>
 #include <poll.h>

@@ -11,7 +11,6 @@
 
 #include "storage/transfers/read_transfer.hpp"
 #include "storage/transfers/write_transfer.hpp"
-#include "storage/transfers/zero_transfer.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/sizes.hpp"
 

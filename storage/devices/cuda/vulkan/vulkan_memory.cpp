@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "storage/base/exclude_from_forks.hpp"
+#include "storage/base/private_memory.hpp"
 #include "storage/devices/vulkan/base/instance.hpp"
 
 namespace gpunbd::storage::vulkan {

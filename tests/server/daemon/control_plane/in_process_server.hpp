@@ -20,7 +20,6 @@
 #include "server/daemon/contents_service.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/reclaim_service.hpp"
-#include "server/daemon/retained_queries.hpp"
 #include "server/daemon/run_time_exports.hpp"
 #include "server/daemon/saves.hpp"
 #include "server/daemon/worker_pool.hpp"

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "storage/images/restore_image.hpp"
 #include "storage/images/volume_reader.hpp"
-#include "storage/images/volume_writer.hpp"
 
 namespace gpunbd::server::test {
 

@@ -1,4 +1,4 @@
-#include "server/net/credentials/validity.hpp"
+#include "server/net/credentials/certificate_folder.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "server/net/transport/record_bounds.hpp"
+#include "server/net/transport/tls_stream.hpp"
 
 #include <doctest/doctest.h>
 

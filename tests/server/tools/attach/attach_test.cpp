@@ -10,14 +10,13 @@
 #include <sstream>
 #include <string>
 
-#include "server/tools/attach/attachment_list.hpp"
-#include "server/tools/attach/attributes.hpp"
+#include "server/tools/attach/attachment.hpp"
 #include "server/tools/attach/device.hpp"
+#include "server/tools/attach/generic_socket.hpp"
 #include "server/tools/attach/holders.hpp"
-#include "server/tools/attach/owner.hpp"
+#include "server/tools/attach/mounts.hpp"
 #include "server/tools/attach/step.hpp"
 #include "server/tools/attach/swap.hpp"
-#include "server/tools/attach/swap_areas.hpp"
 
 namespace gpunbd::attach {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/tools/client/address.hpp"
+#include "server/tools/client/nbd_target.hpp"
 
 #include <doctest/doctest.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "server/tools/devices/listed_cards.hpp"
+#include "server/tools/devices/subcommand.hpp"
 
 #include <doctest/doctest.h>
 

@@ -7,11 +7,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/tools/doctor/configuration.hpp"
-#include "server/tools/doctor/doctor.hpp"
+#include "server/tools/doctor/subcommand.hpp"
 #include "server/tools/doctor/tls_files.hpp"
 #include "server/tools/doctor/topics.hpp"
-#include "server/tools/tls_setup/tls_setup.hpp"
+#include "server/tools/tls_setup/subcommand.hpp"
 #include "storage/devices/cuda/cuda_diagnosis.hpp"
 
 namespace gpunbd::server::test {

@@ -1,5 +1,5 @@
 // `gpunbd kept` with untrusted server replies.
-#include "server/tools/kept/kept_command.hpp"
+#include "server/tools/kept/subcommand.hpp"
 
 #include <doctest/doctest.h>
 

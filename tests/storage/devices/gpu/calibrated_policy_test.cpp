@@ -1,4 +1,4 @@
-#include "storage/devices/gpu/calibrated_policy.hpp"
+#include "storage/devices/gpu/policy.hpp"
 #include "tests/storage/sizes.hpp"
 
 #include <doctest/doctest.h>

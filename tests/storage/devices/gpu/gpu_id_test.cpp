@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "storage/devices/vulkan/vulkan_id.hpp"
+#include "storage/devices/vulkan/physical_device.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "storage/devices/gpu/recent_writers.hpp"
+#include "storage/devices/gpu/gpu_channel.hpp"
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <thread>
 
-#include "storage/devices/gpu/revocable_limits.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {

@@ -1,4 +1,4 @@
-#include "storage/devices/gpu/slow_kernels.hpp"
+#include "storage/devices/gpu/gpu_channel.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Real memory, and memory that appears at several addresses: one file that is mapped repeatedly.
-#include "storage/devices/pci/memory_check.hpp"
+#include "storage/devices/pci/bar_rules.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>

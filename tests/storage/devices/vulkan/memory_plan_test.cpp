@@ -1,4 +1,4 @@
-#include "storage/devices/vulkan/memory_plan.hpp"
+#include "storage/devices/vulkan/physical_device.hpp"
 
 #include <doctest/doctest.h>
 

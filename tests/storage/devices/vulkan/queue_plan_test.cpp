@@ -1,4 +1,4 @@
-#include "storage/devices/vulkan/queue_plan.hpp"
+#include "storage/devices/vulkan/queue.hpp"
 
 #include <doctest/doctest.h>
 

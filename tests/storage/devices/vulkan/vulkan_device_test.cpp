@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "storage/devices/vulkan/memory_plan.hpp"
+#include "storage/devices/vulkan/physical_device.hpp"
 #include "tests/gpu/channel_exercise.hpp"
 #include "tests/storage/devices/vulkan/driver_layer.hpp"
 

@@ -1,4 +1,4 @@
-#include "storage/devices/vulkan/vulkan_diagnosis.hpp"
+#include "storage/devices/vulkan/vulkan_driver.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
