@@ -130,7 +130,7 @@ AdminService::AdminService(ServerContext& context, const Parts& parts,
       backend_(context.io, context.exports, parts.counters, *this),
       events_(std::move(events)) {}
 
-// Before anything is retained: a supervisor restarts a server that fails after that.
+// Before anything is kept: a supervisor restarts a server that fails after that.
 void AdminService::open() {
     if (!context_.supervision.predecessor) open_endpoint(Failure::fatal);
 }
@@ -179,7 +179,7 @@ void AdminService::perform(const ExportRequest& request, const Completion& compl
     parts_.exports.perform(request, completion);
 }
 
-void AdminService::answer_about_kept(const ServerAdminBackend::RetainedQuery& query) {
+void AdminService::answer_about_kept(const ServerAdminBackend::KeptQuery& query) {
     parts_.queries.answer(query);
 }
 
@@ -197,9 +197,9 @@ std::vector<Validity> AdminService::validities() const { return parts_.certifica
 
 ServerAdminBackend::Volumes AdminService::volumes() const { return context_.disposal.volumes(); }
 
-std::vector<RetainedContents::Unused> AdminService::unused_contents() const {
-    const RetainedContents* const contents = context_.retained.contents.get();
-    return contents == nullptr ? std::vector<RetainedContents::Unused>() : contents->unused();
+std::vector<KeptContents::Unused> AdminService::unused_contents() const {
+    const KeptContents* const contents = context_.kept.contents.get();
+    return contents == nullptr ? std::vector<KeptContents::Unused>() : contents->unused();
 }
 
 }  // namespace gpunbd::server

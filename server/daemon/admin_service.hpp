@@ -39,7 +39,7 @@ class AdminService final : public Service, private ServerAdminBackend::Actions {
     struct Parts {
         const WorkerPool& workers;
         RunTimeExports& exports;
-        RetainedQueries& queries;
+        KeptQueries& queries;
         ReclaimService& reclaim;
         const CertificateWatch& certificates;
         const AcceptCounters& counters;
@@ -65,13 +65,13 @@ class AdminService final : public Service, private ServerAdminBackend::Actions {
     void open_endpoint(Failure failure);
 
     void perform(const ExportRequest& request, const Completion& completion) override;
-    void answer_about_kept(const ServerAdminBackend::RetainedQuery& query) override;
+    void answer_about_kept(const ServerAdminBackend::KeptQuery& query) override;
     void reclaim(const ReclaimRequest& request, const Completion& completion) override;
     void end_reclaim(const EndOfReclaim& request, const Completion& completion) override;
     void add_reclaim(DeviceStatus& status) const override;
     std::vector<Validity> validities() const override;
     ServerAdminBackend::Volumes volumes() const override;
-    std::vector<RetainedContents::Unused> unused_contents() const override;
+    std::vector<KeptContents::Unused> unused_contents() const override;
 
     ServerContext& context_;
     const Parts parts_;

@@ -143,7 +143,7 @@ Task<> ClientClones::make(CloneRequest request) {
         Expected<void> made = exports_.make_exports(*edit, stop);
         if (!made) return made;
         exports_.drop_earlier(*edit);
-        return added && added->keep ? context_.retained.keep(*added) : made;
+        return added && added->keep ? context_.kept.keep(*added) : made;
     };
     if (done) done = co_await exports_.make_and_publish(*edit, work);
     request.answer(done ? std::string() : done.error());

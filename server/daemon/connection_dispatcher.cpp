@@ -67,7 +67,7 @@ void ConnectionDispatcher::accept(OwnedFd fd, Peer peer) {
     }
 }
 
-void ConnectionDispatcher::adopt(Predecessor::Client client) {
+void ConnectionDispatcher::take_over(Predecessor::Client client) {
     try {
         Peer peer = peer_of(client.socket.get(), client.state->listener);
         ConnectionSlots::Answer answer = context_.slots.enter(peer);

@@ -31,7 +31,7 @@ class ConnectionDispatcher final : public Service {
 
     void accept(OwnedFd fd, Peer peer);
     // Continues a connection of the predecessor.
-    void adopt(Predecessor::Client client);
+    void take_over(Predecessor::Client client);
     const AcceptCounters& counters() const { return counters_; }
 
  private:

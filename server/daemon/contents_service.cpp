@@ -19,10 +19,10 @@ constexpr std::size_t max_waiting_queries = 64;
 
 }  // namespace
 
-Kept list_kept(const RetainedContents& contents) {
+Kept list_kept(const KeptContents& contents) {
     Kept out;
-    for (const RetainedContents::Summary& each : contents.summaries()) {
-        RetainedStatus& kept = out.contents.emplace_back();
+    for (const KeptContents::Summary& each : contents.summaries()) {
+        KeptStatus& kept = out.contents.emplace_back();
         kept.name = each.name;
         kept.used = each.used;
         kept.state = each.state;
@@ -35,7 +35,7 @@ Kept list_kept(const RetainedContents& contents) {
     return out;
 }
 
-Outcome drop_kept(RetainedContents& contents, const std::string& name) {
+Outcome drop_kept(KeptContents& contents, const std::string& name) {
     if (contents.drop(name) != 0) {
         return Done{fmt::format("Kept contents {} are freed.", config::in_quotes(name))};
     }
@@ -51,13 +51,13 @@ Outcome drop_kept(RetainedContents& contents, const std::string& name) {
                    .unknown = true};
 }
 
-RetainedQueries::RetainedQueries(ServerContext& context, ExportService& exports)
+KeptQueries::KeptQueries(ServerContext& context, ExportService& exports)
     : context_(context), exports_(exports) {
     exports.add(*this);
 }
 
-void RetainedQueries::answer(const ServerAdminBackend::RetainedQuery& query) {
-    if (!context_.retained.contents) {
+void KeptQueries::answer(const ServerAdminBackend::KeptQuery& query) {
+    if (!context_.kept.contents) {
         return query.completion(
             NotDone{"no supervisor keeps contents for this server; start it by gpunbd keep, or by "
                     "systemd with "
@@ -67,16 +67,16 @@ void RetainedQueries::answer(const ServerAdminBackend::RetainedQuery& query) {
         if (waiting_.size() < max_waiting_queries) return waiting_.push_back(query);
         return query.completion(NotDone{"exports are being made; try again later"});
     }
-    if (!query.drop) return query.completion(list_kept(*context_.retained.contents));
+    if (!query.drop) return query.completion(list_kept(*context_.kept.contents));
     if (context_.lifecycle.refuses_changes()) {
         return query.completion(context_.lifecycle.refusal());
     }
-    const Outcome outcome = drop_kept(*context_.retained.contents, *query.drop);
+    const Outcome outcome = drop_kept(*context_.kept.contents, *query.drop);
     if (std::holds_alternative<Done>(outcome) && !exports_.refused().empty()) exports_.remake();
     query.completion(outcome);
 }
 
-void RetainedQueries::exports_idle() {
+void KeptQueries::exports_idle() {
     for (const auto& each : std::exchange(waiting_, {})) answer(each);
 }
 
@@ -86,16 +86,16 @@ ContentsService::ContentsService(ServerContext& context, ExportService& exports)
 }
 
 void ContentsService::open() {
-    const RetainedState& retained = context_.retained;
+    const KeptState& kept = context_.kept;
     DeviceRegistry& devices = context_.devices;
-    if (retained.contents) {
-        retained.contents->open_devices(context_.options.exports, devices);
+    if (kept.contents) {
+        kept.contents->open_devices(context_.options.exports, devices);
     }
     if (context_.supervision.start_gate) wait_for_start_gate();
-    if (!devices.lacks_mapping() || !retained.mappings) return;
+    if (!devices.lacks_mapping() || !kept.mappings) return;
     // The mappings of the earlier server occupy the address space: release them first.
     devices.close();
-    retained.mappings->undo_now();
+    kept.mappings->undo_now();
 }
 
 void ContentsService::start() {
@@ -111,24 +111,24 @@ void ContentsService::wait_for_start_gate() {
 
 void ContentsService::settle() {
     for (const MadeExports::Refused& each : exports_.refused()) spdlog::error("{}", each.why);
-    RetainedState& retained = context_.retained;
-    if (retained.calibration) {
+    KeptState& kept = context_.kept;
+    if (kept.calibration) {
         const auto& exports = context_.options.exports;
-        if (any_keeps(exports)) retained.calibration->keep(context_.devices.calibration_states());
+        if (any_keeps(exports)) kept.calibration->keep(context_.devices.calibration_states());
         // Stored mappings hold the memory of all exports. The next server needs the memory of those
         // that are not kept.
-        retained.mappings->keep(all_keep(exports) ? context_.devices.mapping_files()
-                                                  : std::vector<const OwnedFd*>{});
+        kept.mappings->keep(all_keep(exports) ? context_.devices.mapping_files()
+                                              : std::vector<const OwnedFd*>{});
     }
     release_unused();
 }
 
 void ContentsService::release_unused() {
-    RetainedContents* const contents = context_.retained.contents.get();
+    KeptContents* const contents = context_.kept.contents.get();
     if (contents == nullptr) return;
     // Called again when the exports have been made, or when the hand-over has failed.
     if (exports_.busy() || context_.lifecycle.refuses_changes()) return;
-    std::vector<RetainedContents::Offered> offered;
+    std::vector<KeptContents::Offered> offered;
     const auto exports = context_.exports.snapshot();
     for (const auto& each : *exports) {
         offered.push_back({each->info.name, each->options.keep, each->volume});
@@ -137,7 +137,7 @@ void ContentsService::release_unused() {
         offered.push_back({each.name, true, nullptr});
     }
     const auto next =
-        contents->settle(offered, context_.options.keeping.grace, RetainedContents::Clock::now());
+        contents->settle(offered, context_.options.keeping.grace, KeptContents::Clock::now());
     if (!next) return;
     timer_.expires_at(*next);
     timer_.async_wait([this](boost::system::error_code error) {

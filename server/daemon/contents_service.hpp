@@ -9,30 +9,30 @@
 #include "server/daemon/server_admin_backend.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
-#include "server/handover/retained_contents.hpp"
+#include "server/handover/kept_contents.hpp"
 
 namespace gpunbd::server {
 
 // The admin endpoint's reports about kept contents.
 
-Kept list_kept(const RetainedContents& contents);
+Kept list_kept(const KeptContents& contents);
 // Frees contents of that name without an export. Succeeds if any were freed.
-Outcome drop_kept(RetainedContents& contents, const std::string& name);
+Outcome drop_kept(KeptContents& contents, const std::string& name);
 
 // Lists and drops kept contents for the admin endpoint.
-class RetainedQueries final : public Service, private ExportService::Observer {
+class KeptQueries final : public Service, private ExportService::Observer {
  public:
-    RetainedQueries(ServerContext& context, ExportService& exports);
+    KeptQueries(ServerContext& context, ExportService& exports);
 
     // Fails while exports are being made, because the use of the contents is not known then.
-    void answer(const ServerAdminBackend::RetainedQuery& query);
+    void answer(const ServerAdminBackend::KeptQuery& query);
 
  private:
     void exports_idle() override;  // answers those that wait
 
     ServerContext& context_;
     ExportService& exports_;
-    std::vector<ServerAdminBackend::RetainedQuery> waiting_;
+    std::vector<ServerAdminBackend::KeptQuery> waiting_;
 };
 
 // Takes over contents, device mappings and calibration that the supervisor stores, and releases

@@ -32,7 +32,7 @@ bool same_volume(const Export& old, const config::ExportOptions& b) {
 }
 
 std::shared_ptr<storage::Volume> create_volume(const VolumePlan& plan, const VolumeLife& life,
-                                               const storage::Retention& keeping) {
+                                               const storage::KeepOptions& keeping) {
     auto made =
         storage::Volume::create(plan.options, plan.devices, life.stop, keeping, plan.spills);
     if (life.stop.stop_requested()) throw std::runtime_error("cancelled: the server is stopping");
@@ -74,7 +74,7 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
     const bool kept = options.keep && life.contents != nullptr;
     if (kept) {
         check_devices_keep(plan);
-        volume = life.contents->make(options, [&](const storage::Retention& keeping) {
+        volume = life.contents->make(options, [&](const storage::KeepOptions& keeping) {
             return create_volume(plan, life, keeping);
         });
     } else {
@@ -138,7 +138,7 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
     const Export& source = **found;
     if (std::string why = source.why_incomplete(); !why.empty()) throw std::runtime_error(why);
     const auto size = options.size ? std::optional(options.size->bytes) : std::nullopt;
-    const auto create = [&](const storage::Retention& keeping) {
+    const auto create = [&](const storage::KeepOptions& keeping) {
         auto made = source.volume->clone(keeping, size);
         if (const auto* reason = std::get_if<std::string>(&made)) {
             throw std::runtime_error(fmt::format("it cannot be a clone of {}: {}",

@@ -14,7 +14,7 @@
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
-#include "server/handover/retained_contents.hpp"
+#include "server/handover/kept_contents.hpp"
 #include "storage/images/restore_image.hpp"
 
 namespace gpunbd::server {
@@ -29,8 +29,7 @@ struct Renaming {
 struct VolumeLife {
     std::stop_token stop = {};  // stopping cancels the creation, which is reported as a problem
     VolumeDisposal* disposal = nullptr;  // null: volumes are destroyed by their last owner
-    RetainedContents* contents =
-        nullptr;  // null: contents are not kept; otherwise `disposal` is set
+    KeptContents* contents = nullptr;    // null: contents are not kept; otherwise `disposal` is set
     storage::ChannelOptions channels = {};  // to restore contents
     bool restores_later = false;            // see MadeExports::unfilled
     // Exports that could not be restored later, with the reasons. They are refused.

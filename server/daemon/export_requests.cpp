@@ -158,7 +158,7 @@ Expected<config::ExportOptions, NotDone> wanted_export(const ServerContext& cont
         if (!why.empty()) return NotDone{why};
         wanted.keep = source->options.keep;
     }
-    if (std::string why = without_effect(request.options, context.retained.contents != nullptr);
+    if (std::string why = without_effect(request.options, context.kept.contents != nullptr);
         !why.empty()) {
         return NotDone{std::move(why)};
     }

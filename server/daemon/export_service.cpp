@@ -154,7 +154,7 @@ Task<> ExportService::serve_first(Serve serve) {
         refused_ = std::move(made.refused);
         serve();
         finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
-                           context_.retained.mappings.get());
+                           context_.kept.mappings.get());
         report_idle();
     } catch (...) {
         context_.lifecycle.failure = std::current_exception();
@@ -335,7 +335,7 @@ Expected<void> ExportService::make_exports(ExportEdit& edit, const std::stop_tok
 }
 
 void ExportService::drop_earlier(const ExportEdit& edit) const {
-    if (edit.renewed) context_.retained.drop_earlier(*edit.renewed);
+    if (edit.renewed) context_.kept.drop_earlier(*edit.renewed);
 }
 
 void ExportService::refuse(const std::vector<std::string>& problems) const {
@@ -367,7 +367,7 @@ ExportService::Published ExportService::publish(ExportEdit& edit) {
     for (MadeExports::Unfilled& each : unfilled) tasks_.start(restore_of_file(std::move(each)));
     report_remade();
     finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
-                       context_.retained.mappings.get());
+                       context_.kept.mappings.get());
     log_changes(edit);
     const auto apply_to_sessions = [](Worker& worker, auto done) {
         worker.check_access([done] { done({}); });
@@ -432,7 +432,7 @@ Task<Expected<void>> ExportService::offer(MadeExports::Unfilled& restored, const
         volume.set_complete();
         Expected<void> made = make_exports(*edit, stop);
         if (made && store) {
-            context_.retained.drop_earlier(restored.exported->info.name);
+            context_.kept.drop_earlier(restored.exported->info.name);
             made = store();
         }
         if (made) restored.closure.reset();
@@ -529,7 +529,7 @@ void ExportService::report_idle() const {
 VolumeLife ExportService::volume_life(const std::stop_token& stop) const {
     return {.stop = stop,
             .disposal = &context_.disposal,
-            .contents = context_.retained.contents.get(),
+            .contents = context_.kept.contents.get(),
             .channels = channel_options(context_.options.pipeline),
             .open_channels = [this](const std::vector<storage::Device*>& devices) {
                 for (auto& opened : open_channels(workers_.workers(), devices)) opened.get();

@@ -79,7 +79,7 @@ Task<> HandOver::hand_over_to_successor() {
     std::string failure;
     try {
         upgrade_.emplace(Upgrade::Parts{context_.io, parts_.workers.workers(),
-                                        parts_.listeners.all(), *context_.retained.contents,
+                                        parts_.listeners.all(), *context_.kept.contents,
                                         parts_.ublk, *supervision.socket});
         SuccessorStart start{.program = program_,
                              .arguments = own_arguments(),
@@ -117,7 +117,7 @@ void HandOver::cancel() {
 
 std::string HandOver::obstacle() const {
     if (context_.command.run) return "a command that --run has started ends with this server";
-    if (!context_.retained.contents) {
+    if (!context_.kept.contents) {
         return "no supervisor keeps its memory; start it by gpunbd keep, or by systemd with "
                "FileDescriptorStoreMax=";
     }
@@ -173,12 +173,12 @@ std::vector<UpgradeMessage> HandOver::first_messages() const {
         messages.push_back({.kind = MessageKind::calibration,
                             .body = encode_calibration({.device = device, .found = found})});
     }
-    for (RetainedExports::Copy& each : context_.retained.exports->copies()) {
+    for (KeptExports::Copy& each : context_.kept.exports->copies()) {
         messages.push_back({.kind = MessageKind::run_time_export,
                             .body = text_body(each.name),
                             .descriptor = std::move(each.descriptor)});
     }
-    for (RetainedContents::Copy& each : context_.retained.contents->copies()) {
+    for (KeptContents::Copy& each : context_.kept.contents->copies()) {
         messages.push_back({.kind = MessageKind::import,
                             .body = encode_import({.name = each.name, .entry = each.entry}),
                             .descriptor = std::move(each.descriptor)});

@@ -28,13 +28,13 @@ constexpr std::size_t max_inherited = 64;
 }  // namespace
 
 // Addresses can be longer than names and contain other characters.
-std::string RetainedSockets::name(const std::string& address) {
+std::string KeptSockets::name(const std::string& address) {
     boost::crc_optimal<64, 0x42F0E1EBA9EA3693> crc;
     crc.process_bytes(address.data(), address.size());
     return fmt::format("{}{:016x}", socket_prefix, crc.checksum());
 }
 
-std::optional<OwnedFd> RetainedSockets::take(const std::string& address) {
+std::optional<OwnedFd> KeptSockets::take(const std::string& address) {
     std::vector<OwnedFd> handed_over = handed_over_.take(name(address));
     if (!outlive_ && !handed_over.empty()) forget(name(address));
     for (OwnedFd& each : handed_over) {
@@ -43,7 +43,7 @@ std::optional<OwnedFd> RetainedSockets::take(const std::string& address) {
     return std::nullopt;
 }
 
-void RetainedSockets::keep(const std::string& address, int fd) {
+void KeptSockets::keep(const std::string& address, int fd) {
     if (!outlive_) return;
     const std::string its_name = name(address);
     auto wrong = store_.remove(its_name);
@@ -53,7 +53,7 @@ void RetainedSockets::keep(const std::string& address, int fd) {
                  address, *wrong);
 }
 
-void RetainedSockets::forget_the_rest() {
+void KeptSockets::forget_the_rest() {
     for (const std::string& each : handed_over_.names()) {
         if (!each.starts_with(socket_prefix)) continue;
         handed_over_.take(each);
@@ -61,7 +61,7 @@ void RetainedSockets::forget_the_rest() {
     }
 }
 
-void RetainedSockets::forget(const std::string& its_name) {
+void KeptSockets::forget(const std::string& its_name) {
     if (const auto wrong = store_.remove(its_name)) spdlog::warn("{}", *wrong);
 }
 
@@ -70,12 +70,11 @@ Listeners::Listeners(ServerContext& context, ConnectionDispatcher& dispatcher,
     : context_(context), dispatcher_(dispatcher), command_(command) {
     Supervision& supervision = context.supervision;
     if (!supervision.store) return;
-    retained_.emplace(*supervision.store, supervision.inherited,
-                      any_keeps(context.options.exports));
+    kept_.emplace(*supervision.store, supervision.descriptors, any_keeps(context.options.exports));
 }
 
 void Listeners::open() {
-    std::vector<OwnedFd> inherited = context_.supervision.inherited.take_sockets();
+    std::vector<OwnedFd> inherited = context_.supervision.descriptors.take_sockets();
     if (inherited.size() > max_inherited) {
         throw std::runtime_error(
             fmt::format("LISTEN_FDS: {} sockets are handed over; at most {} can be used",
@@ -94,10 +93,10 @@ void Listeners::open() {
         for (const auto& tcp : context_.options.tcp) open_tcp(tcp);
         for (const auto& path : context_.options.unix_sockets) open_unix(path);
         for (const auto& vsock : context_.options.vsock) {
-            open_retained(name_of(vsock), [&] { return Listener::vsock(context_.io, vsock); });
+            open_kept(name_of(vsock), [&] { return Listener::vsock(context_.io, vsock); });
         }
     }
-    if (retained_) retained_->forget_the_rest();
+    if (kept_) kept_->forget_the_rest();
     if (const auto exposed = exposures(context_.options); !exposed.empty()) {
         throw std::runtime_error(exposed.front());
     }
@@ -125,37 +124,37 @@ std::vector<Listeners::Copy> Listeners::copies() const {
         OwnedFd copy = OwnedFd::copy_of(listener->descriptor());
         if (!copy) throw std::runtime_error("no descriptors are available");
         copies.push_back(
-            {inherited_ ? "inherited" : RetainedSockets::name(listener->where()), std::move(copy)});
+            {inherited_ ? "inherited" : KeptSockets::name(listener->where()), std::move(copy)});
     }
     return copies;
 }
 
 // Uses the stored socket of an earlier server, or opens and stores one.
 template <typename Open>
-void Listeners::open_retained(const std::string& address, Open open) {
-    if (retained_) {
-        if (auto fd = retained_->take(address)) {
+void Listeners::open_kept(const std::string& address, Open open) {
+    if (kept_) {
+        if (auto fd = kept_->take(address)) {
             listeners_.push_back(Listener::taken_over(context_.io, std::move(*fd), address));
             return;
         }
     }
     listeners_.push_back(open());
-    if (retained_) retained_->keep(address, listeners_.back()->descriptor());
+    if (kept_) kept_->keep(address, listeners_.back()->descriptor());
 }
 
 void Listeners::open_unix(const config::UnixListener& options) {
     const auto open = [&] {
-        return Listener::unix_socket(context_.io, options, retained_ && retained_->outlive());
+        return Listener::unix_socket(context_.io, options, kept_ && kept_->outlive());
     };
     struct stat file {};
     // A stored socket is unreachable if its file was removed.
-    if (retained_ && ::lstat(options.path.c_str(), &file) != 0) retained_->take(name_of(options));
-    open_retained(name_of(options), open);
+    if (kept_ && ::lstat(options.path.c_str(), &file) != 0) kept_->take(name_of(options));
+    open_kept(name_of(options), open);
 }
 
 void Listeners::open_tcp(const config::TcpListener& options) {
     try {
-        open_retained(name_of(options), [&] { return Listener::tcp(context_.io, options); });
+        open_kept(name_of(options), [&] { return Listener::tcp(context_.io, options); });
     } catch (const AddressError& error) {
         if (!options.optional || error.kind != AddressError::Kind::absent) throw;
         spdlog::warn("{}: skipped", error.what());

@@ -11,17 +11,17 @@
 #include "server/daemon/service.hpp"
 #include "server/net/listener.hpp"
 #include "server/supervisor/descriptor_store.hpp"
-#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 
 namespace gpunbd::server {
 
 // Listening sockets that outlive the server: clients that connect during a restart wait in the
 // backlog. The supervisor stores the sockets under names derived from their addresses.
-class RetainedSockets {
+class KeptSockets {
  public:
     // `store` and `handed_over` outlive this object. `outlive`: the sockets are stored for the
     // next server; otherwise those of an earlier server are taken over, but not stored again.
-    RetainedSockets(DescriptorStore& store, InheritedDescriptors& handed_over, bool outlive)
+    KeptSockets(DescriptorStore& store, PassedDescriptors& handed_over, bool outlive)
         : store_(store), handed_over_(handed_over), outlive_(outlive) {}
     bool outlive() const { return outlive_; }
 
@@ -38,7 +38,7 @@ class RetainedSockets {
     void forget(const std::string& its_name);
 
     DescriptorStore& store_;
-    InheritedDescriptors& handed_over_;
+    PassedDescriptors& handed_over_;
     bool outlive_;
 };
 
@@ -65,7 +65,7 @@ class Listeners final : public Service {
 
  private:
     template <typename Open>
-    void open_retained(const std::string& address, Open open);
+    void open_kept(const std::string& address, Open open);
     void open_tcp(const config::TcpListener& options);
     void open_unix(const config::UnixListener& options);
     // Returns one text per listener that gives unauthenticated clients access to an export. If the
@@ -75,7 +75,7 @@ class Listeners final : public Service {
     ServerContext& context_;
     ConnectionDispatcher& dispatcher_;
     const RunCommand* const command_;
-    std::optional<RetainedSockets> retained_;  // unset: no descriptor store
+    std::optional<KeptSockets> kept_;  // unset: no descriptor store
     std::vector<std::unique_ptr<Listener>> listeners_;
     bool inherited_ = false;
 };

@@ -27,7 +27,7 @@ std::string summary(const std::vector<std::string>& names) {
 
 void Readiness::start() {
     Supervision& supervision = context_.supervision;
-    if (const auto unknown = supervision.inherited.names(); !unknown.empty()) {
+    if (const auto unknown = supervision.descriptors.names(); !unknown.empty()) {
         spdlog::warn("the supervisor stores descriptors with unknown names, which stay there: {}",
                      summary(unknown));
     }

@@ -28,9 +28,9 @@ storage::MigratorOptions options_of(ServerContext& context) {
     storage::MigratorOptions options;
     options.channels.chunk_size = static_cast<std::uint32_t>(chunk);
     options.channels.pinned = std::max(staging, 2 * chunk);
-    options.free_unused = [&context](const storage::Device& device) {
-        RetainedContents* const contents = context.retained.contents.get();
-        if (contents == nullptr || !contents->free_unused(device)) return false;
+    options.drop_unused = [&context](const storage::Device& device) {
+        KeptContents* const contents = context.kept.contents.get();
+        if (contents == nullptr || !contents->drop_unused(device)) return false;
         context.disposal.wait();
         return true;
     };

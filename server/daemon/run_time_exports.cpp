@@ -90,27 +90,27 @@ Expected<void> RunTimeExports::store(const config::ExportOptions& options) const
     if (!options.origin.run_time) return {};
     // The next server has no contents that it could clone.
     if (!options.clone_of.empty() && !options.keep) return {};
-    return context_.retained.keep(options);
+    return context_.kept.keep(options);
 }
 
 Expected<void> RunTimeExports::unstore(const config::ExportOptions& options) const {
     if (options.origin.persistent) return state_->remove(options.name);
-    if (context_.retained.exports) context_.retained.exports->forget(options.name);
+    if (context_.kept.exports) context_.kept.exports->drop(options.name);
     return {};
 }
 
 Expected<void> RunTimeExports::store_renamed(const config::ExportOptions& from,
                                              const config::ExportOptions& to) const {
     if (to.origin.persistent) return state_->rename(from, to);
-    if (!context_.retained.exports || (!to.clone_of.empty() && !to.keep)) return {};
-    return context_.retained.exports->rename(from.name, to);
+    if (!context_.kept.exports || (!to.clone_of.empty() && !to.keep)) return {};
+    return context_.kept.exports->rename(from.name, to);
 }
 
-void RunTimeExports::forget(const ExportEdit& edit, const std::string& name) const {
-    RetainedContents* const contents = context_.retained.contents.get();
+void RunTimeExports::drop(const ExportEdit& edit, const std::string& name) const {
+    KeptContents* const contents = context_.kept.contents.get();
     const auto* const removed = ExportLookup(*edit.before).find(name);
     GPUNBD_ASSERT(removed != nullptr, "an export that is removed was offered before");
-    if (contents != nullptr) contents->forget(*(*removed)->volume);
+    if (contents != nullptr) contents->drop(*(*removed)->volume);
 }
 
 Task<> RunTimeExports::create(CreateExport request, Completion completion) {
@@ -159,7 +159,7 @@ Task<> RunTimeExports::remove(RemoveExport request, Completion completion) {
     const ExportService::Work work = [&](const std::stop_token& stop) {
         Expected<void> made = exports_.make_exports(*edit, stop);
         if (made) made = unstore(removal->options);
-        if (made && !removal->contents_remain) forget(*edit, request.name);
+        if (made && !removal->contents_remain) drop(*edit, request.name);
         return made;
     };
     if (done) done = co_await exports_.make_and_publish(*edit, work);
@@ -242,7 +242,7 @@ Task<> RunTimeExports::rename(RenameExport request, Completion completion) {
     if (!renamed) co_return completion(NotDone{renamed.error()});
     edit->renaming = Renaming{.from = request.name, .to = new_name};
     Expected<void> done = exports_.check(*edit, ExportService::Names::are_new);
-    RetainedContents* const contents = context_.retained.contents.get();
+    KeptContents* const contents = context_.kept.contents.get();
     const ExportService::Work work = [&](const std::stop_token& stop) {
         Expected<void> made;
         if (contents != nullptr) made = contents->prepare_rename(*served->volume, new_name);

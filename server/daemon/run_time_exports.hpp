@@ -48,7 +48,7 @@ class RunTimeExports final : public Service {
                                  const config::ExportOptions& to) const;
     // The contents of the export that the edit removes are not kept any longer: they are freed when
     // nothing uses them.
-    void forget(const ExportEdit& edit, const std::string& name) const;
+    void drop(const ExportEdit& edit, const std::string& name) const;
 
     ServerContext& context_;
     ExportService& exports_;

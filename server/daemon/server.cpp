@@ -171,7 +171,7 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
         [&list](const auto& next, auto& problems) { return list.reload(next, problems); });
     auto& exports = *exports_;
     contents_ = &list.add<ContentsService>(c, exports);
-    auto& queries = list.add<RetainedQueries>(c, exports);
+    auto& queries = list.add<KeptQueries>(c, exports);
     auto& run_time_exports = list.add<RunTimeExports>(c, exports, saves);
     list.add<ClientClones>(c, exports);
     auto& reclaim = *(reclaim_ = &list.add<ReclaimService>(c));

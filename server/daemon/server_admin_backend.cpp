@@ -290,8 +290,8 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
 void ServerAdminBackend::add_contents(Status& status, Volumes& volumes) const {
     std::set<std::shared_ptr<storage::Volume>> known(volumes.begin(), volumes.end());
     const auto unused = actions_.unused_contents();
-    const auto now = RetainedContents::Clock::now();
-    const auto add_state = [now](ContentsStatus& its, const RetainedContents::Unused& contents) {
+    const auto now = KeptContents::Clock::now();
+    const auto add_state = [now](ContentsStatus& its, const KeptContents::Unused& contents) {
         its.state = contents.state;
         if (!contents.ends) return;
         its.freed_in = std::max(0.0, std::chrono::duration<double>(*contents.ends - now).count());
@@ -489,7 +489,7 @@ void ServerAdminBackend::drop_kept(std::string_view name, Completion completion)
     ask_about_kept({.drop = std::string(name), .completion = std::move(completion)});
 }
 
-void ServerAdminBackend::ask_about_kept(RetainedQuery query) {
+void ServerAdminBackend::ask_about_kept(KeptQuery query) {
     calls_.post([this, query = std::move(query)] { actions_.answer_about_kept(query); });
 }
 

@@ -19,7 +19,7 @@
 #include "server/base/task_group.hpp"
 #include "server/daemon/connection_dispatcher.hpp"
 #include "server/exports/export_registry.hpp"
-#include "server/handover/retained_contents.hpp"
+#include "server/handover/kept_contents.hpp"
 #include "server/nbd/worker.hpp"
 #include "server/net/connection_slots.hpp"
 #include "server/net/credentials/certificate_folder.hpp"
@@ -34,7 +34,7 @@ class ServerAdminBackend final : public AdminBackend {
     enum class State : std::uint8_t { starting, serving, draining };
 
     // Lists kept contents, or frees those of a name; on the server's thread.
-    struct RetainedQuery {
+    struct KeptQuery {
         std::optional<std::string> drop;
         Completion completion;
     };
@@ -44,7 +44,7 @@ class ServerAdminBackend final : public AdminBackend {
      public:
         // On the server's thread.
         virtual void perform(const ExportRequest& request, const Completion& completion) = 0;
-        virtual void answer_about_kept(const RetainedQuery& query) = 0;
+        virtual void answer_about_kept(const KeptQuery& query) = 0;
         virtual void reclaim(const ReclaimRequest& request, const Completion& completion) = 0;
         virtual void end_reclaim(const EndOfReclaim& request, const Completion& completion) = 0;
         // On the endpoint's thread. Adds the counters of reclaiming to those of a device.
@@ -52,7 +52,7 @@ class ServerAdminBackend final : public AdminBackend {
         virtual std::vector<Validity> validities() const = 0;  // of TLS
         // All volumes that exist, and the contents without an export.
         virtual Volumes volumes() const = 0;
-        virtual std::vector<RetainedContents::Unused> unused_contents() const = 0;
+        virtual std::vector<KeptContents::Unused> unused_contents() const = 0;
 
      protected:
         ~Actions() = default;
@@ -87,7 +87,7 @@ class ServerAdminBackend final : public AdminBackend {
     // Contents that are not among `volumes`, to which it adds their volumes.
     void add_contents(Status& status, Volumes& volumes) const;
     void add_connections(Status& status, const Workers& workers) const;
-    void ask_about_kept(RetainedQuery query);
+    void ask_about_kept(KeptQuery query);
 
     const ExportRegistry& exports_;
     const AcceptCounters& counters_;

@@ -16,10 +16,10 @@ namespace {
 
 // Offers the exports that were created at run time again. An export of the configuration with the
 // same name takes precedence.
-void add_run_time_exports(RetainedExports& retained, config::Options& options) {
-    std::vector<config::ExportOptions> inherited = retained.take_inherited();
+void add_run_time_exports(KeptExports& kept, config::Options& options) {
+    std::vector<config::ExportOptions> earlier = kept.take_earlier();
     const config::ExportsByName configured(options.exports);
-    for (config::ExportOptions& each : inherited) {
+    for (config::ExportOptions& each : earlier) {
         if (configured.find(each.name) == nullptr) {
             options.exports.push_back(std::move(each));
             continue;
@@ -28,7 +28,7 @@ void add_run_time_exports(RetainedExports& retained, config::Options& options) {
             "export {} was created at run time, but the configuration has an export of this name "
             "now, which is used instead",
             config::in_quotes(each.name));
-        retained.forget(each.name);
+        kept.drop(each.name);
     }
 }
 
@@ -73,28 +73,28 @@ void put_sources_first(config::ExportList& exports) {
 
 }  // namespace
 
-RetainedState::RetainedState(Supervision& supervision) {
+KeptState::KeptState(Supervision& supervision) {
     if (!supervision.store) return;
     DescriptorStore& store = *supervision.store;
-    calibration.emplace(store, supervision.inherited);
-    mappings = std::make_unique<RetainedMappings>(store, supervision.inherited);
+    calibration.emplace(store, supervision.descriptors);
+    mappings = std::make_unique<KeptMappings>(store, supervision.descriptors);
     if (supervision.predecessor) {
         for (auto& each : supervision.predecessor->take_run_time_exports()) {
-            store.add_stored(each.name);
-            supervision.inherited.add(each.name, std::move(each.descriptor));
+            store.add_kept(each.name);
+            supervision.descriptors.add(each.name, std::move(each.descriptor));
         }
     }
-    exports = std::make_unique<RetainedExports>(store, supervision.inherited);
+    exports = std::make_unique<KeptExports>(store, supervision.descriptors);
     if (!supervision.predecessor) {
-        contents = std::make_unique<RetainedContents>(store, supervision.inherited);
+        contents = std::make_unique<KeptContents>(store, supervision.descriptors);
     }
 }
 
-Expected<void> RetainedState::keep(const config::ExportOptions& options) const {
+Expected<void> KeptState::keep(const config::ExportOptions& options) const {
     return exports ? exports->keep(options) : Expected<void>();
 }
 
-void RetainedState::drop_earlier(const std::string& name) const {
+void KeptState::drop_earlier(const std::string& name) const {
     if (contents) contents->drop(name);
 }
 
@@ -105,16 +105,16 @@ ServerContext::ServerContext(const config::ServeCommand& its_command, config::Op
       options(std::move(its_options)),
       protects_swap(options.any_swap()),
       devices(options.devices, true),
-      retained(supervision),
+      kept(supervision),
       slots(options.limits) {
-    if (retained.exports) add_run_time_exports(*retained.exports, options);
-    if (retained.contents) retained.contents->finish_renames(options.exports);
+    if (kept.exports) add_run_time_exports(*kept.exports, options);
+    if (kept.contents) kept.contents->finish_renames(options.exports);
     update_clones(options.exports);
     put_sources_first(options.exports);
-    if (!retained.calibration) return;
+    if (!kept.calibration) return;
     devices.set_calibration_states(supervision.predecessor
                                        ? supervision.predecessor->take_calibrations()
-                                       : retained.calibration->states());
+                                       : kept.calibration->states());
 }
 
 }  // namespace gpunbd::server

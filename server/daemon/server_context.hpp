@@ -16,10 +16,10 @@
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
-#include "server/handover/retained_calibration.hpp"
-#include "server/handover/retained_contents.hpp"
-#include "server/handover/retained_exports.hpp"
-#include "server/handover/retained_mappings.hpp"
+#include "server/handover/kept_calibration.hpp"
+#include "server/handover/kept_contents.hpp"
+#include "server/handover/kept_exports.hpp"
+#include "server/handover/kept_mappings.hpp"
 #include "server/logging/progress_log.hpp"
 #include "server/net/connection_slots.hpp"
 #include "storage/assertions/assert.hpp"
@@ -94,20 +94,20 @@ inline bool all_keep(const config::ExportList& exports) {
 // The state that the services of a server share. Members are destroyed in reverse order, after all
 // services.
 // The state that the supervisor stores. All unset without a descriptor store.
-struct RetainedState {
-    explicit RetainedState(Supervision& supervision);
+struct KeptState {
+    explicit KeptState(Supervision& supervision);
 
-    // Lets the next server create this export, if anything is retained.
+    // Lets the next server create this export, if anything is kept.
     Expected<void> keep(const config::ExportOptions& options) const;
     // Frees the kept contents of a removed export with this name. Call it before the options of a
     // clone or of a restored export are stored: the next server must not take over the old
     // contents.
     void drop_earlier(const std::string& name) const;
 
-    std::optional<RetainedCalibration> calibration;
-    std::unique_ptr<RetainedContents> contents;  // after an upgrade: set by Takeover
-    std::unique_ptr<RetainedMappings> mappings;
-    std::unique_ptr<RetainedExports> exports;
+    std::optional<KeptCalibration> calibration;
+    std::unique_ptr<KeptContents> contents;  // after an upgrade: set by Takeover
+    std::unique_ptr<KeptMappings> mappings;
+    std::unique_ptr<KeptExports> exports;
 };
 
 struct ServerContext {
@@ -124,7 +124,7 @@ struct ServerContext {
     // service, and is therefore destroyed first; devices and the descriptor store, which a volume
     // needs until its end, are declared above.
     VolumeDisposal disposal;
-    RetainedState retained;
+    KeptState kept;
     ExportRegistry exports;
     ConnectionSlots slots;  // outlives the connections
     boost::asio::io_context io{1};

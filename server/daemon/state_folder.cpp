@@ -17,7 +17,7 @@
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "server/base/create_error.hpp"
-#include "server/handover/retained_exports.hpp"
+#include "server/handover/kept_exports.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {

@@ -63,9 +63,9 @@ bool Watchdog::all_responded() {
 Supervision::Passed Supervision::Passed::from_environment() {
     Passed passed;
     passed.predecessor = Predecessor::from_environment();
-    passed.inherited = passed.predecessor ? passed.predecessor->take_listeners()
-                                          : InheritedDescriptors::from_environment();
-    passed.start_gate = StartGate::in(passed.inherited);
+    passed.descriptors = passed.predecessor ? passed.predecessor->take_listeners()
+                                            : PassedDescriptors::from_environment();
+    passed.start_gate = StartGate::in(passed.descriptors);
     if (auto socket = NotifySocket::from_environment()) {
         passed.socket = std::make_shared<const NotifySocket>(std::move(*socket));
     }
@@ -74,11 +74,11 @@ Supervision::Passed Supervision::Passed::from_environment() {
 
 Supervision::Supervision(Passed passed)
     : predecessor(std::move(passed.predecessor)),
-      inherited(std::move(passed.inherited)),
+      descriptors(std::move(passed.descriptors)),
       start_gate(std::move(passed.start_gate)),
       socket(std::move(passed.socket)),
       watchdog_timeout(Watchdog::timeout_from_environment()),
-      store(socket ? DescriptorStore::from_environment(*socket, inherited.names()) : nullptr) {
+      store(socket ? DescriptorStore::from_environment(*socket, descriptors.names()) : nullptr) {
     if (store && (predecessor || start_gate)) store->defer_messages();
 }
 
@@ -87,8 +87,8 @@ void Supervision::notify(std::string_view message) const {
     if (const auto error = socket->send(message)) spdlog::warn("{}", *error);
 }
 
-void Supervision::notify_ready(bool retains) {
-    if (store && retains) {
+void Supervision::notify_ready(bool keeps) {
+    if (store && keeps) {
         if (const auto error = exit_pipe.hand_over(*socket)) spdlog::warn("{}", *error);
     }
     notify("READY=1");

@@ -14,9 +14,9 @@
 #include "server/handover/predecessor.hpp"
 #include "server/nbd/worker.hpp"
 #include "server/supervisor/descriptor_store.hpp"
-#include "server/supervisor/inherited_descriptors.hpp"
 #include "server/supervisor/notice.hpp"
 #include "server/supervisor/notify_socket.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 #include "server/supervisor/server_process.hpp"
 
 namespace gpunbd::server {
@@ -61,7 +61,7 @@ struct Supervision {
         static Passed from_environment();
 
         std::unique_ptr<Predecessor> predecessor = {};
-        InheritedDescriptors inherited = {};
+        PassedDescriptors descriptors = {};
         std::optional<StartGate> start_gate = {};
         std::shared_ptr<const NotifySocket> socket = {};
     };
@@ -70,13 +70,13 @@ struct Supervision {
 
     // Sends a message of sd_notify(3). Does nothing without a supervisor.
     void notify(std::string_view message) const;
-    // Sends READY=1. `retains`: also sends the exit pipe.
-    void notify_ready(bool retains);
+    // Sends READY=1. `keeps`: also sends the exit pipe.
+    void notify_ready(bool keeps);
     // Sends the messages that were deferred while the supervisor expected another process.
     void release_messages() const;
 
     const std::unique_ptr<Predecessor> predecessor;  // null: this is not an upgrade
-    InheritedDescriptors inherited;  // read before this process opens descriptors of its own
+    PassedDescriptors descriptors;  // read before this process opens descriptors of its own
     const std::optional<StartGate> start_gate;         // unset: it need not wait
     const std::shared_ptr<const NotifySocket> socket;  // null: no supervisor
     const std::optional<std::chrono::microseconds> watchdog_timeout;

@@ -12,7 +12,7 @@
 
 #include "server/daemon/worker_pool.hpp"
 #include "server/exports/device_registry.hpp"
-#include "server/handover/retained_contents.hpp"
+#include "server/handover/kept_contents.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
@@ -23,8 +23,8 @@ using Workers = std::vector<std::unique_ptr<Worker>>;
 
 struct Unfinished {
     std::vector<std::shared_ptr<storage::Volume>> volumes;
-    RetainedMappings* mappings;
-    std::shared_ptr<RetainedMappings::Files> left = std::make_shared<RetainedMappings::Files>();
+    KeptMappings* mappings;
+    std::shared_ptr<KeptMappings::Files> left = std::make_shared<KeptMappings::Files>();
 };
 
 void open_channels(storage::Channels& channels, const Unfinished& unfinished) {
@@ -68,11 +68,11 @@ std::vector<storage::Device*> devices_of(const storage::TableShape& shape,
 
 // Opens the devices that the tables in `parts` name. Parts that cannot be imported are omitted;
 // taking over those contents then fails with the reason.
-RetainedContents::Imported import_contents(std::vector<RetainedContents::Copy> parts,
-                                           DeviceRegistry& devices) {
-    RetainedContents::Imported imported;
+KeptContents::Imported import_contents(std::vector<KeptContents::Copy> parts,
+                                       DeviceRegistry& devices) {
+    KeptContents::Imported imported;
     std::map<std::string, storage::TableShape> shapes;  // by id
-    for (RetainedContents::Copy& part : parts) {
+    for (KeptContents::Copy& part : parts) {
         const auto name = parse_contents_name(part.name);
         if (!name || name->part.kind != ContentsPart::Kind::table) continue;
         if (imported.contains(name->id)) continue;  // of a volume that shares the slabs
@@ -87,7 +87,7 @@ RetainedContents::Imported import_contents(std::vector<RetainedContents::Copy> p
             imported.erase(name->id);
         }
     }
-    for (RetainedContents::Copy& part : parts) {
+    for (KeptContents::Copy& part : parts) {
         const auto name = parse_contents_name(part.name);
         if (!name || name->part.kind != ContentsPart::Kind::slab || part.entry.pages == 0) continue;
         const auto shape = shapes.find(name->id);
@@ -106,7 +106,7 @@ constexpr auto store_timeout = std::chrono::seconds(10);
 }  // namespace
 
 void finish_taking_over(const Workers& workers, const ExportRegistry::Exports& exports,
-                        RetainedMappings* mappings) {
+                        KeptMappings* mappings) {
     Unfinished unfinished{.volumes = {}, .mappings = mappings};
     for (const auto& each : exports) {
         if (!each->volume->takeover_finished()) unfinished.volumes.push_back(each->volume);
@@ -140,7 +140,7 @@ void Takeover::import_contents() {
     }
     workers_.start();
     for (std::future<void>& each : open_channels(workers_.workers(), devices)) each.get();
-    RetainedContents::Imported imported =
+    KeptContents::Imported imported =
         server::import_contents(predecessor.take_contents_to_import(), context_.devices);
     std::size_t slabs = 0;
     for (const auto& [unused, each] : imported) slabs += each->size();
@@ -148,14 +148,14 @@ void Takeover::import_contents() {
                  slabs == 1 ? "" : "s");
     Predecessor::Rest rest = predecessor.take_rest();
     for (auto& each : rest.contents) {
-        supervision.store->add_stored(each.name);
-        supervision.inherited.add(each.name, std::move(each.descriptor));
+        supervision.store->add_kept(each.name);
+        supervision.descriptors.add(each.name, std::move(each.descriptor));
     }
     GPUNBD_ASSERT(clients_.empty(), "connections are taken over once");
     clients_ = std::move(rest.clients);
-    auto& contents = context_.retained.contents;
-    contents = std::make_unique<RetainedContents>(*supervision.store, supervision.inherited,
-                                                  store_timeout, std::move(imported));
+    auto& contents = context_.kept.contents;
+    contents = std::make_unique<KeptContents>(*supervision.store, supervision.descriptors,
+                                              store_timeout, std::move(imported));
     contents->quiesce();
 }
 
@@ -163,11 +163,11 @@ void Takeover::start() {
     if (!exports_.refused().empty()) throw std::runtime_error(exports_.refused().front().why);
     context_.supervision.predecessor->wait_until_active();
     context_.supervision.release_messages();
-    context_.retained.contents->resume();
+    context_.kept.contents->resume();
     spdlog::info("serving in place of an earlier process, with {} of its connections",
                  clients_.size());
     for (Predecessor::Client& client : std::exchange(clients_, {})) {
-        dispatcher_.adopt(std::move(client));
+        dispatcher_.take_over(std::move(client));
     }
     control_.taken_over();
 }

@@ -9,7 +9,7 @@
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
 #include "server/exports/export_registry.hpp"
-#include "server/handover/retained_mappings.hpp"
+#include "server/handover/kept_mappings.hpp"
 #include "server/nbd/worker.hpp"
 
 namespace gpunbd::server {
@@ -22,7 +22,7 @@ namespace gpunbd::server {
 // Returns immediately. `workers` and `mappings`, which is null if nothing is kept, must outlive the
 // workers' threads.
 void finish_taking_over(const std::vector<std::unique_ptr<Worker>>& workers,
-                        const ExportRegistry::Exports& exports, RetainedMappings* mappings);
+                        const ExportRegistry::Exports& exports, KeptMappings* mappings);
 
 // Takes over the contents, the connections and the service from the predecessor (see Predecessor).
 class Takeover final : public Service {
@@ -41,7 +41,7 @@ class Takeover final : public Service {
     const ExportService& exports_;
     ConnectionDispatcher& dispatcher_;
     ServerControl& control_;
-    std::vector<Predecessor::Client> clients_;  // until they are adopted
+    std::vector<Predecessor::Client> clients_;  // until they are taken over
 };
 
 }  // namespace gpunbd::server

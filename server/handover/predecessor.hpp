@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "server/handover/kept_contents.hpp"
+#include "server/handover/kept_exports.hpp"
 #include "server/handover/message.hpp"
-#include "server/handover/retained_contents.hpp"
-#include "server/handover/retained_exports.hpp"
-#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 
 namespace gpunbd::server {
 
@@ -23,16 +23,14 @@ class Predecessor {
     static std::unique_ptr<Predecessor> from_environment();
 
     // Available while the predecessor serves.
-    InheritedDescriptors take_listeners() { return std::move(listeners_); }
+    PassedDescriptors take_listeners() { return std::move(listeners_); }
     std::map<std::string, std::string> take_calibrations() { return std::move(calibrations_); }
     // The options of exports that were created at run time.
-    std::vector<RetainedExports::Copy> take_run_time_exports() {
-        return std::move(run_time_exports_);
-    }
+    std::vector<KeptExports::Copy> take_run_time_exports() { return std::move(run_time_exports_); }
     const std::vector<std::string>& devices() const { return devices_; }  // their identities
     const std::vector<std::uint32_t>& ublk_devices() const { return ublk_devices_; }  // their ids
     // Kept contents at the time when the predecessor started this server. They change further.
-    std::vector<RetainedContents::Copy> take_contents_to_import() {
+    std::vector<KeptContents::Copy> take_contents_to_import() {
         return std::move(contents_to_import_);
     }
 
@@ -59,12 +57,12 @@ class Predecessor {
     Client take_client(UpgradeMessage message);
 
     const MessageSocket socket_;
-    InheritedDescriptors listeners_;
+    PassedDescriptors listeners_;
     std::map<std::string, std::string> calibrations_;
-    std::vector<RetainedExports::Copy> run_time_exports_;
+    std::vector<KeptExports::Copy> run_time_exports_;
     std::vector<std::string> devices_;
     std::vector<std::uint32_t> ublk_devices_;
-    std::vector<RetainedContents::Copy> contents_to_import_;
+    std::vector<KeptContents::Copy> contents_to_import_;
 };
 
 }  // namespace gpunbd::server

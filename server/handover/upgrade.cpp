@@ -87,7 +87,7 @@ Task<> Upgrade::run(SuccessorStart start, std::vector<UpgradeMessage> first) {
     auto moved = co_await all_workers<Moving>(parts_.io, parts_.workers, &Worker::move_sessions);
     for (Moving& each : moved) std::move(each.begin(), each.end(), std::back_inserter(moving_));
     const MessageSocket& socket = successor_->socket();
-    for (RetainedContents::Copy& each : parts_.contents.copies()) {
+    for (KeptContents::Copy& each : parts_.contents.copies()) {
         socket.send({.kind = MessageKind::contents,
                      .body = text_body(each.name),
                      .descriptor = std::move(each.descriptor)});

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "server/base/task.hpp"
-#include "server/handover/retained_contents.hpp"
+#include "server/handover/kept_contents.hpp"
 #include "server/handover/successor.hpp"
 #include "server/nbd/worker.hpp"
 #include "server/net/listener.hpp"
@@ -39,7 +39,7 @@ class Upgrade {
         boost::asio::io_context& io;
         const std::vector<std::unique_ptr<Worker>>& workers;
         const std::vector<std::unique_ptr<Listener>>& listeners;
-        RetainedContents& contents;
+        KeptContents& contents;
         LocalDevices& devices;
         const NotifySocket& supervisor;
     };

@@ -41,7 +41,7 @@ void DescriptorStore::count(const std::string& name) {
     names_length_ += name.size() + 1;
 }
 
-void DescriptorStore::add_stored(const std::string& name) {
+void DescriptorStore::add_kept(const std::string& name) {
     const Lock lock(mutex_);
     count(name);
 }

@@ -57,7 +57,7 @@ class DescriptorStore {
     // immediately.
     void defer_messages();
     // Counts a descriptor that the supervisor stores already.
-    void add_stored(const std::string& name);
+    void add_kept(const std::string& name);
     // Sends the queued messages and returns when the supervisor has handled them, or with the
     // problem. Messages that could not be sent stay queued before later ones.
     std::optional<std::string> release_messages(std::chrono::milliseconds timeout);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int exit_cannot_run = 127;  // as in a shell
 
-void set_environment(const ServerStart& start, const StoredDescriptors& kept) {
+void set_environment(const ServerStart& start, const KeptDescriptors& kept) {
     ::setenv("NOTIFY_SOCKET", start.notify_address.c_str(), 1);
     ::setenv("FDSTORE", std::to_string(kept.capacity()).c_str(), 1);
     // The watchdog of the keeper's supervisor applies to the keeper, not to this process.
@@ -40,7 +40,7 @@ void set_environment(const ServerStart& start, const StoredDescriptors& kept) {
     ::_exit(exit_cannot_run);
 }
 
-[[noreturn]] void become_server(const ServerStart& start, StoredDescriptors& kept, pid_t keeper) {
+[[noreturn]] void become_server(const ServerStart& start, KeptDescriptors& kept, pid_t keeper) {
     // Only the keeper gets the terminal's SIGINT; it forwards the signal once.
     ::setpgid(0, 0);
     // Writes to a server without a keeper would not be kept.
@@ -61,7 +61,7 @@ void set_environment(const ServerStart& start, const StoredDescriptors& kept) {
 
 }  // namespace
 
-std::optional<StartGate> StartGate::in(InheritedDescriptors& handed_over) {
+std::optional<StartGate> StartGate::in(PassedDescriptors& handed_over) {
     std::vector<OwnedFd> found = handed_over.take(start_gate_name);
     if (found.empty()) return std::nullopt;
     return StartGate(std::move(found.front()));
@@ -75,7 +75,7 @@ bool StartGate::wait() const {
     }
 }
 
-pid_t start_server(const ServerStart& start, StoredDescriptors& kept) {
+pid_t start_server(const ServerStart& start, KeptDescriptors& kept) {
     const pid_t keeper = ::getpid();
     const pid_t server = ::fork();
     if (server != 0) return server;
@@ -87,11 +87,11 @@ pid_t start_server(const ServerStart& start, StoredDescriptors& kept) {
     ::_exit(exit_cannot_run);
 }
 
-PrestartedServer::PrestartedServer(const ServerStart& start, StoredDescriptors& kept) {
+PrestartedServer::PrestartedServer(const ServerStart& start, KeptDescriptors& kept) {
     std::array<int, 2> ends{-1, -1};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return;
     start_pipe_.emplace(ends[1]);
-    if (kept.keep(start_gate_name, OwnedFd(ends[0])) != StoredDescriptors::Answer::kept) return;
+    if (kept.keep(start_gate_name, OwnedFd(ends[0])) != KeptDescriptors::Answer::kept) return;
     pid_ = std::max(start_server(start, kept), pid_t{0});
     kept.remove(start_gate_name);
 }

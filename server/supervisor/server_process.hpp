@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "server/supervisor/inherited_descriptors.hpp"
-#include "server/supervisor/stored_descriptors.hpp"
+#include "server/supervisor/kept_descriptors.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
@@ -19,7 +19,7 @@ namespace gpunbd::server {
 class StartGate {
  public:
     // Takes the pipe out of `handed_over`. Null: this server need not wait.
-    static std::optional<StartGate> in(InheritedDescriptors& handed_over);
+    static std::optional<StartGate> in(PassedDescriptors& handed_over);
 
     // Waits for the release. Returns false if the keeper has closed the pipe.
     bool wait() const;
@@ -44,7 +44,7 @@ struct ServerStart {
 // SIGTERM when this process dies. If the program cannot be run, it prints the reason and exits with
 // status 127. The keeper itself does not call give_up_new_privileges(): that is inherited, and a
 // server may have to run nvidia-modprobe before it calls it.
-pid_t start_server(const ServerStart& start, StoredDescriptors& kept);
+pid_t start_server(const ServerStart& start, KeptDescriptors& kept);
 
 // A server that the keeper starts while the previous one still exits. It opens devices and then
 // waits at its StartGate.
@@ -52,7 +52,7 @@ class PrestartedServer {
  public:
     // Hands over the currently stored descriptors; no more may be stored until go(). pid() is 0 if
     // the server cannot be started.
-    PrestartedServer(const ServerStart& start, StoredDescriptors& kept);
+    PrestartedServer(const ServerStart& start, KeptDescriptors& kept);
     ~PrestartedServer();  // kills a server that go() has not released
     PrestartedServer(const PrestartedServer&) = delete;
     PrestartedServer& operator=(const PrestartedServer&) = delete;

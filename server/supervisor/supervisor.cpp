@@ -23,8 +23,8 @@
 #include "server/base/process.hpp"
 #include "server/protection/locked_memory.hpp"
 #include "server/protection/protection.hpp"
-#include "server/supervisor/inherited_descriptors.hpp"
 #include "server/supervisor/notice.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 #include "server/supervisor/restart_policy.hpp"
 #include "server/supervisor/server_process.hpp"
 #include "storage/assertions/assert.hpp"
@@ -95,7 +95,7 @@ class Supervisor {
     int run();
 
  private:
-    void take_inherited_descriptors();
+    void take_passed_descriptors();
     void connect_own_supervisor();
     void block_signals();
     void lock_memory() const;
@@ -118,7 +118,7 @@ class Supervisor {
     const SupervisorLimits limits_;
     ServerStart start_;
     std::optional<NotifySocket> own_supervisor_;
-    StoredDescriptors kept_;
+    KeptDescriptors kept_;
     std::size_t from_outside_ = 0;  // of kept_, those that were handed to the keeper
     std::optional<OwnedFd> signals_;
     std::optional<NoticeSocket> notices_;
@@ -170,7 +170,7 @@ Supervisor::Supervisor(const SupervisorLimits& limits, std::vector<std::string> 
       kept_(capacity_of(limits, open_files().rlim_cur), limits.swap),
       policy_(limits.restarts, limits.within),
       on_ready_(std::move(on_ready)) {
-    take_inherited_descriptors();
+    take_passed_descriptors();
     connect_own_supervisor();
     block_signals();
     notices_.emplace();
@@ -189,8 +189,8 @@ void Supervisor::lock_memory() const {
 
 // Takes the handed-over descriptors, usually sockets. Closes all other inherited descriptors, which
 // would stay open forever.
-void Supervisor::take_inherited_descriptors() {
-    InheritedDescriptors handed_over = InheritedDescriptors::from_environment();
+void Supervisor::take_passed_descriptors() {
+    PassedDescriptors handed_over = PassedDescriptors::from_environment();
     const std::vector<std::string> names = handed_over.names();
     // In the background, run_in_background() has closed the others, and its own pipe is open.
     if (!on_ready_) {
@@ -347,16 +347,16 @@ void Supervisor::store(NoticeSocket::Datagram& datagram, std::string_view name) 
     }
     while (datagram.count != 0) {
         switch (kept_.keep(name, datagram.take())) {
-            case StoredDescriptors::Answer::kept:
-            case StoredDescriptors::Answer::there_already:
+            case KeptDescriptors::Answer::kept:
+            case KeptDescriptors::Answer::there_already:
                 break;
-            case StoredDescriptors::Answer::full:
+            case KeptDescriptors::Answer::full:
                 refusals_.add(datagram.sender, "the limit of --max-descriptors is reached");
                 break;
-            case StoredDescriptors::Answer::not_held:
+            case KeptDescriptors::Answer::not_held:
                 refusals_.add(datagram.sender, "the memory of a descriptor cannot be locked");
                 break;
-            case StoredDescriptors::Answer::names_full:
+            case KeptDescriptors::Answer::names_full:
                 refusals_.add(datagram.sender,
                               "the names of the stored descriptors do not fit into LISTEN_FDNAMES");
                 break;

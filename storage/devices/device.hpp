@@ -103,8 +103,8 @@ class SlabBudget {
     std::atomic<std::uint64_t> limit_;
 };
 
-// The CPU address of a slab. An adopted slab may get one while other threads use the slab; then it
-// does not change any more.
+// The CPU address of a slab. A taken-over slab may get one while other threads use the slab; then
+// it does not change any more.
 class CpuAddress {
  public:
     CpuAddress() = default;
@@ -178,8 +178,8 @@ struct SlabRequest {
     bool fixed = false;  // the slab must not be revocable
 };
 
-// The record of a kept slab that another process needs to adopt it, in addition to its descriptor
-// and the identity of its device.
+// The record of a kept slab that another process needs to take it over, in addition to its
+// descriptor and the identity of its device.
 struct SlabRecord {
     std::uint64_t bytes = 0;
     Provision provision = Provision::thin;
@@ -250,15 +250,15 @@ class Device {
     // Allocates a slab that reads as zeroes. After no_space nothing is allocated. io_error also
     // means that the slab cannot be kept.
     virtual Status allocate(const SlabRequest& request, Slab& out) = 0;
-    // Adopts a slab with its contents that a device of the same identity allocated in another
+    // Takes over a slab with its contents that a device of the same identity allocated in another
     // process. Ignores the capacity, because the memory is already allocated, and validates the
     // descriptor and the record. After ok the slab owns the descriptor; otherwise the caller keeps
     // it, and the log has the reason.
-    virtual Status adopt(OwnedFd& /*descriptor*/, const SlabRecord&, Slab& /*out*/) {
+    virtual Status take_over(OwnedFd& /*descriptor*/, const SlabRecord&, Slab& /*out*/) {
         return Status::io_error;
     }
-    // Maps a slab that adopt() has left without a CPU address, since mapping takes long. Returns
-    // null if that is impossible. The slab must not be released meanwhile.
+    // Maps a slab that take_over() has left without a CPU address, since mapping takes long.
+    // Returns null if that is impossible. The slab must not be released meanwhile.
     virtual std::byte* address(const Slab&) { return nullptr; }
     // The memory of a kept slab lives on while a copy of its descriptor is open.
     virtual void release(Slab& slab) noexcept = 0;

@@ -18,7 +18,7 @@ constexpr std::uint32_t longest_staged = 64 << 10;  // bytes
 
 InPlaceChannel::InPlaceChannel(const ChannelOptions& options)
     : Channel(options), memory_(std::min(options_.pinned, staging_bytes)) {
-    read_staging_.adopt(memory_.data(), memory_.size());
+    read_staging_.assign(memory_.data(), memory_.size());
     staged_bytes_ = std::min(options_.chunk_size, longest_staged);
 }
 

@@ -11,7 +11,7 @@ unsigned StagingArena::order_of(std::size_t length) {
     return units <= 1 ? 0 : static_cast<unsigned>(std::bit_width(units - 1));
 }
 
-void StagingArena::adopt(std::byte* memory, std::size_t bytes) {
+void StagingArena::assign(std::byte* memory, std::size_t bytes) {
     GPUNBD_ASSERT(std::has_single_bit(bytes) && bytes >= smallest,
                   "staging memory is a power of two, so that it can be halved");
     GPUNBD_ASSERT(free_bytes() == bytes_, "no piece of earlier staging memory is in use");

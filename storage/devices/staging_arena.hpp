@@ -32,7 +32,7 @@ class StagingArena {
     static constexpr std::size_t smallest = 4096;  // bytes; shorter requests are rounded up
 
     // Uses `memory`, which is not owned. `bytes` is at least `smallest`.
-    void adopt(std::byte* memory, std::size_t bytes);
+    void assign(std::byte* memory, std::size_t bytes);
 
     // Returns a piece of at least `length` bytes, or null. The pieces of one borrower (`held`, in
     // bytes, updated here) may not exceed what remains free, so that one slow client cannot take
@@ -41,7 +41,7 @@ class StagingArena {
     std::byte* take(std::size_t length, std::size_t& held);
     void give_back(std::byte* piece, std::size_t length, std::size_t& held);
 
-    // Any thread may call these three after adopt().
+    // Any thread may call these three after assign().
     std::size_t free_bytes() const { return free_bytes_.value(); }
     std::size_t largest() const { return bytes_; }
     std::uint64_t waits() const { return waits_.value(); }  // how often there was no memory

@@ -219,9 +219,9 @@ void Migrator::move_out(Migration& out) {
     const std::uint64_t used_before = budget.used();
     out.wanted = used_before - std::min(used_before, limit);
     bool freed = true;
-    while (freed && options_.free_unused && budget.used() > limit && !stopping()) {
+    while (freed && options_.drop_unused && budget.used() > limit && !stopping()) {
         const std::uint64_t used = budget.used();
-        freed = options_.free_unused(device_) && budget.used() < used;
+        freed = options_.drop_unused(device_) && budget.used() < used;
     }
     const std::uint64_t used_afterwards = budget.used();
     out.freed = used_before - std::min(used_before, used_afterwards);

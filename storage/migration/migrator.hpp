@@ -30,7 +30,7 @@ namespace gpunbd::storage {
 struct Migration {
     std::uint64_t wanted = 0;    // bytes of slabs to release
     std::uint64_t released = 0;  // bytes of slabs
-    std::uint64_t freed = 0;     // of these, by MigratorOptions::free_unused
+    std::uint64_t freed = 0;     // of these, by MigratorOptions::drop_unused
     // Bytes by which the limit is below what was in use and allowed, and below the earlier limit,
     // which is more if less than that was in use.
     std::uint64_t lowered = 0;
@@ -54,7 +54,7 @@ struct MigratorOptions {
     unsigned threads = MoverPool::default_threads();
     // Frees memory on the device, or in its spill memory, that nothing uses any longer, and waits
     // until it is free. Returns false if there was none. Called before pages move away.
-    std::function<bool(const Device&)> free_unused = {};
+    std::function<bool(const Device&)> drop_unused = {};
 };
 
 class Migrator {

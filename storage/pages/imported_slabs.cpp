@@ -13,11 +13,11 @@ ImportedSlabs::~ImportedSlabs() {
 void ImportedSlabs::import(std::uint32_t device, std::uint32_t slab, SlabEntry entry,
                            const SlabRecord& record, OwnedFd descriptor) {
     if (device >= devices_.size()) return;
-    // Insert the entry first: after adopt() nothing may fail.
+    // Insert the entry first: after take_over() nothing may fail.
     const auto [at, is_new] =
         slabs_.try_emplace({device, slab}, Imported{.entry = entry, .slab = {}});
     if (!is_new) return;
-    if (devices_[device]->adopt(descriptor, record, at->second.slab) != Status::ok)
+    if (devices_[device]->take_over(descriptor, record, at->second.slab) != Status::ok)
         slabs_.erase(at);
 }
 

@@ -17,7 +17,7 @@ constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of the export, for each b
 
 PageAllocator::PageAllocator(Device& device, const PoolConfig& config, Client& client)
     : client_(client),
-      works_ahead_(device.slow_to_allocate() || config.is_retained()),
+      works_ahead_(device.slow_to_allocate() || config.is_kept()),
       slabs_(device, config),
       pages_(slabs_.page_numbers(), config.pages * config.page_size / bytes_per_pin_byte,
              device.sends_in_place()),
@@ -254,7 +254,7 @@ void PageAllocator::provision() {
             release_slab(slab_to_release());
         } else if (works_ahead_ && can_prepare() && prepare() == Status::ok) {
             continue;
-        } else if (!map_adopted_slab()) {
+        } else if (!map_taken_slab()) {
             break;  // if prepare() has failed, the next request for a page fails too and reports it
         }
     }
@@ -285,11 +285,12 @@ Status PageAllocator::prepare() {
     return free_.clear_pages() != free_.free_pages() ? clear_a_page() : add_slab();
 }
 
-bool PageAllocator::map_adopted_slab() {
+bool PageAllocator::map_taken_slab() {
     Slab* const slab = client_.next_unmapped_slab();
     if (slab == nullptr) return false;
-    GPUNBD_ASSERT(provisioning_ && works_ahead_,
-                  "an adopted slab stays while it is mapped, because only this thread releases it");
+    GPUNBD_ASSERT(
+        provisioning_ && works_ahead_,
+        "an taken-over slab stays while it is mapped, because only this thread releases it");
     const Unlock unlock(mutex_);  // mapping takes long
     try {
         slab->cpu = slabs_.device().address(*slab);

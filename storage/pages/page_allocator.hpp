@@ -64,7 +64,7 @@ class PageAllocator {
      public:
         // Does what the request asks for. Blocks.
         virtual Status serve(PageRequest& request) = 0;
-        // With the lock held: the next adopted slab without a CPU address; null: there is none.
+        // With the lock held: the next taken-over slab without a CPU address; null: there is none.
         virtual Slab* next_unmapped_slab() = 0;
 
      protected:
@@ -100,7 +100,7 @@ class PageAllocator {
     void promise(std::int64_t pages) REQUIRES(mutex_);
     // From now on each slab has the same number of pages.
     void use_whole_slabs() REQUIRES(mutex_) { promise_.in_whole_slabs = true; }
-    // The slab directory of retained slabs is there from now on, so that further tables can share
+    // The slab directory of kept slabs is there from now on, so that further tables can share
     // it. It is kept already.
     void move_directory(const std::shared_ptr<const SharedDirectory>& target) EXCLUDES(mutex_);
     // Provision::full: allocates every slab now, unless `stop` is requested between two slabs.
@@ -153,7 +153,7 @@ class PageAllocator {
     std::optional<SlabKind> kind_of(std::uint32_t slab) const EXCLUDES(mutex_);
 
  private:
-    friend class PoolAdoption;
+    friend class PoolTakeOver;
 
     const PoolConfig& config() const { return slabs_.config(); }
     // Empty slabs that are not released, so that a page that comes and goes does not allocate each
@@ -194,7 +194,7 @@ class PageAllocator {
     void release_surplus() REQUIRES(mutex_);
     Status prepare() REQUIRES(mutex_);
     Status clear_a_page() REQUIRES(mutex_);
-    bool map_adopted_slab() REQUIRES(mutex_);
+    bool map_taken_slab() REQUIRES(mutex_);
     void serve_requests() REQUIRES(mutex_);
 
     Client& client_;

@@ -65,11 +65,11 @@ void PageAllocator::release_surplus() {
 
 // --- slabs -----------------------------------------------------------------------------------
 
-// The memory that a device has left may fit a smaller slab. Retained slabs have one size.
+// The memory that a device has left may fit a smaller slab. Kept slabs have one size.
 Status PageAllocator::add_slab(bool fixed) {
     std::uint32_t pages = pages_of_next_slab(fixed);
     const std::uint32_t fewest =
-        config().is_retained() ? pages : (pages + smallest_slab_part - 1) / smallest_slab_part;
+        config().is_kept() ? pages : (pages + smallest_slab_part - 1) / smallest_slab_part;
     Status status = Status::no_space;
     for (; status == Status::no_space && pages != 0 && pages >= fewest; pages /= 2) {
         status = add_slab_of(pages, fixed);
@@ -85,7 +85,7 @@ Status PageAllocator::add_slab_of(std::uint32_t pages, bool fixed) {
     Slab slab;
     const SlabRequest request{.bytes = pages * config().page_size,
                               .provision = config().provision,
-                              .kept = config().is_retained(),
+                              .kept = config().is_kept(),
                               .fixed = fixed};
     Status status = Status::no_space;
     {
@@ -161,7 +161,7 @@ Status PageAllocator::allocate(std::uint32_t number, const SlabRequest& request,
         return Status::no_space;
     }
     if (status != Status::ok) return status;
-    return slabs_.retain(number, slab) ? Status::ok : Status::no_space;
+    return slabs_.keep(number, slab) ? Status::ok : Status::no_space;
 }
 
 // A pool that has free pages does not wait: other pools may be waiting for one of its slabs. Nor

@@ -64,7 +64,7 @@ Status PagePool::copy(EntrySlot slot, PagePool& home, Copied which) {
 // over while a page is half filled; the other half would be lost.
 PageRef PagePool::take_replacement() {
     const PoolConfig& config = memory_.slabs().config();
-    if (config.provision == Provision::full || config.is_retained()) return {};
+    if (config.provision == Provision::full || config.is_kept()) return {};
     PageAllocator::PoolLock lock(memory_);
     const std::optional<PageIndex> page = memory_.take_now(PageAllocator::Purpose::fill);
     if (!page) return {};

@@ -13,7 +13,7 @@ PagePool::PagePool(Device& device, const PoolConfig& config)
     : index_(config.device),
       memory_(device, config, service_),
       tables_(memory_),
-      adoption_(memory_) {}
+      take_over_(memory_) {}
 
 PagePool::~PagePool() {
     memory_.provisioner().stop();

@@ -14,9 +14,9 @@
 #include "storage/devices/page_completions.hpp"
 #include "storage/pages/page_allocator.hpp"
 #include "storage/pages/page_table.hpp"
-#include "storage/pages/pool_adoption.hpp"
 #include "storage/pages/pool_config.hpp"
 #include "storage/pages/pool_tables.hpp"
+#include "storage/pages/pool_take_over.hpp"
 
 namespace gpunbd::storage {
 
@@ -25,7 +25,7 @@ namespace gpunbd::storage {
 class PageRef {
  public:
     PageRef() = default;
-    // Adopts a pin.
+    // Takes over a pin.
     PageRef(PageAllocator& owner, PageIndex page, Access access)
         : owner_(&owner), page_(page), access_(access) {
         if (access != Access::write) claims_ = owner.pages().claims(page);
@@ -92,7 +92,7 @@ class PageRef {
 // The pages of one export, or of several exports that share pages, on one device. A page pool
 // changes the entries of the page tables: it maps, unmaps, moves, shares and replaces pages. Its
 // parts allocate the pages (memory()), know the tables (tables()) and take over the pages of an
-// earlier process (adoption()).
+// earlier process (take_over()).
 //
 // The states of an entry, and the lock that a change needs: see page_entry.hpp. At any time, a page
 // has as many entries as PageStates counts, all of the same page number, and one of them at most is
@@ -109,8 +109,8 @@ class PagePool {
     const PageAllocator& memory() const { return memory_; }
     PoolTables& tables() { return tables_; }
     const PoolTables& tables() const { return tables_; }
-    PoolAdoption& adoption() { return adoption_; }
-    const PoolAdoption& adoption() const { return adoption_; }
+    PoolTakeOver& take_over() { return take_over_; }
+    const PoolTakeOver& take_over() const { return take_over_; }
     // Until PageAllocator::resume(), the slabs stay, except for pages that clients need now, and no
     // page moves. Waits for work in progress.
     void quiesce();
@@ -210,7 +210,7 @@ class PagePool {
      public:
         explicit Service(PagePool& pool) : pool_(pool) {}
         Status serve(PageRequest& request) override;
-        Slab* next_unmapped_slab() override { return pool_.adoption_.next_unmapped_slab(); }
+        Slab* next_unmapped_slab() override { return pool_.take_over_.next_unmapped_slab(); }
 
      private:
         PagePool& pool_;
@@ -262,7 +262,7 @@ class PagePool {
     Service service_{*this};
     PageAllocator memory_;
     PoolTables tables_;
-    PoolAdoption adoption_;
+    PoolTakeOver take_over_;
     // All that other threads may use.
     std::vector<std::unique_ptr<const Spills>> spill_lists_ GUARDED_BY(memory_.mutex());
     Atomic<const Spills*> spills_{nullptr};  // the last one

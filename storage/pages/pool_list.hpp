@@ -49,7 +49,7 @@ class PoolList {
 
     // Serializes clones of the volumes, and what may not change meanwhile.
     Mutex& cloning() RETURN_CAPABILITY(cloning_) { return cloning_; }
-    // The directory of retained slabs, which all volumes can use; null: there is none.
+    // The directory of kept slabs, which all volumes can use; null: there is none.
     std::shared_ptr<const SharedDirectory> directory() const {
         const Lock lock(mutex_);
         return directory_;

@@ -13,47 +13,47 @@ namespace gpunbd::storage {
 
 PoolDirectory::PoolDirectory(const PoolConfig& config)
     : device_(config.device),
-      is_retained_(config.is_retained()),
+      is_kept_(config.is_kept()),
       shared_(config.shared),
-      retained_(config.directory),
-      entries_(is_retained_ ? 0 : config.slabs) {
-    GPUNBD_ASSERT(!is_retained_ || config.slabs <= retained_.slabs(),
-                  "the directory of retained slabs has an entry for each slab number");
+      kept_(config.directory),
+      entries_(is_kept_ ? 0 : config.slabs) {
+    GPUNBD_ASSERT(!is_kept_ || config.slabs <= kept_.slabs(),
+                  "the directory of kept slabs has an entry for each slab number");
 }
 
 void PoolDirectory::store(std::uint32_t number, SlabEntry entry) {
-    if (is_retained_) {
-        retained_.store(number, entry);
+    if (is_kept_) {
+        kept_.store(number, entry);
     } else {
         entries_[number].store(entry.word());
     }
 }
 
 std::uint64_t PoolDirectory::max_count() const {
-    return is_retained_ ? retained_.slabs() : std::numeric_limits<std::uint32_t>::max();
+    return is_kept_ ? kept_.slabs() : std::numeric_limits<std::uint32_t>::max();
 }
 
 void PoolDirectory::grow(std::uint32_t count) {
     GPUNBD_ASSERT(count <= max_count(), "there are no more slab numbers than directory entries");
-    if (!is_retained_) entries_.grow(count);
+    if (!is_kept_) entries_.grow(count);
 }
 
 void PoolDirectory::move_to(const std::shared_ptr<const SharedDirectory>& target) {
-    GPUNBD_ASSERT(is_retained_, "only retained slabs have a directory that can move");
+    GPUNBD_ASSERT(is_kept_, "only kept slabs have a directory that can move");
     shared_ = target;
     if (target->in_use(device_)) return;
     const SlabDirectory slabs = target->slabs(device_);
-    GPUNBD_ASSERT(retained_.slabs() <= slabs.slabs(),
+    GPUNBD_ASSERT(kept_.slabs() <= slabs.slabs(),
                   "a shared directory has room for all slabs of a table");
-    for (std::uint32_t number = 0; number != retained_.slabs(); ++number) {
-        slabs.store(number, retained_.load(number));
+    for (std::uint32_t number = 0; number != kept_.slabs(); ++number) {
+        slabs.store(number, kept_.load(number));
     }
     target->set_in_use(device_);
     // A server that does not know shared directories finds no slabs, rather than old ones.
-    for (std::uint32_t number = 0; number != retained_.slabs(); ++number) {
-        retained_.store(number, {});
+    for (std::uint32_t number = 0; number != kept_.slabs(); ++number) {
+        kept_.store(number, {});
     }
-    retained_ = slabs;
+    kept_ = slabs;
 }
 
 PoolSlabs::PoolSlabs(Device& device, const PoolConfig& config)
@@ -96,16 +96,17 @@ void PoolSlabs::populate(PageIndex page) const {
     device_.populate(slab_of(page), numbers_.offset_in_slab(page), config_.page_size);
 }
 
-bool PoolSlabs::retain(std::uint32_t number, Slab& slab) {
-    SlabRetainer* const retainer = config_.retainer.get();
-    if (retainer == nullptr || retainer->keep(config_.device, number, slab.descriptor)) return true;
-    retainer->forget(config_.device, number);  // it may have been retained, but too late
+bool PoolSlabs::keep(std::uint32_t number, Slab& slab) {
+    KeptParts* const kept_parts = config_.kept_parts.get();
+    if (kept_parts == nullptr || kept_parts->keep(config_.device, number, slab.descriptor))
+        return true;
+    kept_parts->drop(config_.device, number);  // it may have been kept, but too late
     release_memory(slab);
     return false;
 }
 
 void PoolSlabs::release(std::uint32_t number, Slab& slab) {
-    if (config_.is_retained()) config_.retainer->forget(config_.device, number);
+    if (config_.is_kept()) config_.kept_parts->drop(config_.device, number);
     release_memory(slab);
 }
 
@@ -146,26 +147,26 @@ std::vector<PoolSlabs::Copy> PoolSlabs::copy() const {
     return copies;
 }
 
-bool PoolSlabs::adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor,
-                      ImportedSlabs* imported) {
-    GPUNBD_ASSERT(!slabs_[number].is_allocated(), "a slab is adopted once");
+bool PoolSlabs::take_over(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor,
+                          ImportedSlabs* imported) {
+    GPUNBD_ASSERT(!slabs_[number].is_allocated(), "a slab is taken over once");
     Slab slab;
     const SlabRecord record{.bytes = entry.pages * config_.page_size,
                             .provision = config_.provision,
                             .kind = entry.kind};
     const bool is_imported =
         imported != nullptr && imported->take(config_.device, number, entry, slab);
-    if (!is_imported && device_.adopt(descriptor, record, slab) != Status::ok) return false;
+    if (!is_imported && device_.take_over(descriptor, record, slab) != Status::ok) return false;
     budget().add(slab.bytes);
     slabs_[number] = std::move(slab);
     return true;
 }
 
-void PoolSlabs::abandon(std::uint32_t number, bool adopted) noexcept {
+void PoolSlabs::abandon(std::uint32_t number, bool taken_over) noexcept {
     Slab slab = std::exchange(slabs_[number], Slab{});
-    if (!adopted && config_.is_retained()) {
+    if (!taken_over && config_.is_kept()) {
         directory_.store(number, {.generation = directory_.entry(number).generation - 1});
-        config_.retainer->forget(config_.device, number);
+        config_.kept_parts->drop(config_.device, number);
     }
     release_memory(slab);
 }

@@ -19,14 +19,14 @@
 
 namespace gpunbd::storage {
 
-// What is known of each slab of a pool, by its number. The directory of retained slabs outlives the
+// What is known of each slab of a pool, by its number. The directory of kept slabs outlives the
 // process: it is in the page table, or in a directory that several tables share.
 class PoolDirectory {
  public:
     explicit PoolDirectory(const PoolConfig& config);
 
     SlabEntry entry(std::uint32_t number) const {
-        if (is_retained_) return retained_.load(number);
+        if (is_kept_) return kept_.load(number);
         return SlabEntry::of_word(entries_[number].load());
     }
     // The caller holds the lock of the pool in the following.
@@ -36,15 +36,15 @@ class PoolDirectory {
     // Throws std::bad_alloc.
     void grow(std::uint32_t count);
     bool is_shared() const { return shared_ != nullptr && shared_->in_use(device_); }
-    // Of retained slabs: has the entries there from now on. The target is kept already.
+    // Of kept slabs: has the entries there from now on. The target is kept already.
     void move_to(const std::shared_ptr<const SharedDirectory>& target);
 
  private:
     const std::uint32_t device_;  // the index in the volume
-    const bool is_retained_;
+    const bool is_kept_;
     std::shared_ptr<const SharedDirectory> shared_;
-    SlabDirectory retained_;
-    // In place of `retained_`: volumes that share the pool have a table each.
+    SlabDirectory kept_;
+    // In place of `kept_`: volumes that share the pool have a table each.
     GrowingArray<std::atomic<std::uint64_t>> entries_;
 };
 
@@ -72,7 +72,7 @@ class PageNumbers {
     PageIndex mask_;
 };
 
-// The slabs of one page pool: their memory and their retained descriptors, which agree with the
+// The slabs of one page pool: their memory and their kept descriptors, which agree with the
 // directory. Slabs are identified by their number in the pool.
 // See Slab::revocable.
 enum class SlabKind : std::uint8_t { fixed, revocable };
@@ -130,8 +130,8 @@ class PoolSlabs {
 
     // These two may block. The caller does not hold the lock of the pool.
     //
-    // False: the slab cannot be retained, and has been released, as by release().
-    bool retain(std::uint32_t number, Slab& slab);
+    // False: the slab cannot be kept, and has been released, as by release().
+    bool keep(std::uint32_t number, Slab& slab);
     void release(std::uint32_t number, Slab& slab);
 
     // The caller holds the lock of the pool in the following.
@@ -147,10 +147,11 @@ class PoolSlabs {
 
     // Takes over a slab of another process, and accounts for its memory. Returns false if the
     // device refuses it.
-    bool adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor, ImportedSlabs* imported);
-    // Releases the memory of a slab, which stays retained and in the directory if it was adopted.
+    bool take_over(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor,
+                   ImportedSlabs* imported);
+    // Releases the memory of a slab, which stays kept and in the directory if it was taken over.
     // Otherwise the directory is as before the slab was made.
-    void abandon(std::uint32_t number, bool adopted) noexcept;
+    void abandon(std::uint32_t number, bool taken_over) noexcept;
     void release_all() noexcept;
     // Allocated or not.
     Slab& at(std::uint32_t number) const { return slabs_[number]; }

@@ -16,10 +16,10 @@ namespace gpunbd::storage {
 namespace {
 
 // Without its devices.
-TableShape shape_of(const VolumeOptions& options, const Retention& retention) {
-    return {.name = retention.name,
-            .wanted = retention.wanted,
-            .instance = retention.retainer != nullptr ? retention.instance : new_instance(),
+TableShape shape_of(const VolumeOptions& options, const KeepOptions& keep) {
+    return {.name = keep.name,
+            .wanted = keep.wanted,
+            .instance = keep.kept_parts != nullptr ? keep.instance : new_instance(),
             .made = std::time(nullptr),
             .size = options.size,
             .page_size = options.page_size,
@@ -47,14 +47,14 @@ std::optional<Layout> layout_of(const TableShape& shape) {
 bool has_directory(const TableShape& shape) { return shape.devices.front().slabs != 0; }
 
 // The member that was made first, which has the slab directory unless that is in a file of its own.
-auto first_of(std::vector<KeptContents::Member>& members) {
-    return std::ranges::max_element(members, {}, [](const KeptContents::Member& each) {
+auto first_of(std::vector<KeptVolumes::Member>& members) {
+    return std::ranges::max_element(members, {}, [](const KeptVolumes::Member& each) {
         return std::pair(has_directory(each.table.shape()), -each.table.shape().made);
     });
 }
 
 // The reason why the parts do not belong together; empty: they do.
-std::string contradiction_in(const KeptContents& contents, const KeptContents::Member& first) {
+std::string contradiction_in(const KeptVolumes& contents, const KeptVolumes::Member& first) {
     const TableShape& shape = first.table.shape();
     const SharedDirectory* const directory = contents.directory.get();
     const auto devices = static_cast<std::uint32_t>(shape.devices.size());
@@ -74,7 +74,7 @@ std::string contradiction_in(const KeptContents& contents, const KeptContents::M
             return "its slab directory has no room for its slabs";
         }
     }
-    for (const KeptContents::Member& each : contents.members) {
+    for (const KeptVolumes::Member& each : contents.members) {
         TableShape own = each.table.shape();
         if (&each != &first && has_directory(own)) return "it has several slab directories";
         own.name = shape.name;
@@ -93,15 +93,15 @@ std::string contradiction_in(const KeptContents& contents, const KeptContents::M
 
 std::variant<std::unique_ptr<Volume>, CapacityError> Volume::create(
     const VolumeOptions& options, const std::vector<Device*>& devices, const std::stop_token& stop,
-    const Retention& retention, const std::vector<Spill>& spills) {
+    const KeepOptions& keep, const std::vector<Spill>& spills) {
     std::vector<std::uint64_t> available;
     available.reserve(devices.size());
     for (const Device* device : devices) available.push_back(device->available());
     auto fitted = lay_out(options, available);
     if (const auto* error = std::get_if<CapacityError>(&fitted)) return *error;
     auto& layout = std::get<Layout>(fitted);
-    const bool is_kept = retention.retainer != nullptr;
-    TableShape shape = shape_of(options, retention);
+    const bool is_kept = keep.kept_parts != nullptr;
+    TableShape shape = shape_of(options, keep);
     shape.spills = static_cast<std::uint32_t>(spills.size());
     const auto add = [&](const Device& device, std::uint32_t home) {
         // See PageAllocator::pages_of_next_slab().
@@ -112,11 +112,11 @@ std::variant<std::unique_ptr<Volume>, CapacityError> Volume::create(
     for (std::uint32_t i = 0; i != devices.size(); ++i) add(*devices[i], i);
     for (const Spill& spill : spills) add(*spill.device, spill.home);
     PageTable table(std::move(shape), is_kept, 0, options.complete);
-    if (is_kept && !retention.retainer->keep_table(table.descriptor())) {
+    if (is_kept && !keep.kept_parts->keep_table(table.descriptor())) {
         throw std::runtime_error("the supervisor does not keep its page table");
     }
     std::unique_ptr<Volume> volume(
-        new Volume(std::move(table), std::move(layout), devices, spills, retention.retainer));
+        new Volume(std::move(table), std::move(layout), devices, spills, keep.kept_parts));
     volume->is_kept_ = is_kept;
     if (const auto full = volume->fill(stop)) {
         volume->abandon();
@@ -129,21 +129,21 @@ std::variant<std::unique_ptr<Volume>, CapacityError> Volume::create(
 
 std::variant<std::unique_ptr<Volume>, std::string> Volume::take_over(
     PageTable table, const std::vector<Device*>& devices, Descriptors slabs,
-    std::shared_ptr<SlabRetainer> retainer, bool quiesced, ImportedSlabs* imported,
+    std::shared_ptr<KeptParts> kept_parts, bool quiesced, ImportedSlabs* imported,
     const std::vector<Spill>& spills) {
-    KeptContents contents{.slabs = std::move(slabs)};
-    contents.members.push_back({std::move(table), std::move(retainer)});
+    KeptVolumes contents{.slabs = std::move(slabs)};
+    contents.members.push_back({std::move(table), std::move(kept_parts)});
     auto taken = take_over(std::move(contents), devices, quiesced, imported, spills);
     if (auto* const reason = std::get_if<std::string>(&taken)) return std::move(*reason);
     return std::move(std::get<Volumes>(taken).front());
 }
 
-std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents contents,
+std::variant<Volume::Volumes, std::string> Volume::take_over(KeptVolumes contents,
                                                              const std::vector<Device*>& devices,
                                                              bool quiesced, ImportedSlabs* imported,
                                                              const std::vector<Spill>& spills) {
     GPUNBD_ASSERT(!contents.members.empty(), "kept contents have a table");
-    for (const KeptContents::Member& each : contents.members) {
+    for (const KeptVolumes::Member& each : contents.members) {
         if (!each.table.complete()) return std::string("they are incomplete");
     }
     const auto first = first_of(contents.members);
@@ -153,12 +153,12 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents conten
     Volumes volumes(contents.members.size());
     auto& owner = volumes[static_cast<std::size_t>(first - contents.members.begin())];
     owner.reset(new Volume(std::move(first->table), std::move(*layout), devices, spills,
-                           std::move(first->retainer), contents.directory));
+                           std::move(first->kept_parts), contents.directory));
     owner->is_kept_ = true;
     for (std::size_t i = 0; i != volumes.size(); ++i) {
         if (volumes[i] != nullptr) continue;
-        KeptContents::Member& member = contents.members[i];
-        volumes[i].reset(new Volume(*owner, std::move(member.table), std::move(member.retainer)));
+        KeptVolumes::Member& member = contents.members[i];
+        volumes[i].reset(new Volume(*owner, std::move(member.table), std::move(member.kept_parts)));
         volumes[i]->is_kept_ = true;
         const auto shares = volumes[i]->pages_by_device(volumes[i]->pages());
         for (std::uint32_t j = 0; j != owner->pools_->size(); ++j) {
@@ -170,7 +170,7 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents conten
     if (const auto* const reason = std::get_if<std::string>(&checked)) return *reason;
     const auto& entries = std::get<EntryCounts>(checked);
     try {
-        std::string reason = owner->adopt(entries, contents.slabs, imported);
+        std::string reason = owner->take_over(entries, contents.slabs, imported);
         if (!reason.empty()) {
             owner->abandon();
             return reason;
@@ -182,19 +182,21 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptContents conten
     // The slabs change from here on, so nothing may fail.
     for (const auto& volume : volumes) volume->settle_entries(entries);
     for (std::uint32_t i = 0; i != owner->pools_->size(); ++i) {
-        owner->pools_->at(i).adoption().commit(entries[i]);
+        owner->pools_->at(i).take_over().commit(entries[i]);
     }
     return volumes;
 }
 
-std::string Volume::adopt(const EntryCounts& entries, Descriptors& slabs, ImportedSlabs* imported) {
+std::string Volume::take_over(const EntryCounts& entries, Descriptors& slabs,
+                              ImportedSlabs* imported) {
     for (std::uint32_t i = 0; i != pools_->size(); ++i) {
-        const std::string reason = pools_->at(i).adoption().adopt(slabs[i], entries[i], imported);
+        const std::string reason =
+            pools_->at(i).take_over().take_over(slabs[i], entries[i], imported);
         if (!reason.empty())
             return fmt::format("on {}: {}", pools_->at(i).device().info().id, reason);
     }
     for (const auto& [device, left] : slabs) {
-        for (const auto& [number, descriptor] : left) retainer_->forget(device, number);
+        for (const auto& [number, descriptor] : left) kept_parts_->drop(device, number);
     }
     // The process that made the volume may have died before all slabs were allocated.
     const auto full = fill({});
@@ -212,13 +214,13 @@ std::optional<std::uint32_t> Volume::fill(const std::stop_token& stop) {
 }
 
 void Volume::abandon() noexcept {
-    for (const auto& pool : *pools_) pool->adoption().abandon();
+    for (const auto& pool : *pools_) pool->take_over().abandon();
 }
 
 Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
-               const std::vector<Spill>& spills, std::shared_ptr<SlabRetainer> retainer,
+               const std::vector<Spill>& spills, std::shared_ptr<KeptParts> kept_parts,
                const std::shared_ptr<const SharedDirectory>& directory)
-    : retainer_(std::move(retainer)),
+    : kept_parts_(std::move(kept_parts)),
       table_(std::move(table)),
       layout_(std::move(layout)),
       page_size_(table_.shape().page_size),
@@ -323,11 +325,11 @@ void Volume::resume() {
 
 bool Volume::takeover_finished() const {
     return std::all_of(pools_->begin(), pools_->end(),
-                       [](const auto& pool) { return pool->adoption().finished(); });
+                       [](const auto& pool) { return pool->take_over().finished(); });
 }
 
 void Volume::finish_takeover() noexcept {
-    for (const auto& pool : *pools_) pool->adoption().finish();
+    for (const auto& pool : *pools_) pool->take_over().finish();
 }
 
 void Volume::start_provisioners() noexcept {
@@ -337,7 +339,7 @@ void Volume::start_provisioners() noexcept {
 std::vector<Volume::SlabCopy> Volume::copy_slabs() const {
     std::vector<SlabCopy> copies;
     for (std::uint32_t device = 0; device != pools_->size(); ++device) {
-        for (PoolSlabs::Copy& copy : pools_->at(device).adoption().copy_slabs()) {
+        for (PoolSlabs::Copy& copy : pools_->at(device).take_over().copy_slabs()) {
             copies.push_back({.device = device, .copy = std::move(copy)});
         }
     }

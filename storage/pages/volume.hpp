@@ -37,19 +37,19 @@ struct Spill {
 };
 
 // How a volume is recorded so that it outlives the process.
-struct Retention {
-    std::string name = {};                             // the name of the export
-    std::string wanted = {};                           // TableShape::wanted
-    InstanceId instance{};                             // new_instance()
-    std::shared_ptr<SlabRetainer> retainer = nullptr;  // null: the volume ends with the process
+struct KeepOptions {
+    std::string name = {};                            // the name of the export
+    std::string wanted = {};                          // TableShape::wanted
+    InstanceId instance{};                            // new_instance()
+    std::shared_ptr<KeptParts> kept_parts = nullptr;  // null: the volume ends with the process
 };
 
 // What an earlier process has left of a kept volume and of those that share pages with it.
-struct KeptContents {
-    using Descriptors = std::map<std::uint32_t, PoolAdoption::Descriptors>;  // by device
+struct KeptVolumes {
+    using Descriptors = std::map<std::uint32_t, PoolTakeOver::Descriptors>;  // by device
     struct Member {
         PageTable table;
-        std::shared_ptr<SlabRetainer> retainer;  // keeps the table and the slabs already
+        std::shared_ptr<KeptParts> kept_parts;  // keeps the table and the slabs already
     };
     std::vector<Member> members = {};                            // not empty
     std::shared_ptr<const SharedDirectory> directory = nullptr;  // null: in the only table
@@ -63,7 +63,7 @@ class Volume {
     // std::system_error if there is no memory for the table.
     static std::variant<std::unique_ptr<Volume>, CapacityError> create(
         const VolumeOptions& options, const std::vector<Device*>& devices,
-        const std::stop_token& stop = {}, const Retention& retention = {},
+        const std::stop_token& stop = {}, const KeepOptions& keep = {},
         const std::vector<Spill>& spills = {});
     // Takes over the contents of another process, and forgets slabs that are not in their
     // directory. `devices` are those of the layout in table.shape(), and `spills` the others and
@@ -71,9 +71,9 @@ class Volume {
     // `imported` may have some of the slabs already, or be null. The volumes are in the order of
     // `members`. A text is the reason for a failure. After a failure or an exception, the tables
     // and all slabs in them are unchanged, so that the caller can try again.
-    using Descriptors = KeptContents::Descriptors;
+    using Descriptors = KeptVolumes::Descriptors;
     using Volumes = std::vector<std::unique_ptr<Volume>>;
-    static std::variant<Volumes, std::string> take_over(KeptContents contents,
+    static std::variant<Volumes, std::string> take_over(KeptVolumes contents,
                                                         const std::vector<Device*>& devices,
                                                         bool quiesced = false,
                                                         ImportedSlabs* imported = nullptr,
@@ -81,7 +81,7 @@ class Volume {
     // The same for a volume that shares no pages.
     static std::variant<std::unique_ptr<Volume>, std::string> take_over(
         PageTable table, const std::vector<Device*>& devices, Descriptors slabs,
-        std::shared_ptr<SlabRetainer> retainer, bool quiesced = false,
+        std::shared_ptr<KeptParts> kept_parts, bool quiesced = false,
         ImportedSlabs* imported = nullptr, const std::vector<Spill>& spills = {});
 
     ~Volume();
@@ -96,12 +96,12 @@ class Volume {
     // A text is the reason for a failure. Blocks.
     std::variant<std::unique_ptr<Volume>, std::string> clone(
         const std::string& name, std::optional<std::uint64_t> size = {}) {
-        return clone(Retention{.name = name}, size);
+        return clone(KeepOptions{.name = name}, size);
     }
-    // The same. The clone of a kept volume is kept from the end of the call on, by a retainer of
+    // The same. The clone of a kept volume is kept from the end of the call on, by kept parts of
     // its own for the same slabs.
     std::variant<std::unique_ptr<Volume>, std::string> clone(
-        const Retention& retention, std::optional<std::uint64_t> size = {});
+        const KeepOptions& keep, std::optional<std::uint64_t> size = {});
     // Of the pages that are mapped, in bytes. Reads the whole table.
     struct Contents {
         std::uint64_t own = 0;
@@ -146,7 +146,7 @@ class Volume {
     const OwnedFd& table_descriptor() const { return table_.descriptor(); }
     std::uint64_t configured_size() const { return table_.configured_size(); }
     // Whether the table is another process's when this object ends.
-    bool outlives_process() const { return is_kept_ && retainer_->keeps(); }
+    bool outlives_process() const { return is_kept_ && kept_parts_->keeps(); }
     // Of kept volumes that share pages, or have shared them; null otherwise.
     std::shared_ptr<const SharedDirectory> shared_directory() const { return pools_->directory(); }
     // The devices of the layout and of the spill memory, by the index that page table entries have.
@@ -258,10 +258,10 @@ class Volume {
     PageRef find(std::uint64_t page) const;
 
     Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
-           const std::vector<Spill>& spills, std::shared_ptr<SlabRetainer> retainer,
+           const std::vector<Spill>& spills, std::shared_ptr<KeptParts> kept_parts,
            const std::shared_ptr<const SharedDirectory>& directory = nullptr);
     // Shares the pools of `source`.
-    Volume(const Volume& source, PageTable table, std::shared_ptr<SlabRetainer> retainer);
+    Volume(const Volume& source, PageTable table, std::shared_ptr<KeptParts> kept_parts);
 
     // The most pages on each device for so many pages. A linear volume grows and shrinks on its
     // last device only.
@@ -298,12 +298,12 @@ class Volume {
     // memory.
     std::optional<std::uint32_t> fill(const std::stop_token& stop);
     // How many entries map the page, by device and page.
-    using EntryCounts = std::vector<PoolAdoption::EntryCounts>;
+    using EntryCounts = std::vector<PoolTakeOver::EntryCounts>;
     // Of volumes that share their pools. A text is the reason why an entry is invalid.
     static std::variant<EntryCounts, std::string> check_entries(const Volumes& volumes);
     // Returns an empty text, or the reason for a failure. After a failure or an exception, call
     // abandon().
-    std::string adopt(const EntryCounts& entries, Descriptors& slabs, ImportedSlabs* imported);
+    std::string take_over(const EntryCounts& entries, Descriptors& slabs, ImportedSlabs* imported);
     void abandon() noexcept;
     // Pins and moves of another process are gone: its retired pages are plain holes, and its moving
     // pages are where they were.
@@ -312,8 +312,8 @@ class Volume {
     // For spill memory that is added later.
     static constexpr std::uint32_t room_for_pools = 64;
 
-    const std::shared_ptr<SlabRetainer> retainer_;
-    bool is_kept_ = false;  // by retainer_
+    const std::shared_ptr<KeptParts> kept_parts_;
+    bool is_kept_ = false;  // by kept_parts_
     PageTable table_;
     const Layout layout_;
     const std::uint64_t page_size_;  // bytes

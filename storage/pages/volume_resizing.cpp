@@ -79,7 +79,7 @@ std::string Volume::resize(std::uint64_t size, const std::stop_token& stop,
         }
     }
     // The directory in the table has room for the slabs of the first size only.
-    if (retainer_ != nullptr) {
+    if (kept_parts_ != nullptr) {
         if (std::string why = share_directory(); !why.empty()) return why;
     }
     if (!table_.make_room(size)) return "its page table has no room for this size";

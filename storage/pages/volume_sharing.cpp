@@ -33,8 +33,8 @@ void wait_until_settled(std::vector<std::uint64_t>& numbers, const IsSettled& is
 
 }  // namespace
 
-Volume::Volume(const Volume& source, PageTable table, std::shared_ptr<SlabRetainer> retainer)
-    : retainer_(std::move(retainer)),
+Volume::Volume(const Volume& source, PageTable table, std::shared_ptr<KeptParts> kept_parts)
+    : kept_parts_(std::move(kept_parts)),
       table_(std::move(table)),
       layout_(source.layout_),
       page_size_(source.page_size_),
@@ -53,8 +53,8 @@ Volume::~Volume() {
 }
 
 std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
-    const Retention& retention, std::optional<std::uint64_t> wanted) {
-    const bool keeps = retention.retainer != nullptr;
+    const KeepOptions& keep, std::optional<std::uint64_t> wanted) {
+    const bool keeps = keep.kept_parts != nullptr;
     if (keeps != outlives_process()) {
         return std::string(keeps ? "its contents are not kept, so those of a clone cannot be kept"
                                  : "its contents are kept, so those of a clone have to be kept");
@@ -73,12 +73,12 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
         for (TableShape::DeviceShare& each : of_clone.devices) {
             if (keeps) each.slabs = 0;  // they are in the shared directory
         }
-        of_clone.name = retention.name;
-        of_clone.wanted = retention.wanted;
-        of_clone.instance = keeps ? retention.instance : new_instance();
+        of_clone.name = keep.name;
+        of_clone.wanted = keep.wanted;
+        of_clone.instance = keeps ? keep.instance : new_instance();
         of_clone.made = std::time(nullptr);
         out.reset(new Volume(*this, PageTable(std::move(of_clone), keeps, wanted.value_or(size())),
-                             retention.retainer));
+                             keep.kept_parts));
         const std::vector<std::uint64_t> shares = pages_by_device(out->pages());
         PagePool::InUse in_use;  // nothing may fail while clients wait
         in_use.written.reserve(pages());
@@ -103,7 +103,7 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
                                    : "a page that clients use could not be copied");
         }
         // Not before the table is complete: a process that takes it over sees one instant.
-        if (keeps && !retention.retainer->keep_table(out->table_.descriptor())) {
+        if (keeps && !keep.kept_parts->keep_table(out->table_.descriptor())) {
             return std::string("the supervisor does not keep its page table");
         }
         out->is_kept_ = keeps;
@@ -124,7 +124,7 @@ std::string Volume::share_directory() {
     if (directory == nullptr) {
         directory =
             std::make_shared<SharedDirectory>(static_cast<std::uint32_t>(shape().devices.size()));
-        if (!retainer_->keep_directory(directory->descriptor())) {
+        if (!kept_parts_->keep_directory(directory->descriptor())) {
             return "the supervisor does not keep its slab directory";
         }
     }

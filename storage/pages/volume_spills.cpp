@@ -52,7 +52,7 @@ std::shared_ptr<PagePool> Volume::make_pool(
                             .slabs = std::max({share.slabs, needed, used}),
                             .directory = slabs,
                             .shared = directory,
-                            .retainer = retainer_,
+                            .kept_parts = kept_parts_,
                             .budget = budget,
                             .is_spill = is_spill,
                             .has_spare_slab = share.slabs > needed};
@@ -102,7 +102,7 @@ std::variant<PagePool*, std::string> Volume::add_spill(const Spill& spill) {
         return fmt::format("{} is one device too many; it has had {} since it was made", id, index);
     }
     std::shared_ptr<const SharedDirectory> directory;
-    const bool is_kept = retainer_ != nullptr;
+    const bool is_kept = kept_parts_ != nullptr;
     if (is_kept) {
         if (std::string why = share_directory(); !why.empty()) return why;
         directory = pools_->directory();

@@ -286,7 +286,7 @@ TEST_CASE("kept slabs outlive a killed process, and are freed with their last de
         std::array<Slab, slab_count> slabs;
         for (std::size_t i = 0; i != slabs.size(); ++i) {
             OwnedFd descriptor(parcel.descriptors[i]);
-            REQUIRE(device->adopt(descriptor, parcel.records[i], slabs[i]) == Status::ok);
+            REQUIRE(device->take_over(descriptor, parcel.records[i], slabs[i]) == Status::ok);
             CHECK(slabs[i].descriptor.get() == parcel.descriptors[i]);
             CHECK(slabs[i].cpu == nullptr);
             CHECK(is_as_filled(copies, slabs[i], i));
@@ -328,7 +328,7 @@ TEST_CASE("a kept slab can be taken over repeatedly, and a new slab is zeroed") 
             Copies copies(*device);
             const std::uint64_t before = device->available();
             Slab slab;
-            REQUIRE(device->adopt(descriptor, record, slab) == Status::ok);
+            REQUIRE(device->take_over(descriptor, record, slab) == Status::ok);
             CHECK(device->available() <= before);
             CHECK(is_as_filled(copies, slab, 1));
             descriptor = OwnedFd::copy_of(slab.descriptor.get());
@@ -347,7 +347,7 @@ TEST_CASE("a kept slab can be taken over repeatedly, and a new slab is zeroed") 
     }
 }
 
-TEST_CASE("a mapped kept slab keeps its contents when it is adopted without a mapping") {
+TEST_CASE("a mapped kept slab keeps its contents when it is taken over without a mapping") {
     if (!can_map()) return;
     const auto maker = open(true);
     Slab slab;
@@ -360,7 +360,7 @@ TEST_CASE("a mapped kept slab keeps its contents when it is adopted without a ma
     Copies copies(*device);
     Slab taken;
     OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
-    REQUIRE(device->adopt(copy, record_of(slab), taken) == Status::ok);
+    REQUIRE(device->take_over(copy, record_of(slab), taken) == Status::ok);
     CHECK(taken.cpu == nullptr);
     CHECK(is_as_filled(copies, taken, 3));
     device->release(taken);
@@ -380,7 +380,7 @@ TEST_CASE("the size of a kept slab need not be a multiple of the GPU's granulari
             const SlabRecord record = record_of(slab);
             OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
             device->release(slab);
-            REQUIRE(device->adopt(copy, record, slab) == Status::ok);
+            REQUIRE(device->take_over(copy, record, slab) == Status::ok);
             CHECK(is_as_filled(copies, slab, 4));
             device->release(slab);
         }
@@ -403,21 +403,21 @@ TEST_CASE("a descriptor that is no kept slab of the GPU is refused and stays ope
             CAPTURE(descriptor);
             Slab out;
             OwnedFd offered(descriptor);
-            CHECK(device->adopt(offered, record, out) == Status::io_error);
+            CHECK(device->take_over(offered, record, out) == Status::io_error);
             CHECK(out.bytes == 0);
             CHECK(offered.release() == descriptor);
             if (descriptor >= 0) CHECK(::fcntl(descriptor, F_GETFD) >= 0);
         }
         for (const std::uint8_t kind : {std::uint8_t{1}, std::uint8_t{0x7f}, std::uint8_t{0xff}}) {
             Slab out;
-            CHECK(device->adopt(good.descriptor, {.bytes = slab_bytes, .kind = kind}, out) ==
+            CHECK(device->take_over(good.descriptor, {.bytes = slab_bytes, .kind = kind}, out) ==
                   Status::io_error);
         }
         Slab out;
-        CHECK(device->adopt(good.descriptor, {.bytes = 0, .kind = record.kind}, out) ==
+        CHECK(device->take_over(good.descriptor, {.bytes = 0, .kind = record.kind}, out) ==
               Status::io_error);
         if (!mapped) {
-            CHECK(device->adopt(good.descriptor, {.bytes = 2 * slab_bytes}, out) ==
+            CHECK(device->take_over(good.descriptor, {.bytes = 2 * slab_bytes}, out) ==
                   Status::io_error);
         }
         CHECK_FALSE(device->failed());
@@ -446,7 +446,7 @@ TEST_CASE("an allocation of the process that fails loses no memory of the GPU") 
                     const SlabRecord record = record_of(slab);
                     OwnedFd descriptor = std::move(slab.descriptor);
                     if (slab.bytes != 0) device->release(slab);
-                    if (status == Status::ok) status = device->adopt(descriptor, record, slab);
+                    if (status == Status::ok) status = device->take_over(descriptor, record, slab);
                 } catch (const std::bad_alloc&) {
                 }
                 failed = allocations_until_failure < 0;

@@ -373,7 +373,7 @@ sys.exit(0)
         self.assertEqual(keeper.end(None), 2)
         self.assertEqual(keeper.process.stdout.read(), '')
 
-    def test_invalid_configuration_with_stored_contents(self):
+    def test_invalid_configuration_with_supervisor_parts(self):
         """The contents stay, and the server is restarted until the configuration is valid; SIGHUP restarts it at once."""
         right = os.path.join(self.directory(), 'right')
         script = f'''

@@ -47,11 +47,11 @@ std::pair<int, int> unix_pair() {
     return {both[0], both[1]};
 }
 
-class KeepsAll final : public storage::SlabRetainer {
+class KeepsAll final : public storage::KeptParts {
     bool keep_table(const OwnedFd&) noexcept override { return true; }
     bool keep_directory(const OwnedFd&) noexcept override { return true; }
     bool keep(std::uint32_t, std::uint32_t, const OwnedFd&) noexcept override { return true; }
-    void forget(std::uint32_t, std::uint32_t) noexcept override {}
+    void drop(std::uint32_t, std::uint32_t) noexcept override {}
     bool keeps() const noexcept override { return true; }
 };
 
@@ -98,7 +98,7 @@ std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
         all, {},
         {.name = {},
          .wanted = {},
-         .retainer = options.kept ? std::make_shared<KeepsAll>() : nullptr});
+         .kept_parts = options.kept ? std::make_shared<KeepsAll>() : nullptr});
     REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
     return std::get<std::unique_ptr<storage::Volume>>(std::move(made));
 }

@@ -62,7 +62,7 @@ Status MemoryDevice::allocate(const SlabRequest& request, Slab& out) {
     return add(descriptor, {.bytes = request.bytes, .provision = request.provision}, out);
 }
 
-Status MemoryDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
+Status MemoryDevice::take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
     const std::lock_guard lock(mutex_);
     if (record.kind != 0 || !memory_file_error(descriptor, record.bytes).empty()) {
         return Status::io_error;

@@ -31,7 +31,7 @@ class MemoryDevice final : public Device {
     bool slow_to_allocate() const override { return slow_; }
     std::string reason_not_kept() const override { return {}; }
     Status allocate(const SlabRequest& request, Slab& out) override;
-    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override;
+    Status take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     Status copy(const Slab& from, std::uint64_t from_offset, const Slab& to,

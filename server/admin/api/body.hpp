@@ -27,7 +27,7 @@ class Body {
     std::string object_text(const std::string& name);
     // Records an error of a member.
     void set_error(const std::string& name, const std::string& what);
-    // Adopts the error of an inner object.
+    // Takes over the error of an inner object.
     void join(const Body& inner);
     // The first error, with the remedy. Call it last, because it also reports unknown members.
     std::optional<std::string> error() const;

@@ -111,7 +111,7 @@ template json::object encode(const Status&);
 template json::object encode(const DeviceStatus&);
 template json::object encode(const ExportStatus&);
 template json::object encode(const ConnectionStatus&);
-template json::object encode(const RetainedStatus&);
+template json::object encode(const KeptStatus&);
 template json::object encode(const ReclaimStatus&);
 
 json::object encode(const EventStatus& event) {

@@ -38,6 +38,6 @@ extern template boost::json::object encode(const Status&);
 extern template boost::json::object encode(const DeviceStatus&);
 extern template boost::json::object encode(const ExportStatus&);
 extern template boost::json::object encode(const ConnectionStatus&);
-extern template boost::json::object encode(const RetainedStatus&);
+extern template boost::json::object encode(const KeptStatus&);
 
 }  // namespace gpunbd::server::admin

@@ -53,7 +53,7 @@ struct NotDone {
     bool of_replacement() const;
 };
 struct Kept {
-    std::vector<RetainedStatus> contents = {};
+    std::vector<KeptStatus> contents = {};
 };
 struct Reclaimed {
     std::vector<ReclaimStatus> devices = {};

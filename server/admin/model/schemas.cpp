@@ -117,7 +117,7 @@ std::string status_schemas() {
     Schemas schemas;
     add_schema<Status>(schemas);
     add_schema<ConnectionStatus>(schemas);
-    add_schema<RetainedStatus>(schemas);
+    add_schema<KeptStatus>(schemas);
     add_schema<ReclaimStatus>(schemas);
     std::string out;
     for (const auto& [name, schema] : schemas) out += schema;

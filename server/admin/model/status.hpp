@@ -434,7 +434,7 @@ struct ConnectionStatus : ConnectionCounts<std::uint64_t> {
 };
 
 // Contents that outlive the server. Unset and empty members are not known.
-struct RetainedStatus {
+struct KeptStatus {
     std::string name = {};  // of the export that they were created for
     std::optional<std::uint64_t> size = {};
     std::optional<std::uint64_t> used = {};  // memory
@@ -446,7 +446,7 @@ struct RetainedStatus {
     static constexpr Schema schema{"Kept",
                                    "Contents that outlive the server. Unknown values are null."};
     static constexpr auto fields() {
-        using Self = RetainedStatus;
+        using Self = KeptStatus;
         return std::tuple{
             field("name", &Self::name),
             field("size", &Self::size),

@@ -39,8 +39,8 @@ CudaChannel::CudaChannel(const ChannelOptions& options, DeviceState& state, Comp
          .engine_batch = &engine_batch_,
          .kernel = &kernel_,
          .persistent_kernel = &persistent_kernel_});
-    read_staging_.adopt(staging_.get(), options.pinned);
-    write_staging_.adopt(staging_.get() + options.pinned, options.pinned);
+    read_staging_.assign(staging_.get(), options.pinned);
+    write_staging_.assign(staging_.get() + options.pinned, options.pinned);
 }
 
 // The first use of a path loads code and allocates memory, which must not happen during a request.

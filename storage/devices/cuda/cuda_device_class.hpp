@@ -45,7 +45,7 @@ class CudaDevice final : public Device {
     bool lacks_mapping() const override { return no_room_to_map_; }
     std::string reason_not_kept() const override;
     Status allocate(const SlabRequest& request, Slab& out) override;
-    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override;
+    Status take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override;
     std::byte* address(const Slab& slab) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
@@ -81,8 +81,8 @@ class CudaDevice final : public Device {
     void add_slab(MappedSlabs::node_type slab, std::uint64_t bytes, Slab& out) noexcept
         REQUIRES(mutex_);
     void add_slab(SharedSlabs::node_type slab, Slab& out) noexcept REQUIRES(mutex_);
-    std::string adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record, Slab& out)
-        REQUIRES(mutex_);
+    std::string take_over_as_recorded(const OwnedFd& descriptor, const SlabRecord& record,
+                                      Slab& out) REQUIRES(mutex_);
     void log_unmapped(std::string_view reason) noexcept REQUIRES(mutex_);
     Status failure(cudaError_t error, const std::string& what);
     Status failure(const std::string& error, const std::string& what);

@@ -1,4 +1,4 @@
-// How CudaDevice allocates, adopts, clears and releases slabs.
+// How CudaDevice allocates, takes over, clears and releases slabs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -197,12 +197,12 @@ Status CudaDevice::add_shared(std::uint64_t bytes, Slab& out) {
                    fmt::format("allocating {} KiB that outlive the process", bytes >> 10));
 }
 
-Status CudaDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
+Status CudaDevice::take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
     if (failed()) return Status::io_error;
     const Lock lock(mutex_);
     use_device(state_.ordinal);
     Slab slab;
-    const std::string reason = adopt_as_recorded(descriptor, record, slab);
+    const std::string reason = take_over_as_recorded(descriptor, record, slab);
     if (!reason.empty()) {
         LogLine(spdlog::level::err)
             .with("device", state_.id)
@@ -220,15 +220,15 @@ Status CudaDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& ou
 }
 
 // Returns an empty text, or the reason for a failure.
-std::string CudaDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record,
-                                          Slab& out) {
+std::string CudaDevice::take_over_as_recorded(const OwnedFd& descriptor, const SlabRecord& record,
+                                              Slab& out) {
     std::string reason = reason_not_gpu_memory(descriptor);
     if (!reason.empty()) return reason;
     if (record.bytes == 0) return "its recorded size is 0";
     if (record.kind == plain_kind) {
         if (!shareable_.reason().empty()) return shareable_.reason();
         auto added = prepare_slab<SharedSlabs>();
-        const CUresult error = shareable_.adopt(descriptor, record.bytes, added.mapped());
+        const CUresult error = shareable_.take_over(descriptor, record.bytes, added.mapped());
         if (error == CUDA_ERROR_INVALID_DEVICE) return "it is memory of another GPU";
         if (error != CUDA_SUCCESS) return shareable_.to_text(error);
         add_slab(std::move(added), out);
@@ -240,7 +240,7 @@ std::string CudaDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabR
     }
     // The contents do not depend on the mapping, which takes long and is left to address().
     auto added = prepare_slab<MappedSlabs>();
-    if (!adopt_unmapped(descriptor, record.bytes, added.mapped(), reason)) return reason;
+    if (!take_over_unmapped(descriptor, record.bytes, added.mapped(), reason)) return reason;
     add_slab(std::move(added), record.bytes, out);
     if (vulkan_ == nullptr) log_unmapped("no memory can be mapped now");
     return {};

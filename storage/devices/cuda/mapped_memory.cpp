@@ -83,8 +83,8 @@ bool allocate_mapped(vulkan::VulkanMemory& vulkan, std::uint64_t bytes, OwnedFd*
     return true;
 }
 
-bool adopt_unmapped(const OwnedFd& descriptor, std::uint64_t bytes, MappedMemory& out,
-                    std::string& reason) {
+bool take_over_unmapped(const OwnedFd& descriptor, std::uint64_t bytes, MappedMemory& out,
+                        std::string& reason) {
     MappedMemory memory;
     OwnedFd copy = another(descriptor, reason);
     if (!copy || !import_opaque(std::move(copy), bytes, memory.opaque, reason)) return false;

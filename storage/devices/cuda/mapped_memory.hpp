@@ -35,8 +35,8 @@ bool allocate_mapped(vulkan::VulkanMemory& vulkan, std::uint64_t bytes, OwnedFd*
                      MappedMemory& out, std::string& reason);
 // Imports into CUDA what allocate_mapped() has allocated in another process. The caller keeps the
 // descriptor, and maps the memory for the CPU with vulkan.import().
-bool adopt_unmapped(const OwnedFd& descriptor, std::uint64_t bytes, MappedMemory& out,
-                    std::string& reason);
+bool take_over_unmapped(const OwnedFd& descriptor, std::uint64_t bytes, MappedMemory& out,
+                        std::string& reason);
 // The memory must not be in use. `vulkan` may be null if there is no mapping.
 void release_mapped(vulkan::VulkanMemory* vulkan, MappedMemory& memory) noexcept;
 

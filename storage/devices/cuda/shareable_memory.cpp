@@ -87,8 +87,8 @@ CUresult ShareableMemory::allocate(std::uint64_t bytes, Piece& out,
     return CUDA_SUCCESS;
 }
 
-CUresult ShareableMemory::adopt(const OwnedFd& descriptor, std::uint64_t bytes,
-                                Piece& out) const noexcept {
+CUresult ShareableMemory::take_over(const OwnedFd& descriptor, std::uint64_t bytes,
+                                    Piece& out) const noexcept {
     Piece piece{.bytes = whole(bytes)};
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver wants it so
     void* const handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));

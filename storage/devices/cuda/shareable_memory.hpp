@@ -28,7 +28,7 @@ class ShareableMemory {
     CUresult allocate(std::uint64_t bytes, Piece& out, OwnedFd& descriptor) const noexcept;
     // Imports what allocate() has allocated in another process with the same size. The caller keeps
     // the descriptor. CUDA_ERROR_INVALID_DEVICE: memory of another GPU.
-    CUresult adopt(const OwnedFd& descriptor, std::uint64_t bytes, Piece& out) const noexcept;
+    CUresult take_over(const OwnedFd& descriptor, std::uint64_t bytes, Piece& out) const noexcept;
     // The memory must not be in use.
     void release(Piece& piece) const noexcept;
 

@@ -48,9 +48,9 @@ class FaultyDevice final : public Device {
         }
         return status;
     }
-    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
-        if (expires(script_.adoptions_until_failure)) return Status::io_error;
-        const Status status = inner_->adopt(descriptor, record, out);
+    Status take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
+        if (expires(script_.take_overs_until_failure)) return Status::io_error;
+        const Status status = inner_->take_over(descriptor, record, out);
         if (status != Status::ok) return status;
         hide(out);
         if (script_.addressed_later) out.cpu = nullptr;
@@ -108,8 +108,8 @@ class FaultyChannel final : public Channel {
  public:
     FaultyChannel(const ChannelOptions& options, FaultyDevice& device)
         : Channel(options), device_(device), memory_(2 * options.pinned) {
-        read_staging_.adopt(memory_.data(), options.pinned);
-        write_staging_.adopt(memory_.data() + options.pinned, options.pinned);
+        read_staging_.assign(memory_.data(), options.pinned);
+        write_staging_.assign(memory_.data() + options.pinned, options.pinned);
     }
     bool receives_into(const Slab& slab, std::uint32_t length) const override {
         return slab.cpu != nullptr && length <= device_.script().in_place_up_to;

@@ -15,14 +15,14 @@ struct FaultScript {
     static constexpr std::int64_t never = -1;
     std::atomic<std::int64_t> allocations_until_failure{
         never};  // 0: the next one fails, and all later ones
-    std::atomic<std::int64_t> adoptions_until_failure{never};  // 0: only the next one fails
-    std::atomic<std::int64_t> copies_until_failure{never};     // 0: only the next one fails
+    std::atomic<std::int64_t> take_overs_until_failure{never};  // 0: only the next one fails
+    std::atomic<std::int64_t> copies_until_failure{never};      // 0: only the next one fails
     std::atomic<std::int64_t> copies_until_dead{
         never};  // 0: the device fails permanently at the next one
     std::atomic<std::uint32_t> polls_per_copy{1};        // a copy ends after so many polls
     std::atomic<bool> hold{false};                       // while it is set, no copy ends
     std::atomic<std::int64_t> copies_until_held{never};  // sets `hold` after so many copies
-    // Adopted slabs have no CPU address before Device::address().
+    // Slabs that were taken over have no CPU address before Device::address().
     std::atomic<bool> addressed_later{false};
     std::atomic<bool> unaddressable{false};  // and none after it
     // Bytes. Writes up to this length are received in place; set before slabs are allocated.

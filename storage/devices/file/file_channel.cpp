@@ -36,9 +36,9 @@ FileChannel::FileChannel(const ChannelOptions& options, FileState& state)
       state_(state),
       memory_(2 * options_.pinned + bounce_bytes_for(options_.chunk_size)),
       operations_(max_operations) {
-    read_staging_.adopt(memory_.data(), options_.pinned);
-    write_staging_.adopt(memory_.data() + options_.pinned, options_.pinned);
-    bounce_.adopt(memory_.data() + 2 * options_.pinned, bounce_bytes_for(options_.chunk_size));
+    read_staging_.assign(memory_.data(), options_.pinned);
+    write_staging_.assign(memory_.data() + options_.pinned, options_.pinned);
+    bounce_.assign(memory_.data() + 2 * options_.pinned, bounce_bytes_for(options_.chunk_size));
     if (state_.key) cipher_.emplace(*state_.key);
     for (Operation& each : operations_) free_.push(each);
     if (state_.threads) {

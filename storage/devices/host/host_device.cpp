@@ -100,7 +100,7 @@ class HostDevice final : public Device {
         return Status::ok;
     }
 
-    Status adopt(OwnedFd& file, const SlabRecord& record, Slab& out) override {
+    Status take_over(OwnedFd& file, const SlabRecord& record, Slab& out) override {
         std::string reason = memory_file_error(file, record.bytes);
         if (record.kind != 0) reason = fmt::format("its kind, {}, is unknown", record.kind);
         if (!reason.empty()) return refuse(reason);

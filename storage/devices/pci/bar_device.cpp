@@ -60,8 +60,8 @@ BarChannel::BarChannel(const ChannelOptions& options, bool write_combined)
     : Channel(with_chunks(options)),
       write_combined_(write_combined),
       memory_(std::make_unique<std::byte[]>(2 * options.pinned)) {
-    read_staging_.adopt(memory_.get(), options.pinned);
-    write_staging_.adopt(memory_.get() + options.pinned, options.pinned);
+    read_staging_.assign(memory_.get(), options.pinned);
+    write_staging_.assign(memory_.get() + options.pinned, options.pinned);
 }
 
 void BarChannel::progress(CopyQueue& queued) {

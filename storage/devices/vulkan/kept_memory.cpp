@@ -75,7 +75,7 @@ std::string KeptMemory::prove() {
                 "filling it fails");
     }
     Buffer memory;
-    require(adopt(descriptor, proof_bytes, type, false, memory), "importing fails");
+    require(take_over(descriptor, proof_bytes, type, false, memory), "importing fails");
     const StagingMemory staging(state_.device, proof_bytes);
     BlockingCommands commands(state_, state_.device.queues(state_.copy_family).front());
     require(commands.run([&](VkCommandBuffer buffer) {
@@ -126,8 +126,8 @@ VkResult KeptMemory::allocate_on(LogicalDevice& device, std::uint64_t bytes, std
     return VK_SUCCESS;
 }
 
-VkResult KeptMemory::adopt(const OwnedFd& descriptor, std::uint64_t bytes, std::uint32_t type,
-                           bool mapped, Buffer& out) {
+VkResult KeptMemory::take_over(const OwnedFd& descriptor, std::uint64_t bytes, std::uint32_t type,
+                               bool mapped, Buffer& out) {
     OwnedFd copy = OwnedFd::copy_of(descriptor);
     if (!copy) return VK_ERROR_TOO_MANY_OBJECTS;
     VkImportMemoryFdInfoKHR imported{};

@@ -27,8 +27,8 @@ class KeptMemory {
     VkResult allocate(std::uint64_t bytes, std::uint32_t type, bool mapped, Buffer& out,
                       OwnedFd& descriptor);
     // The same memory in this process. The caller keeps the descriptor.
-    VkResult adopt(const OwnedFd& descriptor, std::uint64_t bytes, std::uint32_t type, bool mapped,
-                   Buffer& out);
+    VkResult take_over(const OwnedFd& descriptor, std::uint64_t bytes, std::uint32_t type,
+                       bool mapped, Buffer& out);
     // Rejects descriptors that the driver must not be given. Empty: it may be the device's memory.
     std::string reason_not_memory(const OwnedFd& descriptor, std::uint64_t bytes) const;
 

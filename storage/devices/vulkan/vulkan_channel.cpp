@@ -35,8 +35,8 @@ VulkanChannel::VulkanChannel(const ChannelOptions& options, VulkanState& state,
          .engine_batch = &absent_,
          .kernel = kernel,
          .persistent_kernel = &absent_});
-    read_staging_.adopt(staging_.get(), options.pinned);
-    write_staging_.adopt(staging_.get() + options.pinned, options.pinned);
+    read_staging_.assign(staging_.get(), options.pinned);
+    write_staging_.assign(staging_.get() + options.pinned, options.pinned);
 }
 
 // For the order of stores into the mapping and later copies, see CudaChannel::receives_into(). In

@@ -41,7 +41,7 @@ class VulkanDevice final : public Device {
     bool slow_to_allocate() const override { return true; }
     std::string reason_not_kept() const override;
     Status allocate(const SlabRequest& request, Slab& out) override;
-    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override;
+    Status take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     Status copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
@@ -77,7 +77,8 @@ class VulkanDevice final : public Device {
     // Whether the driver has placed a new slab in host memory, which is reported.
     bool is_misplaced(const Slab& slab);
     // An empty text, or the reason for a failure.
-    std::string adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record, Slab& slab);
+    std::string take_over_as_recorded(const OwnedFd& descriptor, const SlabRecord& record,
+                                      Slab& slab);
     bool may_map(std::uint64_t bytes) const;
     void mapping_ended(VkResult error);
 

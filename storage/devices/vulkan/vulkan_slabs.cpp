@@ -157,7 +157,7 @@ VkResult VulkanDevice::take_memory(Slab& slab, bool kept, std::uint32_t type, bo
     return kept_->allocate(slab.bytes, type, mapped, out, slab.descriptor);
 }
 
-Status VulkanDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
+Status VulkanDevice::take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
     if (failed()) return Status::io_error;
     std::optional<std::uint64_t> address;
     {
@@ -170,7 +170,7 @@ Status VulkanDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& 
     if (address) {
         slab.address = *address;
         slab.bytes = record.bytes;
-        reason = adopt_as_recorded(descriptor, record, slab);
+        reason = take_over_as_recorded(descriptor, record, slab);
     }
     if (!reason.empty()) {
         if (address) release(slab);
@@ -186,8 +186,8 @@ Status VulkanDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& 
     return Status::ok;
 }
 
-std::string VulkanDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record,
-                                            Slab& slab) {
+std::string VulkanDevice::take_over_as_recorded(const OwnedFd& descriptor, const SlabRecord& record,
+                                                Slab& slab) {
     const std::uint32_t type = record.kind & ~std::uint32_t{kept_kind};
     if ((record.kind & kept_kind) == 0 || type >= physical().memory.memoryTypeCount) {
         return fmt::format("its kind, {}, is unknown", record.kind);
@@ -199,10 +199,10 @@ std::string VulkanDevice::adopt_as_recorded(const OwnedFd& descriptor, const Sla
     const bool mapped = type == memory().mapped_type && may_map(record.bytes);
     if (in_place_ && !mapped) return "the CPU cannot address it";
     Buffer buffer;
-    VkResult result = kept_->adopt(descriptor, record.bytes, type, mapped, buffer);
+    VkResult result = kept_->take_over(descriptor, record.bytes, type, mapped, buffer);
     if (result != VK_SUCCESS && mapped && !in_place_) {
         mapping_ended(result);
-        result = kept_->adopt(descriptor, record.bytes, type, false, buffer);
+        result = kept_->take_over(descriptor, record.bytes, type, false, buffer);
     }
     if (result != VK_SUCCESS) return to_text(result);
     set_memory(slab, std::move(buffer));

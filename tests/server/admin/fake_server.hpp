@@ -119,7 +119,7 @@ class FakeServer final : public AdminBackend {
     }
 
     void list_kept(Completion completion) override {
-        RetainedStatus known;
+        KeptStatus known;
         known.name = "<script>";
         known.size = 64;
         known.used = 8;
@@ -127,7 +127,7 @@ class FakeServer final : public AdminBackend {
         known.made = 1000;
         known.instance = "abc";
         known.state = "in use";
-        RetainedStatus unknown;
+        KeptStatus unknown;
         unknown.name = "un\xffknown";
         unknown.state = "its checksum is wrong";
         completion(Kept{{known, unknown}});

@@ -111,7 +111,7 @@ TEST_CASE("control plane: a restore that fails leaves the kept contents of its n
     CHECK(rig.server->context.exports.find("old")->info.instance == instance);
     CHECK(make(RemoveExport{.name = "old", .keep_contents = true}) == "");
     CHECK(make(rig.restore_to("old")) == "");
-    CHECK(rig.server->context.retained.contents->summaries().size() == 2);  // base and the new
+    CHECK(rig.server->context.kept.contents->summaries().size() == 2);  // base and the new
 }
 
 TEST_CASE("control plane: a restore that ends with the server leaves nothing of the new export") {
@@ -122,7 +122,7 @@ TEST_CASE("control plane: a restore that ends with the server leaves nothing of 
     rig.server->run_until([&] { return !rig.server->saves->busy(); });
     rig.start();
     CHECK_FALSE(rig.server->context.exports.find("new"));
-    CHECK(rig.server->context.retained.contents->summaries().size() == 1);  // base
+    CHECK(rig.server->context.kept.contents->summaries().size() == 1);  // base
 }
 
 // Of the environment.

@@ -31,16 +31,16 @@ Outcome outcome_of(const Begin& begin) {
 // A server with an export of one slab, whose device has spill memory.
 struct ReclaimRig {
     ReclaimRig() {
-        context.retained.contents = std::make_unique<RetainedContents>(store, inherited);
+        context.kept.contents = std::make_unique<KeptContents>(store, inherited);
         context.exports.replace({make_export("a")});
         context.lifecycle.enter(Phase::serving);
     }
 
     // With all of its pages.
-    std::shared_ptr<storage::Volume> make_volume(const storage::Retention& retention) {
+    std::shared_ptr<storage::Volume> make_volume(const storage::KeepOptions& keep) {
         auto made = storage::Volume::create(
             {.size = reclaimed_pages * reclaimed_page, .page_size = reclaimed_page}, {&home}, {},
-            retention, {{.home = 0, .device = &spill, .budget = &budget}});
+            keep, {{.home = 0, .device = &spill, .budget = &budget}});
         REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
         auto volume =
             context.disposal.shared(std::move(std::get<std::unique_ptr<storage::Volume>>(made)));
@@ -78,7 +78,7 @@ struct ReclaimRig {
     storage::SlabBudget budget;
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
-    InheritedDescriptors inherited = supervisor.hand_over(way);
+    PassedDescriptors inherited = supervisor.hand_over(way);
     DescriptorStore store{way, {}, {}};
     ServerContext context{{}, {}};
     ReclaimService service{context};
@@ -198,7 +198,7 @@ TEST_CASE("Reclaimer: a claim that had not begun before the end of the threads h
     Reclaimer reclaimer([&] { return rig.context.disposal.volumes(); },
                         {.channels = {.chunk_size = 64 << 10, .pinned = 1 << 20},
                          .threads = 1,
-                         .free_unused = [&](const storage::Device&) {
+                         .drop_unused = [&](const storage::Device&) {
                              begun = true;
                              while (!ends) std::this_thread::yield();
                              return false;
@@ -223,12 +223,12 @@ TEST_CASE("Reclaimer: a claim that had not begun before the end of the threads h
 
 TEST_CASE("ReclaimService: contents that no export has are freed first, unless they are refused") {
     ReclaimRig rig;
-    RetainedContents& contents = *rig.context.retained.contents;
+    KeptContents& contents = *rig.context.kept.contents;
     config::ExportOptions removed;
     removed.name = "removed";
     auto made = contents.make(
-        removed, [&](const storage::Retention& retention) { return rig.make_volume(retention); });
-    std::vector<RetainedContents::Offered> offered{
+        removed, [&](const storage::KeepOptions& keep) { return rig.make_volume(keep); });
+    std::vector<KeptContents::Offered> offered{
         {"a", false, rig.context.exports.snapshot()->front()->volume}};
     bool is_freed = true;
     SUBCASE("its export was removed") {}
@@ -236,7 +236,7 @@ TEST_CASE("ReclaimService: contents that no export has are freed first, unless t
         offered.push_back({"removed", true, nullptr});
         is_freed = false;
     }
-    contents.settle(offered, std::chrono::minutes(5), RetainedContents::Clock::now());
+    contents.settle(offered, std::chrono::minutes(5), KeptContents::Clock::now());
     made.reset();
     REQUIRE(contents.unused().size() == 1);
     rig.service.start();

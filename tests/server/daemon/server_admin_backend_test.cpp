@@ -32,7 +32,7 @@ class RefusingServer final : public ServerAdminBackend::Actions {
         ++calls;
         completion(NotDone{"not asked"});
     }
-    void answer_about_kept(const ServerAdminBackend::RetainedQuery& question) override {
+    void answer_about_kept(const ServerAdminBackend::KeptQuery& question) override {
         ++calls;
         question.completion(NotDone{question.drop.value_or("no list")});
     }
@@ -45,7 +45,7 @@ class RefusingServer final : public ServerAdminBackend::Actions {
     void add_reclaim(DeviceStatus& status) const override { status.moved_out = 5; }
     std::vector<Validity> validities() const override { return {}; }
     ServerAdminBackend::Volumes volumes() const override { return {}; }
-    std::vector<RetainedContents::Unused> unused_contents() const override { return {}; }
+    std::vector<KeptContents::Unused> unused_contents() const override { return {}; }
 
     int calls = 0;
 };

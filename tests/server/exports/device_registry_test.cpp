@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "server/handover/retained_calibration.hpp"
+#include "server/handover/kept_calibration.hpp"
 #include "storage/devices/host/host_device.hpp"
 #include "tests/server/supervisor/living_supervisor.hpp"
 
@@ -278,14 +278,14 @@ TEST_CASE("device registry: calibration results outlive the registry") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     {
-        InheritedDescriptors none;
+        PassedDescriptors none;
         DescriptorStore store(way, std::nullopt, {});
-        RetainedCalibration(store, none).keep(next.calibration_states());
+        KeptCalibration(store, none).keep(next.calibration_states());
     }
-    InheritedDescriptors handed_over = supervisor.hand_over(way);
+    PassedDescriptors handed_over = supervisor.hand_over(way);
     DescriptorStore store(way, std::nullopt, handed_over.names());
     DeviceRegistry last({}, true, drivers);
-    last.set_calibration_states(RetainedCalibration(store, handed_over).states());
+    last.set_calibration_states(KeptCalibration(store, handed_over).states());
     last.open("red:0");
     last.open("red:1");
     CHECK(last.calibration("red:0").empty());

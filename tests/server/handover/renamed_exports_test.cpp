@@ -7,13 +7,13 @@
 #include <string>
 
 #include "server/exports/reload_report.hpp"
-#include "server/handover/retained_exports.hpp"
-#include "tests/server/handover/retained_rig.hpp"
+#include "server/handover/kept_exports.hpp"
+#include "tests/server/handover/kept_rig.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
-using Clock = RetainedContents::Clock;
+using Clock = KeptContents::Clock;
 
 config::ExportOptions renamed(config::ExportOptions options, const std::string& name,
                               const std::string& instance) {
@@ -123,10 +123,10 @@ struct Offered {
     std::size_t stored;
 };
 Offered next_server(LivingSupervisor& supervisor, const NotifySocket& way) {
-    InheritedDescriptors handed_over = supervisor.hand_over(way);
+    PassedDescriptors handed_over = supervisor.hand_over(way);
     DescriptorStore store(way, std::nullopt, handed_over.names());
-    RetainedExports exports(store, handed_over);
-    Offered offered{exports.take_inherited(), 0};
+    KeptExports exports(store, handed_over);
+    Offered offered{exports.take_earlier(), 0};
     offered.stored = supervisor.names(way).size();
     return offered;
 }
@@ -134,9 +134,9 @@ Offered next_server(LivingSupervisor& supervisor, const NotifySocket& way) {
 TEST_CASE("renamed exports: the next server offers one of the two names") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
-    InheritedDescriptors none;
+    PassedDescriptors none;
     DescriptorStore store(way, std::nullopt, {});
-    RetainedExports exports(store, none);
+    KeptExports exports(store, none);
     config::ExportOptions one;  // as load_export_text() accepts it
     one.name = "one";
     one.size = config::Size{.bytes = 1 << 20};
@@ -161,7 +161,7 @@ TEST_CASE("renamed exports: the next server offers one of the two names") {
     // A new export may have the earlier name.
     REQUIRE(exports.keep(one).has_value());
     CHECK(next_server(supervisor, way).exports.size() == 2);
-    exports.forget("two");
+    exports.drop("two");
     CHECK(next_server(supervisor, way).exports.at(0) == one);
 }
 

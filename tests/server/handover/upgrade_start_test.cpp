@@ -13,7 +13,7 @@
 
 #include "server/handover/upgrade.hpp"
 #include "tests/server/failing_allocation.hpp"
-#include "tests/server/handover/retained_rig.hpp"
+#include "tests/server/handover/kept_rig.hpp"
 #include "tests/storage/open_files.hpp"
 
 namespace gpunbd::server::test {

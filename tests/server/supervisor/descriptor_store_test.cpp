@@ -144,7 +144,7 @@ TEST_CASE("descriptor store: deferred messages are sent in their order") {
     const NotifySocket way = way_to(supervisor.address());
     DescriptorStore store(way, 3, {});
     store.defer_messages();
-    store.add_stored("there");
+    store.add_kept("there");
     {
         const OwnedFd memory(::memfd_create("slab", MFD_CLOEXEC));
         CHECK(store.store("a", memory.get()) == std::nullopt);

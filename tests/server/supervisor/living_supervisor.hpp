@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/supervisor/inherited_descriptors.hpp"
 #include "server/supervisor/notify_socket.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 #include "tests/server/supervisor/supervisor.hpp"
 
 namespace gpunbd::server::test {
@@ -39,14 +39,14 @@ class LivingSupervisor {
         return all;
     }
     // For the next server. The descriptors stay stored.
-    InheritedDescriptors hand_over(const NotifySocket& way) {
+    PassedDescriptors hand_over(const NotifySocket& way) {
         names(way);
         const std::lock_guard lock(mutex_);
-        InheritedDescriptors::Descriptors copies;
+        PassedDescriptors::Descriptors copies;
         for (const auto& each : kept_) {
             copies.emplace(each.first, ::fcntl(each.second.get(), F_DUPFD_CLOEXEC, 0));
         }
-        return InheritedDescriptors(std::move(copies));
+        return PassedDescriptors(std::move(copies));
     }
     void lose(const std::string& name) {
         const std::lock_guard lock(mutex_);

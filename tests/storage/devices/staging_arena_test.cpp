@@ -74,7 +74,7 @@ TEST_CASE("staging arena: pieces never overlap, coalesce, and obey the held rule
         CAPTURE(bytes);
         std::vector<std::byte> memory(bytes);
         StagingArena arena;
-        arena.adopt(memory.data(), bytes);
+        arena.assign(memory.data(), bytes);
         CHECK(arena.largest() == bytes);
         ArenaModel model(memory.data(), bytes);
         Random random(static_cast<std::uint32_t>(bytes));
@@ -136,7 +136,7 @@ TEST_CASE("staging arena: sizes are rounded up to a power of two of units") {
                 {16 * arena_unit, 16 * arena_unit}};
     std::vector<std::byte> memory(bytes);
     StagingArena arena;
-    arena.adopt(memory.data(), bytes);
+    arena.assign(memory.data(), bytes);
     for (const auto& row : rows) {
         CAPTURE(row.length);
         std::size_t held = 0;
@@ -155,7 +155,7 @@ TEST_CASE("staging arena: sizes are rounded up to a power of two of units") {
 TEST_CASE("staging arena: the first piece is granted whatever its borrower holds elsewhere") {
     std::vector<std::byte> memory(2 * arena_unit);
     StagingArena arena;
-    arena.adopt(memory.data(), memory.size());
+    arena.assign(memory.data(), memory.size());
     std::size_t held = 100 * arena_unit;
     std::byte* const first = arena.take(2 * arena_unit, held);
     REQUIRE(first != nullptr);
@@ -172,7 +172,7 @@ struct Queue {
     std::vector<int> woken;
 
     explicit Queue(int count) : waiters(static_cast<std::size_t>(count)) {
-        arena.adopt(memory.data(), memory.size());
+        arena.assign(memory.data(), memory.size());
         for (int i = 0; i != count; ++i) {
             waiter(i).woken = [this, i] { woken.push_back(i); };
         }
@@ -323,7 +323,7 @@ TEST_CASE("staging arena: memory returned during waking wakes waiters the next t
 TEST_CASE("staging arena: all memory is usable, to the last byte") {
     std::vector<std::byte> memory(8 * arena_unit);
     StagingArena arena;
-    arena.adopt(memory.data(), memory.size());
+    arena.assign(memory.data(), memory.size());
     std::vector<std::size_t> held(8);
     std::vector<std::byte*> pieces;
     for (std::size_t i = 0; i != 8; ++i) {

@@ -53,10 +53,10 @@ struct TwoDevices {
 
 // Every page is mapped and has a different word.
 inline CrashImage whole_volume_image(Provision provision) {
-    const auto store = std::make_shared<FakeRetainer>();
+    const auto store = std::make_shared<FakeParts>();
     TwoDevices devices;
     auto made = Volume::create(left_options(provision), devices.all, {},
-                               {.name = "left", .wanted = {}, .retainer = store});
+                               {.name = "left", .wanted = {}, .kept_parts = store});
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
     Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
     for (std::uint64_t page = 0; page != left_pages; ++page) {
@@ -103,7 +103,7 @@ using Taken = std::variant<std::unique_ptr<Volume>, std::string>;
 
 // An image that another process takes over.
 struct AbandonedVolume {
-    std::shared_ptr<FakeRetainer> store = std::make_shared<FakeRetainer>();
+    std::shared_ptr<FakeParts> store = std::make_shared<FakeParts>();
     OwnedFd table;
 
     explicit AbandonedVolume(const CrashImage& image)

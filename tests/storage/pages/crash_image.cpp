@@ -71,8 +71,7 @@ std::array<std::uint64_t, 3> places_in(std::uint64_t page_size) {
     return {0, page_size / 2, page_size - 8};
 }
 
-bool FakeRetainer::keep(std::uint32_t device, std::uint32_t slab,
-                        const OwnedFd& descriptor) noexcept {
+bool FakeParts::keep(std::uint32_t device, std::uint32_t slab, const OwnedFd& descriptor) noexcept {
     tell();
     {
         const std::lock_guard lock(mutex_);
@@ -91,7 +90,7 @@ bool FakeRetainer::keep(std::uint32_t device, std::uint32_t slab,
     return true;
 }
 
-void FakeRetainer::forget(std::uint32_t device, std::uint32_t slab) noexcept {
+void FakeParts::drop(std::uint32_t device, std::uint32_t slab) noexcept {
     tell();
     {
         const std::lock_guard lock(mutex_);
@@ -102,13 +101,13 @@ void FakeRetainer::forget(std::uint32_t device, std::uint32_t slab) noexcept {
     tell();
 }
 
-std::vector<FakeRetainer::Number> FakeRetainer::numbers() const {
+std::vector<FakeParts::Number> FakeParts::numbers() const {
     std::vector<Number> all;
     each([&](Number number, const OwnedFd&) { all.push_back(number); });
     return all;
 }
 
-Volume::Descriptors FakeRetainer::copies() const {
+Volume::Descriptors FakeParts::copies() const {
     Volume::Descriptors all;
     each([&](Number number, const OwnedFd& descriptor) {
         OwnedFd copy = OwnedFd::copy_of(descriptor);
@@ -118,26 +117,26 @@ Volume::Descriptors FakeRetainer::copies() const {
     return all;
 }
 
-void FakeRetainer::each(const std::function<void(Number, const OwnedFd&)>& call) const {
+void FakeParts::each(const std::function<void(Number, const OwnedFd&)>& call) const {
     const std::lock_guard lock(mutex_);
     for (const auto& [number, descriptor] : kept_) call(number, descriptor);
 }
 
-void FakeRetainer::refuse(bool is_refusing) {
+void FakeParts::refuse(bool is_refusing) {
     const std::lock_guard lock(mutex_);
     refuses_ = is_refusing;
 }
 
-void FakeRetainer::keep_too_late(bool is_late) {
+void FakeParts::keep_too_late(bool is_late) {
     const std::lock_guard lock(mutex_);
     keeps_too_late_ = is_late;
 }
 
-CrashImage read_image(const OwnedFd& table, const FakeRetainer& store, std::uint64_t page_size) {
+CrashImage read_image(const OwnedFd& table, const FakeParts& store, std::uint64_t page_size) {
     CrashImage image;
     image.table = table_in(table);
     const auto places = places_in(page_size);
-    store.each([&](FakeRetainer::Number number, const OwnedFd& descriptor) {
+    store.each([&](FakeParts::Number number, const OwnedFd& descriptor) {
         CrashImage::OfSlab& slab = image.slabs[number];
         slab.bytes = bytes_of(descriptor);
         slab.pages.resize(slab.bytes / page_size);
@@ -151,7 +150,7 @@ CrashImage read_image(const OwnedFd& table, const FakeRetainer& store, std::uint
     return image;
 }
 
-OwnedFd restore_image(const CrashImage& image, std::uint64_t page_size, FakeRetainer& store) {
+OwnedFd restore_image(const CrashImage& image, std::uint64_t page_size, FakeParts& store) {
     for (const auto& [number, slab] : image.slabs) {
         const OwnedFd file = make_memory_file(slab.bytes);
         REQUIRE(file);

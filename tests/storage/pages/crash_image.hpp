@@ -1,5 +1,5 @@
 // The state that a killed process leaves: the bytes of a page table, and the slabs whose
-// descriptors are retained. Also a fake retainer.
+// descriptors are kept. Also fake kept parts.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "storage/base/owned_fd.hpp"
-#include "storage/pages/slab_retainer.hpp"
+#include "storage/pages/kept_parts.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::storage::test {
@@ -21,19 +21,19 @@ namespace gpunbd::storage::test {
 using PageWords = std::array<std::uint64_t, 3>;
 std::array<std::uint64_t, 3> places_in(std::uint64_t page_size);
 
-class FakeRetainer final : public SlabRetainer {
+class FakeParts final : public KeptParts {
  public:
     using Number = std::pair<std::uint32_t, std::uint32_t>;  // device, slab
 
     // Calls `cut` before and after each change.
-    explicit FakeRetainer(std::function<void()> cut = {}) : cut_(std::move(cut)) {}
+    explicit FakeParts(std::function<void()> cut = {}) : cut_(std::move(cut)) {}
 
     // Tests keep the table themselves.
     bool keep_table(const OwnedFd&) noexcept override { return true; }
     bool keep_directory(const OwnedFd&) noexcept override { return true; }
     bool keep(std::uint32_t device, std::uint32_t slab,
               const OwnedFd& descriptor) noexcept override;
-    void forget(std::uint32_t device, std::uint32_t slab) noexcept override;
+    void drop(std::uint32_t device, std::uint32_t slab) noexcept override;
     bool keeps() const noexcept override { return true; }
 
     std::vector<Number> numbers() const;
@@ -63,7 +63,7 @@ struct CrashImage {
         bool operator==(const OfSlab&) const = default;
     };
     std::vector<std::byte> table;
-    std::map<FakeRetainer::Number, OfSlab> slabs;
+    std::map<FakeParts::Number, OfSlab> slabs;
     bool operator==(const CrashImage&) const = default;
 };
 
@@ -74,8 +74,8 @@ OwnedFd file_with(const std::vector<std::byte>& bytes, std::uint64_t size = 0);
 std::vector<std::byte> table_in(const OwnedFd& file);
 OwnedFd file_with_table(const std::vector<std::byte>& bytes);
 
-CrashImage read_image(const OwnedFd& table, const FakeRetainer& store, std::uint64_t page_size);
+CrashImage read_image(const OwnedFd& table, const FakeParts& store, std::uint64_t page_size);
 // Restores an image in new files. `store` gets the slabs; the table is returned.
-OwnedFd restore_image(const CrashImage& image, std::uint64_t page_size, FakeRetainer& store);
+OwnedFd restore_image(const CrashImage& image, std::uint64_t page_size, FakeParts& store);
 
 }  // namespace gpunbd::storage::test

@@ -46,8 +46,8 @@ class CutDevice final : public Device {
     Status allocate(const SlabRequest& request, Slab& out) override {
         return between([&] { return inner_.allocate(request, out); });
     }
-    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
-        return between([&] { return inner_.adopt(descriptor, record, out); });
+    Status take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
+        return between([&] { return inner_.take_over(descriptor, record, out); });
     }
     void release(Slab& slab) noexcept override {
         between([&] { return inner_.release(slab), true; });

@@ -111,10 +111,10 @@ TEST_CASE("imported slabs: a failed takeover leaves nothing behind") {
 }
 
 TEST_CASE("imported slabs: a reused number has another generation") {
-    const auto keeper = std::make_shared<FakeRetainer>();
+    const auto keeper = std::make_shared<FakeParts>();
     TwoDevices devices;
     auto made = Volume::create(left_options(Provision::thin), devices.all, {},
-                               {.name = "left", .wanted = {}, .retainer = keeper});
+                               {.name = "left", .wanted = {}, .kept_parts = keeper});
     Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
     const auto map_all = [&] {
         for (std::uint64_t page = 0; page != left_pages; ++page) {

@@ -56,8 +56,8 @@ class LatchDevice : public Device {
         allocating.pass();
         return memory.allocate(request, out);
     }
-    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
-        const Status status = memory.adopt(descriptor, record, out);
+    Status take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
+        const Status status = memory.take_over(descriptor, record, out);
         if (status == Status::ok && addressed_later) out.cpu = nullptr;
         return status;
     }
@@ -88,7 +88,8 @@ class LatchDevice : public Device {
     }
 
     MemoryDevice memory;
-    std::atomic<bool> addressed_later{false};  // adopted slabs have no CPU address before address()
+    std::atomic<bool> addressed_later{
+        false};  // taken-over slabs have no CPU address before address()
     Latch allocating;
     Latch clearing;
     Latch copying;  // afterwards

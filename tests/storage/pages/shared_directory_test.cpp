@@ -115,8 +115,8 @@ TEST_CASE("shared directory: files of another kind are refused") {
     CHECK(std::get<std::string>(opened) == "it is not a slab directory of gpunbd");
 }
 
-// A retainer that has the directory and the last table.
-class Keeper final : public SlabRetainer {
+// Kept parts that have the directory and the last table.
+class Keeper final : public KeptParts {
  public:
     bool keep_table(const OwnedFd& descriptor) noexcept override {
         table = OwnedFd::copy_of(descriptor);
@@ -127,7 +127,7 @@ class Keeper final : public SlabRetainer {
         return true;
     }
     bool keep(std::uint32_t, std::uint32_t, const OwnedFd&) noexcept override { return true; }
-    void forget(std::uint32_t, std::uint32_t) noexcept override {}
+    void drop(std::uint32_t, std::uint32_t) noexcept override {}
     bool keeps() const noexcept override { return true; }
 
     OwnedFd table;
@@ -142,13 +142,13 @@ struct LeftClone {
     explicit LeftClone(std::uint64_t pages = 4) {
         MemoryDevice device(0, {});
         auto made = Volume::create({.size = pages * 4 * kib, .page_size = 4 * kib}, {&device}, {},
-                                   {.name = "source", .retainer = source});
+                                   {.name = "source", .kept_parts = source});
         Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
         volume.quiesce();
-        const auto cloned = volume.clone(Retention{.name = "clone", .retainer = clone});
+        const auto cloned = volume.clone(KeepOptions{.name = "clone", .kept_parts = clone});
         REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(cloned));
     }
-    void add(const std::shared_ptr<Keeper>& keeper, KeptContents& contents) const {
+    void add(const std::shared_ptr<Keeper>& keeper, KeptVolumes& contents) const {
         auto table = PageTable::open(OwnedFd::copy_of(keeper->table.get()));
         contents.members.push_back({std::get<PageTable>(std::move(table)), keeper});
     }
@@ -157,7 +157,7 @@ struct LeftClone {
 TEST_CASE("take over: parts that do not belong together are refused") {
     const LeftClone left;
     const LeftClone larger(5);
-    KeptContents contents;
+    KeptVolumes contents;
     std::string why;
     SUBCASE("no directory") {
         left.add(left.source, contents);
@@ -212,7 +212,7 @@ TEST_CASE("take over: parts that do not belong together are refused") {
 // In two tables, but not under the same number.
 TEST_CASE("take over: a page with two numbers is refused") {
     const LeftClone left;
-    KeptContents contents;
+    KeptVolumes contents;
     left.add(left.source, contents);
     left.add(left.clone, contents);
     contents.directory = open_directory(left.source->directory);

@@ -132,7 +132,7 @@ TEST_CASE("take over: if a device fails to take over a slab, nothing is changed"
             CAPTURE(slab);
             AbandonedVolume left(whole);
             TwoDevices devices;
-            devices.script.adoptions_until_failure = slab;
+            devices.script.take_overs_until_failure = slab;
             check_refusal(left, devices,
                           "on memory:" + std::to_string(slab / 2) + ": slab " +
                               std::to_string(slab % 2) + " cannot be taken over");
@@ -249,9 +249,9 @@ TEST_CASE("take over: unknown slabs are discarded, and their descriptors closed"
     const std::size_t files = open_files();
     const Taken taken = left.take_over(devices, true);  // so that no slab is allocated ahead
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
-    const std::vector<FakeRetainer::Number> known{{0, 0}, {1, 0}, {1, 1}};
+    const std::vector<FakeParts::Number> known{{0, 0}, {1, 0}, {1, 1}};
     CHECK(left.store->numbers() == known);
-    // The retainer has closed three descriptors. The volume has opened the table and the known
+    // The kept parts have closed three descriptors. The volume has opened the table and the known
     // slabs.
     CHECK(open_files() == files - 3 + 1 + known.size());
     PageRef ref;
@@ -278,10 +278,10 @@ class OneAtATime final : public LatchDevice {
 TEST_CASE("take over: no slab is released while another one is mapped") {
     constexpr std::uint64_t slab = 64 * mib;  // one page per slab
     constexpr std::uint64_t slabs = 6;
-    const auto store = std::make_shared<FakeRetainer>();
+    const auto store = std::make_shared<FakeParts>();
     MemoryDevice maker(0, {});
     auto made = Volume::create({.size = slabs * slab, .page_size = slab}, {&maker}, {},
-                               {.name = "left", .wanted = {}, .retainer = store});
+                               {.name = "left", .wanted = {}, .kept_parts = store});
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
     Volume& before = *std::get<std::unique_ptr<Volume>>(made);
     for (std::uint64_t page = 0; page != slabs; ++page) {
@@ -341,8 +341,8 @@ TEST_CASE("take over: an invalid layout is refused") {
         shape.stripe_size = std::uint64_t{1} << 63;
         shape.devices.assign(8192, {.identity = "0", .pages = 1, .slab_pages = 1, .slabs = 1});
     }
-    const Taken taken = Volume::take_over(PageTable(shape, true), devices.all, {},
-                                          std::make_shared<FakeRetainer>());
+    const Taken taken =
+        Volume::take_over(PageTable(shape, true), devices.all, {}, std::make_shared<FakeParts>());
     REQUIRE(std::holds_alternative<std::string>(taken));
     CHECK(std::get<std::string>(taken) == "its layout is inconsistent");
 }
@@ -350,11 +350,11 @@ TEST_CASE("take over: an invalid layout is refused") {
 // The supervisor has stored the slab too late, so it is neither used nor kept.
 TEST_CASE("kept volume: a slab that was stored too late is forgotten") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
-        const auto store = std::make_shared<FakeRetainer>();
+        const auto store = std::make_shared<FakeParts>();
         TwoDevices devices;
         store->keep_too_late(provision == Provision::full);
         auto made = Volume::create(left_options(provision), devices.all, {},
-                                   {.name = "left", .wanted = {}, .retainer = store});
+                                   {.name = "left", .wanted = {}, .kept_parts = store});
         if (provision == Provision::full) {
             CHECK(std::holds_alternative<CapacityError>(made));
         } else {
@@ -373,9 +373,9 @@ TEST_CASE("kept volume: a slab that was stored too late is forgotten") {
     }
 }
 
-TEST_CASE("kept volume: owns its retainer") {
-    auto store = std::make_shared<FakeRetainer>();
-    const std::weak_ptr<FakeRetainer> retainer = store;
+TEST_CASE("kept volume: owns its kept parts") {
+    auto store = std::make_shared<FakeParts>();
+    const std::weak_ptr<FakeParts> kept_parts = store;
     TwoDevices devices;
     for (const bool taken_over : {false, true}) {
         std::unique_ptr<Volume> volume;
@@ -384,30 +384,30 @@ TEST_CASE("kept volume: owns its retainer") {
             Taken taken = left.take_over(devices);
             REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
             volume = std::get<std::unique_ptr<Volume>>(std::move(taken));
-            const std::weak_ptr<FakeRetainer> its_retainer = left.store;
+            const std::weak_ptr<FakeParts> its_retainer = left.store;
             left.store.reset();
             CHECK_FALSE(its_retainer.expired());
             volume.reset();
             CHECK(its_retainer.expired());
         } else {
             auto made = Volume::create(left_options(Provision::thin), devices.all, {},
-                                       {.name = "left", .wanted = {}, .retainer = store});
+                                       {.name = "left", .wanted = {}, .kept_parts = store});
             REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
             volume = std::get<std::unique_ptr<Volume>>(std::move(made));
             store.reset();
-            CHECK_FALSE(retainer.expired());
+            CHECK_FALSE(kept_parts.expired());
             volume.reset();
-            CHECK(retainer.expired());
+            CHECK(kept_parts.expired());
         }
     }
 }
 
 TEST_CASE("kept volume: a volume that fails during creation leaves nothing kept") {
-    const auto store = std::make_shared<FakeRetainer>();
+    const auto store = std::make_shared<FakeParts>();
     TwoDevices devices;
     devices.script.allocations_until_failure = 3;
     const auto made = Volume::create(left_options(Provision::full), devices.all, {},
-                                     {.name = "left", .wanted = {}, .retainer = store});
+                                     {.name = "left", .wanted = {}, .kept_parts = store});
     REQUIRE(std::holds_alternative<CapacityError>(made));
     CHECK(std::get<CapacityError>(made).device == 1);
     CHECK(store->numbers().empty());

@@ -235,14 +235,14 @@ TEST_CASE("clone: a fully provisioned volume and its clones find memory for ever
 
 TEST_CASE("clone: contents are kept with those of the source, or not at all") {
     MemoryDevice device(0, {});
-    const auto store = std::make_shared<FakeRetainer>();
+    const auto store = std::make_shared<FakeParts>();
     auto made = Volume::create({.size = page_size, .page_size = page_size}, {&device}, {},
-                               {.name = "kept", .retainer = store});
+                               {.name = "kept", .kept_parts = store});
     auto refused = std::get<std::unique_ptr<Volume>>(made)->clone("clone");
     REQUIRE(std::holds_alternative<std::string>(refused));
     CHECK(std::get<std::string>(refused) ==
           "its contents are kept, so those of a clone have to be kept");
-    refused = create(device, 1)->clone(Retention{.name = "clone", .retainer = store});
+    refused = create(device, 1)->clone(KeepOptions{.name = "clone", .kept_parts = store});
     REQUIRE(std::holds_alternative<std::string>(refused));
     CHECK(std::get<std::string>(refused) ==
           "its contents are not kept, so those of a clone cannot be kept");

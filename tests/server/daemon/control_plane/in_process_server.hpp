@@ -44,11 +44,11 @@ class InProcessServer {
             context, *workers, *saves,
             [this](const auto& next, auto& problems) { return services_.reload(next, problems); });
         services_.add<ContentsService>(context, *exports);
-        queries = &services_.add<RetainedQueries>(context, *exports);
+        queries = &services_.add<KeptQueries>(context, *exports);
         run_time_exports = &services_.add<RunTimeExports>(context, *exports, *saves);
         services_.add<ClientClones>(context, *exports);
         reclaim = &services_.add<ReclaimService>(context);
-        RetainedContents& contents = *context.retained.contents;
+        KeptContents& contents = *context.kept.contents;
         if (predecessor != nullptr) contents.quiesce();
         services_.open();
         exports->make_first([this, &contents, predecessor] {
@@ -89,7 +89,7 @@ class InProcessServer {
                         std::unique_ptr<InProcessServer>& successor) {
         context.lifecycle.enter(Phase::handing_over);
         reclaim->pause();
-        context.retained.contents->quiesce();
+        context.kept.contents->quiesce();
         try {
             successor = std::make_unique<InProcessServer>(supervisor, config_file, this);
         } catch (const std::exception& error) {
@@ -129,7 +129,7 @@ class InProcessServer {
     ServerContext context;
     WorkerPool* workers = nullptr;
     ExportService* exports = nullptr;
-    RetainedQueries* queries = nullptr;
+    KeptQueries* queries = nullptr;
     Saves* saves = nullptr;
     RunTimeExports* run_time_exports = nullptr;
     ReclaimService* reclaim = nullptr;
@@ -143,7 +143,7 @@ class InProcessServer {
     static Supervision::Passed passed_by(InProcessSupervisor& supervisor) {
         ::setenv("FDSTORE", "100000", 1);
         Supervision::Passed passed;
-        passed.inherited = supervisor.hand_over();
+        passed.descriptors = supervisor.hand_over();
         passed.socket = supervisor.next_socket();
         return passed;
     }

@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/supervisor/inherited_descriptors.hpp"
 #include "server/supervisor/notify_socket.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 
 namespace gpunbd::server::test {
 
@@ -50,13 +50,13 @@ class InProcessSupervisor {
         return socket;
     }
     // Copies of all descriptors.
-    InheritedDescriptors hand_over() const {
+    PassedDescriptors hand_over() const {
         const std::lock_guard lock(mutex_);
-        InheritedDescriptors::Descriptors copies;
+        PassedDescriptors::Descriptors copies;
         for (const auto& each : kept_) {
             copies.emplace(each.first, ::fcntl(each.second.get(), F_DUPFD_CLOEXEC, 0));
         }
-        return InheritedDescriptors(std::move(copies));
+        return PassedDescriptors(std::move(copies));
     }
     // What the server does from now on changes nothing that is kept: it counts as dead.
     void kill() {

@@ -308,14 +308,13 @@ std::optional<Step> Sequence::drop() {
 void Sequence::pass_grace_period() {
     if (!keeps_) return;
     log("the grace period passes");
-    std::vector<RetainedContents::Offered> offered;
+    std::vector<KeptContents::Offered> offered;
     const auto exports = server_->context.exports.snapshot();
     for (const auto& each : *exports) {
         offered.push_back({each->info.name, each->options.keep, each->volume});
     }
     const auto grace = std::chrono::seconds(3600);
-    server_->context.retained.contents->settle(offered, grace,
-                                               RetainedContents::Clock::now() + 2 * grace);
+    server_->context.kept.contents->settle(offered, grace, KeptContents::Clock::now() + 2 * grace);
     model_.kept.clear();
 }
 

@@ -88,7 +88,7 @@ void Sequence::decide(const std::string& name, const Candidates& candidates) {
 void Sequence::check_kept() {
     std::multiset<std::string> used;
     std::set<std::string> unused;
-    for (const auto& each : server_->context.retained.contents->summaries()) {
+    for (const auto& each : server_->context.kept.contents->summaries()) {
         if (each.state == "in use" || each.state == "being restored") {
             used.insert(each.name);
         } else {

@@ -131,7 +131,7 @@ TEST_CASE("kept slab: another device takes it over with its contents") {
         const auto device = a_host();
         Slab slab;
         const int number = copy.get();
-        REQUIRE(device->adopt(copy, record, slab) == Status::ok);
+        REQUIRE(device->take_over(copy, record, slab) == Status::ok);
         CHECK(slab.descriptor.get() == number);
         CHECK(slab.bytes == slab_bytes);
         CHECK(slab.address == reinterpret_cast<std::uintptr_t>(static_cast<std::byte*>(slab.cpu)));
@@ -202,7 +202,7 @@ TEST_CASE("kept slab: outlives a killed process") {
     REQUIRE(WIFSIGNALED(status));
     const auto device = a_host();
     Slab slab;
-    REQUIRE(device->adopt(descriptor, {.bytes = slab_bytes}, slab) == Status::ok);
+    REQUIRE(device->take_over(descriptor, {.bytes = slab_bytes}, slab) == Status::ok);
     CHECK(all_are(slab.cpu, slab_bytes, 0x77));
     device->release(slab);
     ::close(sockets[0]);
@@ -266,7 +266,7 @@ TEST_CASE("kept slab: an invalid descriptor is refused with one line, and stays 
         Slab out;
         const Captured log;
         OwnedFd offered(row.descriptor);
-        CHECK(device->adopt(offered, row.record, out) == Status::io_error);
+        CHECK(device->take_over(offered, row.record, out) == Status::io_error);
         CHECK(offered.release() == row.descriptor);
         CHECK(log.text() ==
               "host: a kept slab cannot be taken over: " + std::string(row.why) + "\n");
@@ -346,7 +346,7 @@ TEST_CASE("kept slab: clear zeroes only its range, also after a takeover") {
     OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     const SlabRecord record = record_of(slab);
     device->release(slab);
-    REQUIRE(device->adopt(copy, record, slab) == Status::ok);
+    REQUIRE(device->take_over(copy, record, slab) == Status::ok);
     CHECK(all_are(slab.cpu, 65536, 0x5A));
     CHECK(all_are(slab.cpu + 65536, 65536, 0));
     CHECK(all_are(slab.cpu + 131072, slab_bytes - 131072, 0x5A));
@@ -394,7 +394,7 @@ TEST_CASE("kept slab: promised memory is counted exactly, per page") {
     device->release(slab);
     CHECK(device->available() == 70 * mib);
     const auto next = machine.host();
-    REQUIRE(next->adopt(copy, record, slab) == Status::ok);
+    REQUIRE(next->take_over(copy, record, slab) == Status::ok);
     CHECK(next->available() == 36 * mib);
     std::memset(slab.cpu, 1, 64 * mib);
     machine.set_available(36 * mib);
@@ -408,7 +408,7 @@ TEST_CASE("kept slab: is taken over even beyond the capacity, and counts against
     OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     const auto next = a_host(2 * mib);
     Slab taken;
-    REQUIRE(next->adopt(copy, record_of(slab), taken) == Status::ok);
+    REQUIRE(next->take_over(copy, record_of(slab), taken) == Status::ok);
     CHECK(next->available() == 0);
     Slab refused;
     CHECK(next->allocate({.bytes = mib}, refused) == Status::no_space);
@@ -423,7 +423,7 @@ TEST_CASE("kept slab: a full slab that was not completed is completed by the tak
     std::memset(slab.cpu, 0x5A, mib);
     OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     Slab taken;
-    REQUIRE(device->adopt(copy, {.bytes = slab_bytes, .provision = Provision::full}, taken) ==
+    REQUIRE(device->take_over(copy, {.bytes = slab_bytes, .provision = Provision::full}, taken) ==
             Status::ok);
     CHECK(given(taken.descriptor.get()) == slab_bytes);
     CHECK(all_are(taken.cpu, mib, 0x5A));
@@ -486,11 +486,11 @@ TEST_CASE("kept slab: a faulty device forwards calls, and fails takeovers on req
     const SlabRecord record = record_of(slab);
     OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     device->release(slab);
-    script.adoptions_until_failure = 0;
+    script.take_overs_until_failure = 0;
     const int number = copy.get();
-    CHECK(device->adopt(copy, record, slab) == Status::io_error);
+    CHECK(device->take_over(copy, record, slab) == Status::io_error);
     CHECK(slab.bytes == 0);
-    REQUIRE(device->adopt(copy, record, slab) == Status::ok);
+    REQUIRE(device->take_over(copy, record, slab) == Status::ok);
     CHECK(slab.cpu == nullptr);
     CHECK(slab.address != 0);
     CHECK(device->available() == 60 * mib);

@@ -49,7 +49,7 @@ TEST_CASE("Vulkan: a kept slab outlives its device and is taken over") {
     OwnedFd descriptor = keep_one(layer, record);
     const auto device = layer.open({.reserve = 0});
     Slab slab;
-    REQUIRE(device->adopt(descriptor, record, slab) == Status::ok);
+    REQUIRE(device->take_over(descriptor, record, slab) == Status::ok);
     CHECK_FALSE(descriptor);
     CHECK(slab.bytes == slab_bytes);
     for (std::uint64_t at = 0; at != slab_bytes; ++at) REQUIRE(slab.cpu[at] == std::byte{0x5a});
@@ -126,7 +126,7 @@ TEST_CASE("Vulkan: what is not a kept slab of this driver is refused") {
     const auto device = layer.open({.reserve = 0});
     const auto refused = [&](OwnedFd& given, SlabRecord described) {
         Slab slab;
-        return device->adopt(given, described, slab) == Status::io_error && given &&
+        return device->take_over(given, described, slab) == Status::io_error && given &&
                slab.bytes == 0;
     };
     CHECK(refused(descriptor, {.bytes = 0, .provision = {}, .kind = record.kind}));

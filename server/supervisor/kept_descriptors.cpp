@@ -1,4 +1,4 @@
-#include "server/supervisor/stored_descriptors.hpp"
+#include "server/supervisor/kept_descriptors.hpp"
 
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -71,12 +71,12 @@ LockedContents::~LockedContents() {
     if (start_ != nullptr) ::munmap(start_, bytes_);
 }
 
-StoredDescriptors::StoredDescriptors(std::size_t capacity, bool hold)
+KeptDescriptors::KeptDescriptors(std::size_t capacity, bool hold)
     : capacity_(capacity), hold_(hold) {
     entries_.reserve(capacity);
 }
 
-StoredDescriptors::Answer StoredDescriptors::keep(std::string_view name, OwnedFd fd) {
+KeptDescriptors::Answer KeptDescriptors::keep(std::string_view name, OwnedFd fd) {
     GPUNBD_ASSERT(is_descriptor_name(name), "descriptors are stored under valid names");
     const bool there = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& each) {
         return each.name() == name && same_open_file(each.fd.get(), fd.get());
@@ -96,7 +96,7 @@ StoredDescriptors::Answer StoredDescriptors::keep(std::string_view name, OwnedFd
     return Answer::kept;
 }
 
-std::size_t StoredDescriptors::remove(std::string_view name) {
+std::size_t KeptDescriptors::remove(std::string_view name) {
     const auto gone = std::stable_partition(entries_.begin(), entries_.end(),
                                             [&](const Entry& each) { return each.name() != name; });
     const auto count = static_cast<std::size_t>(std::distance(gone, entries_.end()));
@@ -106,7 +106,7 @@ std::size_t StoredDescriptors::remove(std::string_view name) {
     return count;
 }
 
-void StoredDescriptors::keep_first(std::size_t count) {
+void KeptDescriptors::keep_first(std::size_t count) {
     while (entries_.size() > count) {
         names_length_ -= std::size_t{entries_.back().length} + 1;
         entries_.pop_back();
@@ -114,7 +114,7 @@ void StoredDescriptors::keep_first(std::size_t count) {
 }
 
 // The descriptors are moved in ascending order, so no extra descriptor is needed.
-bool StoredDescriptors::hand_over() {
+bool KeptDescriptors::hand_over() {
     std::sort(entries_.begin(), entries_.end(),
               [](const Entry& a, const Entry& b) { return a.fd.get() < b.fd.get(); });
     int place = first_handed;
@@ -131,7 +131,7 @@ bool StoredDescriptors::hand_over() {
     return true;
 }
 
-std::string StoredDescriptors::joined_names() const {
+std::string KeptDescriptors::joined_names() const {
     std::string out;
     out.reserve(names_length_);
     for (const Entry& each : entries_) {

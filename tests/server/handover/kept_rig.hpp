@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "server/daemon/export_factory.hpp"
-#include "server/handover/retained_contents.hpp"
+#include "server/handover/kept_contents.hpp"
 #include "tests/server/supervisor/living_supervisor.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/latch_device.hpp"
@@ -108,9 +108,8 @@ class Life {
     void set_options(const std::vector<config::DeviceOptions>& options) {
         devices_.set_options(options);
     }
-    std::optional<RetainedContents::Clock::time_point> settle(
-        RetainedContents::Clock::time_point now) {
-        std::vector<RetainedContents::Offered> offered;
+    std::optional<KeptContents::Clock::time_point> settle(KeptContents::Clock::time_point now) {
+        std::vector<KeptContents::Offered> offered;
         for (const auto& each : exports) {
             offered.push_back({each->info.name, each->options.keep, each->volume});
         }
@@ -140,7 +139,7 @@ class Life {
     }
 
  private:
-    InheritedDescriptors handed_over_;
+    PassedDescriptors handed_over_;
 
  public:
     DescriptorStore store;
@@ -152,7 +151,7 @@ class Life {
     VolumeDisposal disposal_;
 
  public:
-    RetainedContents contents;
+    KeptContents contents;
 
  private:
     ExportRegistry::Exports before_;

@@ -7,14 +7,14 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/server/handover/retained_rig.hpp"
+#include "tests/server/handover/kept_rig.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = RetainedContents::Clock;
+using Clock = KeptContents::Clock;
 using storage::test::TestWaiter;
 
 constexpr std::uint64_t resting_slabs = 4;
@@ -23,15 +23,15 @@ void unmap_all(storage::Volume& volume) {
     for (std::uint64_t page = 0; page != resting_slabs; ++page) volume.unmap(page);
 }
 
-Names names_of(const std::vector<RetainedContents::Copy>& copies) {
+Names names_of(const std::vector<KeptContents::Copy>& copies) {
     Names names;
     for (const auto& each : copies) names.push_back(each.name);
     std::sort(names.begin(), names.end());
     return names;
 }
 
-InheritedDescriptors handed_over(std::vector<RetainedContents::Copy> copies) {
-    InheritedDescriptors all;
+PassedDescriptors handed_over(std::vector<KeptContents::Copy> copies) {
+    PassedDescriptors all;
     for (auto& each : copies) all.add(each.name, std::move(each.descriptor));
     return all;
 }
@@ -104,7 +104,7 @@ TEST_CASE("kept contents: quiesce() waits for a slab that is being allocated") {
     REQUIRE_FALSE(waiter.try_acquire(server.volume(), 0, page).has_value());
     server.device().allocating.wait_for_one();
     std::atomic<bool> rests{false};
-    std::vector<RetainedContents::Copy> copies;
+    std::vector<KeptContents::Copy> copies;
     std::thread upgrade([&] {
         server.contents.quiesce();
         rests = true;
@@ -121,13 +121,13 @@ TEST_CASE("kept contents: quiesce() waits for a slab that is being allocated") {
     CHECK(names_of(copies) == kept);
 
     // The next process: completes what was cancelled here.
-    InheritedDescriptors all = handed_over(std::move(copies));
+    PassedDescriptors all = handed_over(std::move(copies));
     DescriptorStore store(way, std::nullopt, all.names());
     const MemoryDriver driver(1);
     const std::array<const storage::DeviceDriver*, 1> drivers{&driver};
     DeviceRegistry devices({}, false, drivers);
     VolumeDisposal disposal;
-    RetainedContents contents(store, all);
+    KeptContents contents(store, all);
     contents.quiesce();
     MadeExports made =
         make_exports({options}, devices, {}, {.disposal = &disposal, .contents = &contents});

@@ -1,4 +1,4 @@
-#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -44,7 +44,7 @@ int handed(const char* pid, const char* count, const char* names, Look look) {
         ::setenv("LISTEN_PIDFDID", "1", 1);
         int result = 121;
         try {
-            InheritedDescriptors handed_over = InheritedDescriptors::from_environment();
+            PassedDescriptors handed_over = PassedDescriptors::from_environment();
             for (const char* name :
                  {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"}) {
                 if (std::getenv(name) != nullptr) ::_exit(100);
@@ -104,14 +104,14 @@ TEST_CASE("inherited descriptors: the variables of the environment") {
         CAPTURE((row.pid == nullptr ? "unset" : row.pid));
         CAPTURE((row.count == nullptr ? "unset" : row.count));
         CAPTURE((row.names == nullptr ? "unset" : row.names));
-        CHECK(handed(row.pid, row.count, row.names, [](InheritedDescriptors& all) {
+        CHECK(handed(row.pid, row.count, row.names, [](PassedDescriptors& all) {
                   return static_cast<int>(all.names().size());
               }) == row.descriptors);
     }
 }
 
 TEST_CASE("inherited descriptors: found by name, once, and not inherited by child processes") {
-    CHECK(handed("PID", "4", "web:gpunbd/a:gpunbd/b:gpunbd/a", [](InheritedDescriptors& all) {
+    CHECK(handed("PID", "4", "web:gpunbd/a:gpunbd/b:gpunbd/a", [](PassedDescriptors& all) {
               const auto both = all.take("gpunbd/a");
               if (both.size() != 2 || both[0].get() != 4 || both[1].get() != 6) return 1;
               if (::fcntl(4, F_GETFD) != FD_CLOEXEC) return 2;
@@ -122,12 +122,12 @@ TEST_CASE("inherited descriptors: found by name, once, and not inherited by chil
 
 TEST_CASE(
     "inherited descriptors: stored descriptors and files are not sockets of socket activation") {
-    CHECK(handed("PID", "4", "z:y:gpunbd/socket:x", [](InheritedDescriptors& all) {
+    CHECK(handed("PID", "4", "z:y:gpunbd/socket:x", [](PassedDescriptors& all) {
               const auto sockets = all.take_sockets();
               if (sockets.size() != 1 || sockets[0].get() != 3) return 1;
               return all.take("gpunbd/socket")[0].get() == second_socket ? 0 : 2;
           }) == 0);
-    CHECK(handed("PID", "4", "z:y:a:x", [](InheritedDescriptors& all) {
+    CHECK(handed("PID", "4", "z:y:a:x", [](PassedDescriptors& all) {
               const auto sockets = all.take_sockets();  // in ascending order of their numbers
               return sockets.size() == 2 && sockets[0].get() == 3 && sockets[1].get() == 5 ? 0 : 1;
           }) == 0);
@@ -135,9 +135,9 @@ TEST_CASE(
 
 TEST_CASE(
     "inherited descriptors: the rest is closed at the end, and taken ones belong to the caller") {
-    CHECK(handed("PID", "2", "a:b", [](InheritedDescriptors& all) {
+    CHECK(handed("PID", "2", "a:b", [](PassedDescriptors& all) {
               auto taken = all.take("a");
-              { const InheritedDescriptors gone = std::move(all); }
+              { const PassedDescriptors gone = std::move(all); }
               if (::fcntl(4, F_GETFD) != -1) return 1;
               return ::fcntl(3, F_GETFD) == FD_CLOEXEC ? 0 : 2;
           }) == 0);

@@ -1,4 +1,4 @@
-#include "server/handover/retained_calibration.hpp"
+#include "server/handover/kept_calibration.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -30,11 +30,11 @@ std::optional<std::string> content_of(int fd) {
     return text;
 }
 
-std::optional<RetainedCalibration::States> states_in(const std::string& text) {
+std::optional<KeptCalibration::States> states_in(const std::string& text) {
     boost::system::error_code error;
     const boost::json::value parsed = boost::json::parse(text, error);
     if (error || !parsed.is_object()) return std::nullopt;
-    RetainedCalibration::States states;
+    KeptCalibration::States states;
     for (const auto& [identity, state] : parsed.get_object()) {
         if (!state.is_string()) return std::nullopt;
         states.emplace(identity, state.get_string());
@@ -53,7 +53,7 @@ std::optional<std::string> store_text(DescriptorStore& store, const std::string&
 
 }  // namespace
 
-RetainedCalibration::RetainedCalibration(DescriptorStore& store, InheritedDescriptors& handed_over)
+KeptCalibration::KeptCalibration(DescriptorStore& store, PassedDescriptors& handed_over)
     : store_(store) {
     for (const OwnedFd& each : handed_over.take(calibration_name)) {
         const auto text = content_of(each.get());
@@ -66,7 +66,7 @@ RetainedCalibration::RetainedCalibration(DescriptorStore& store, InheritedDescri
     }
 }
 
-void RetainedCalibration::keep(const States& states) {
+void KeptCalibration::keep(const States& states) {
     if (states == states_) return;
     boost::json::object text;
     for (const auto& [identity, state] : states) text[identity] = state;

@@ -6,16 +6,16 @@
 #include <memory>
 #include <thread>
 
-#include "server/handover/retained_mappings.hpp"
-#include "tests/server/handover/retained_rig.hpp"
+#include "server/handover/kept_mappings.hpp"
+#include "tests/server/handover/kept_rig.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = RetainedContents::Clock;
+using Clock = KeptContents::Clock;
 
-// With AddressSanitizer it also detects calls of a destroyed retainer.
+// With AddressSanitizer it also detects calls of destroyed kept parts.
 TEST_CASE("kept contents: a volume that outlives its freed contents ends correctly") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();

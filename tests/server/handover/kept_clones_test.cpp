@@ -5,12 +5,12 @@
 #include <set>
 #include <string>
 
-#include "tests/server/handover/retained_rig.hpp"
+#include "tests/server/handover/kept_rig.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
-using Clock = RetainedContents::Clock;
+using Clock = KeptContents::Clock;
 
 constexpr auto beyond_grace = std::chrono::seconds(61);
 
@@ -198,7 +198,7 @@ TEST_CASE(
     CHECK(read(next, 0, 1) == 2);
     CHECK(read(next, 1, 1) == 3);
     // Those of an export that is removed on request end with it.
-    next.contents.forget(*next.exports[1]->volume);
+    next.contents.drop(*next.exports[1]->volume);
     REQUIRE(next.make({both[0]}).problems.empty());
     next.settle(Clock::now());
     CHECK(next.contents.unused().empty());

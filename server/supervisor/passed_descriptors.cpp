@@ -1,4 +1,4 @@
-#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -69,12 +69,12 @@ std::vector<OwnedFd> by_number(std::vector<OwnedFd> descriptors) {
 
 }  // namespace
 
-InheritedDescriptors InheritedDescriptors::from_environment() {
+PassedDescriptors PassedDescriptors::from_environment() {
     const auto pid = take_variable("LISTEN_PID");
     const auto count_text = take_variable("LISTEN_FDS");
     const auto names_text = take_variable("LISTEN_FDNAMES");
     take_variable("LISTEN_PIDFDID");  // equals LISTEN_PID; since systemd 258
-    InheritedDescriptors out;
+    PassedDescriptors out;
     if (!count_text || !for_this_process(pid)) return out;
     const int count = count_of(*count_text);
     const auto names =
@@ -93,11 +93,11 @@ InheritedDescriptors InheritedDescriptors::from_environment() {
     return out;
 }
 
-void InheritedDescriptors::add(std::string name, OwnedFd descriptor) {
+void PassedDescriptors::add(std::string name, OwnedFd descriptor) {
     descriptors_.emplace(std::move(name), std::move(descriptor));
 }
 
-std::vector<OwnedFd> InheritedDescriptors::take(std::string_view name) {
+std::vector<OwnedFd> PassedDescriptors::take(std::string_view name) {
     const auto [first, last] = descriptors_.equal_range(name);
     std::vector<OwnedFd> taken;
     for (auto each = first; each != last; ++each) taken.push_back(std::move(each->second));
@@ -105,7 +105,7 @@ std::vector<OwnedFd> InheritedDescriptors::take(std::string_view name) {
     return by_number(std::move(taken));
 }
 
-std::vector<OwnedFd> InheritedDescriptors::take_sockets() {
+std::vector<OwnedFd> PassedDescriptors::take_sockets() {
     std::vector<OwnedFd> taken;
     for (auto each = descriptors_.begin(); each != descriptors_.end();) {
         if (!each->first.starts_with(own_prefix) && is_socket(each->second.get())) {
@@ -118,7 +118,7 @@ std::vector<OwnedFd> InheritedDescriptors::take_sockets() {
     return by_number(std::move(taken));
 }
 
-std::vector<std::string> InheritedDescriptors::names() const {
+std::vector<std::string> PassedDescriptors::names() const {
     std::vector<std::string> out;
     for (const auto& each : descriptors_) out.push_back(each.first);
     return out;

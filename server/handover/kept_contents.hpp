@@ -1,4 +1,4 @@
-// The contents of exports that are kept beyond the end of a server: those inherited from an earlier
+// The contents of exports that are kept beyond the end of a server: those of an earlier
 // server, and those of this server. Thread-safe.
 #pragma once
 
@@ -18,8 +18,8 @@
 #include "server/base/expected.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
-#include "server/handover/stored_contents.hpp"
-#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/handover/supervisor_parts.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/pages/imported_slabs.hpp"
 #include "storage/pages/shared_directory.hpp"
@@ -31,7 +31,7 @@ namespace gpunbd::server {
 // other requirements are not used.
 std::string wanted_of(const config::ExportOptions& options);
 
-class RetainedContents {
+class KeptContents {
  public:
     using Clock = std::chrono::steady_clock;
 
@@ -40,28 +40,28 @@ class RetainedContents {
     // `patience`: the time to wait for a busy supervisor. `imported`: slabs of these contents that
     // are already mapped.
     using Imported = std::map<std::string, std::unique_ptr<storage::ImportedSlabs>>;  // by id
-    RetainedContents(DescriptorStore& store, InheritedDescriptors& handed_over,
-                     std::chrono::milliseconds patience = std::chrono::seconds(10),
-                     Imported imported = {});
-    RetainedContents(const RetainedContents&) = delete;
-    RetainedContents& operator=(const RetainedContents&) = delete;
+    KeptContents(DescriptorStore& store, PassedDescriptors& handed_over,
+                 std::chrono::milliseconds patience = std::chrono::seconds(10),
+                 Imported imported = {});
+    KeptContents(const KeptContents&) = delete;
+    KeptContents& operator=(const KeptContents&) = delete;
 
-    // Gives inherited contents the names of the exports that have them, before any are taken over:
+    // Gives earlier contents the names of the exports that have them, before any are taken over:
     // a server may have been killed while it renamed an export, after it had stored the options.
     void finish_renames(const config::ExportList& exports);
-    // Takes over the inherited contents of this export, together with those that share pages with
+    // Takes over the earlier contents of this export, together with those that share pages with
     // it. Null: there are none. If it throws, std::runtime_error has the reason, and the contents
     // are unchanged for a later attempt.
     std::shared_ptr<storage::Volume> take_over(const config::ExportOptions& options,
                                                DeviceRegistry& devices, VolumeDisposal& disposal);
-    // Takes over the inherited contents that no export has, so that their memory is counted and can
+    // Takes over the earlier contents that no export has, so that their memory is counted and can
     // be moved. The state of those for which this fails has the reason.
     void take_over_unused(DeviceRegistry& devices, VolumeDisposal& disposal);
     // Opens the devices that take_over() will need for these exports. Ignores failures.
     void open_devices(const config::ExportList& exports, DeviceRegistry& devices);
     // Calls `create` for new contents of this export. If it throws, nothing is kept. `source`: kept
     // contents with which they share pages; null: none.
-    using Create = std::function<std::shared_ptr<storage::Volume>(const storage::Retention&)>;
+    using Create = std::function<std::shared_ptr<storage::Volume>(const storage::KeepOptions&)>;
     std::shared_ptr<storage::Volume> make(const config::ExportOptions& options,
                                           const Create& create,
                                           const storage::Volume* source = nullptr);
@@ -110,7 +110,7 @@ class RetainedContents {
     // stored with the new name.
     void rename(storage::Volume& volume, const std::string& name);
     // The volume is not kept any longer: it is freed with its export.
-    void forget(const storage::Volume& volume);
+    void drop(const storage::Volume& volume);
 
     // Contents that no export has, as of the last settle(). Never waits for a takeover in progress.
     struct Unused {
@@ -124,7 +124,7 @@ class RetainedContents {
     // Of the contents without an export that have memory on this device, frees those with the
     // earliest end. Returns false if there are none. Contents without an end, and those that
     // something else still uses, are never freed here.
-    bool free_unused(const storage::Device& device);
+    bool drop_unused(const storage::Device& device);
 
  private:
     // What contents that share pages have in common. They are taken over together.
@@ -133,12 +133,12 @@ class RetainedContents {
         storage::Volume::Descriptors slabs;
         std::string unusable;  // the reason why they cannot be taken over; empty: none
     };
-    // Contents of an earlier server that are not taken over. After forget_volume(), the entry waits
+    // Contents of an earlier server that are not taken over. After drop_volume(), the entry waits
     // only for the supervisor.
-    struct InheritedContents {
+    struct EarlierContents {
         std::unique_ptr<storage::PageTable> table;  // null: unreadable
         std::shared_ptr<SharedParts> parts;
-        std::shared_ptr<ContentsRetainer> retainer;
+        std::shared_ptr<VolumeParts> kept_parts;
         std::string refused;    // the reason why they could not be taken over
         bool unusable = false;  // take_over_unused() has failed
         std::optional<Clock::time_point> ends;
@@ -171,7 +171,7 @@ class RetainedContents {
         std::weak_ptr<storage::Volume> volume;
     };
     struct OwnContents {
-        std::shared_ptr<ContentsRetainer> retainer;  // shared with the volume
+        std::shared_ptr<VolumeParts> kept_parts;  // shared with the volume
         std::string name;
         std::variant<Making, Taken, WithoutExport, InUse> state;
 
@@ -181,32 +181,31 @@ class RetainedContents {
         const WithoutExport* without_export() const { return std::get_if<WithoutExport>(&state); }
     };
 
-    using Inherited = std::map<std::string, InheritedContents>;
+    using Earlier = std::map<std::string, EarlierContents>;
     std::shared_ptr<storage::Volume> find_contents(const config::ExportOptions& options,
                                                    DeviceRegistry& devices,
                                                    VolumeDisposal& disposal) REQUIRES(mutex_);
     std::shared_ptr<storage::Volume> held_for(const config::ExportOptions& options)
         REQUIRES(mutex_);
-    Inherited::iterator find_inherited(const config::ExportOptions& options) REQUIRES(mutex_);
-    std::shared_ptr<storage::Volume> adopt(const Inherited::iterator& found,
-                                           const config::ExportOptions& options,
-                                           DeviceRegistry& devices, VolumeDisposal& disposal,
-                                           bool for_export = true) REQUIRES(mutex_);
-    void inherit(const std::string& id, InheritedDescriptors& handed_over,
-                 const std::vector<ContentsPart>& parts);
-    std::shared_ptr<StoredContents> stored_of(const storage::Volume& volume) const;
+    Earlier::iterator find_earlier(const config::ExportOptions& options) REQUIRES(mutex_);
+    std::shared_ptr<storage::Volume> take_over(const Earlier::iterator& found,
+                                               const config::ExportOptions& options,
+                                               DeviceRegistry& devices, VolumeDisposal& disposal,
+                                               bool for_export = true) REQUIRES(mutex_);
+    void add_earlier(const std::string& id, PassedDescriptors& handed_over,
+                     const std::vector<ContentsPart>& parts);
+    std::shared_ptr<SupervisorParts> parts_of(const storage::Volume& volume) const;
     // Creates an entry as a map node, so that inserting it into own_ cannot fail.
-    std::map<std::string, OwnContents> prepare_own(
-        const std::string& id, const std::string& name,
-        std::shared_ptr<ContentsRetainer> retainer) const;
-    static void free_contents(InheritedContents& inherited);
-    static void free_contents(OwnContents& own);
+    std::map<std::string, OwnContents> prepare_own(const std::string& id, const std::string& name,
+                                                   std::shared_ptr<VolumeParts> kept_parts) const;
+    static void drop_contents(EarlierContents& earlier);
+    static void drop_contents(OwnContents& own);
     // The exports that settle() gets.
     struct Users {
         std::unordered_map<const storage::Volume*, const Offered*> by_volume;
         std::unordered_set<std::string_view> refused;  // those without a volume
     };
-    void settle(InheritedContents& inherited, const Users& users, Clock::time_point end);
+    void settle(EarlierContents& earlier, const Users& users, Clock::time_point end);
     void settle(OwnContents& own, const Users& users, Clock::time_point end);
     // After each change of what no export has.
     void list_unused() REQUIRES(mutex_);
@@ -215,7 +214,7 @@ class RetainedContents {
     const std::chrono::milliseconds patience_;
     mutable Mutex mutex_;
     bool quiesced_ GUARDED_BY(mutex_) = false;
-    Inherited inherited_ GUARDED_BY(mutex_);  // by id
+    Earlier earlier_ GUARDED_BY(mutex_);  // by id
     // Names of exports with incomplete contents. Until settle(), these exports get new contents,
     // even if contents of an earlier export of the name are kept.
     std::unordered_set<std::string> incomplete_ GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-#include "storage/pages/pool_adoption.hpp"
+#include "storage/pages/pool_take_over.hpp"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 
 namespace gpunbd::storage {
 
-std::string PoolAdoption::adopt(Descriptors& descriptors, const EntryCounts& entries,
-                                ImportedSlabs* imported) {
+std::string PoolTakeOver::take_over(Descriptors& descriptors, const EntryCounts& entries,
+                                    ImportedSlabs* imported) {
     const PoolSlabs& slabs = memory_.slabs();
     const std::uint64_t page_size = slabs.config().page_size;
     LongWork work("taking over", slabs.device().info().id, slabs.page_numbers() * page_size,
@@ -18,12 +18,12 @@ std::string PoolAdoption::adopt(Descriptors& descriptors, const EntryCounts& ent
     const Lock lock(memory_.mutex());
     GPUNBD_ASSERT(memory_.free_.reserved_pages() == 0, "a pool adopts slabs before it makes any");
     GPUNBD_ASSERT(entries.size() <= slabs.page_numbers(), "each page that is counted has a number");
-    adopted_.reserve(slabs.count());  // abandon() has to know each slab
+    taken_over_.reserve(slabs.count());  // abandon() has to know each slab
     for (std::uint32_t number = 0; number != slabs.count(); ++number) {
         const SlabEntry entry = slabs.directory().entry(number);
         if (entry.pages == 0) continue;
         work.set_done(std::uint64_t{number} * slabs.numbers().slab_pages() * page_size);
-        std::string reason = adopt_slab(number, entry, descriptors, imported);
+        std::string reason = take_over_slab(number, entry, descriptors, imported);
         if (!reason.empty()) return reason;
     }
     for (PageIndex page = 0; page != entries.size(); ++page) {
@@ -34,8 +34,8 @@ std::string PoolAdoption::adopt(Descriptors& descriptors, const EntryCounts& ent
     return {};
 }
 
-std::string PoolAdoption::adopt_slab(std::uint32_t number, SlabEntry entry,
-                                     Descriptors& descriptors, ImportedSlabs* imported) {
+std::string PoolTakeOver::take_over_slab(std::uint32_t number, SlabEntry entry,
+                                         Descriptors& descriptors, ImportedSlabs* imported) {
     const PoolConfig& config = memory_.config();
     // All slabs have the same number of pages, except for one that has the remainder.
     const std::uint32_t whole = config.slab_pages;
@@ -48,26 +48,26 @@ std::string PoolAdoption::adopt_slab(std::uint32_t number, SlabEntry entry,
     }
     const auto descriptor = descriptors.find(number);
     if (descriptor == descriptors.end()) return fmt::format("slab {} is missing", number);
-    if (!memory_.slabs_.adopt(number, entry, descriptor->second, imported)) {
+    if (!memory_.slabs_.take_over(number, entry, descriptor->second, imported)) {
         return fmt::format("slab {} cannot be taken over", number);
     }
-    adopted_.push_back(number);
+    taken_over_.push_back(number);
     if (memory_.slabs_.at(number).cpu == nullptr) unmapped_.push_back(number);
     descriptors.erase(descriptor);
     memory_.free_.reserve_slab(number, entry.pages);
     return {};
 }
 
-bool PoolAdoption::has_slab_of(PageIndex page) const {
+bool PoolTakeOver::has_slab_of(PageIndex page) const {
     const PoolSlabs& slabs = memory_.slabs();
     return slabs.numbers().index_in_slab(page) <
            memory_.free_.pages_in_slab(slabs.numbers().slab_of(page));
 }
 
 // A page that is not mapped is discarded: it may contain part of an unfinished write.
-void PoolAdoption::commit(const EntryCounts& entries) noexcept {
+void PoolTakeOver::commit(const EntryCounts& entries) noexcept {
     PageAllocator::PoolLock lock(memory_);
-    adopted_.clear();
+    taken_over_.clear();
     for (PageIndex page = 0; page != entries.size(); ++page) {
         if (!has_slab_of(page)) continue;
         if (memory_.free_.is_free(page)) continue;  // fill() has made its slab since
@@ -88,20 +88,20 @@ void PoolAdoption::commit(const EntryCounts& entries) noexcept {
     lock.unlock_and_wake();
 }
 
-void PoolAdoption::abandon() noexcept {
+void PoolTakeOver::abandon() noexcept {
     memory_.provisioner().stop();
     for (std::uint32_t number = 0; number != memory_.slabs_.count(); ++number) {
         if (!memory_.slabs_.at(number).is_allocated()) continue;
-        memory_.slabs_.abandon(number, std::ranges::binary_search(adopted_, number));
+        memory_.slabs_.abandon(number, std::ranges::binary_search(taken_over_, number));
     }
 }
 
-bool PoolAdoption::finished() const {
+bool PoolTakeOver::finished() const {
     const Lock lock(memory_.mutex());
     return unmapped_.empty();
 }
 
-void PoolAdoption::finish() noexcept {
+void PoolTakeOver::finish() noexcept {
     {
         const Lock lock(memory_.mutex());
         mapping_allowed_ = true;
@@ -109,12 +109,12 @@ void PoolAdoption::finish() noexcept {
     memory_.provisioner().wake();  // without a thread, the slabs are used through channels
 }
 
-std::vector<PoolSlabs::Copy> PoolAdoption::copy_slabs() const {
+std::vector<PoolSlabs::Copy> PoolTakeOver::copy_slabs() const {
     const Lock lock(memory_.mutex());
     return memory_.slabs().copy();
 }
 
-Slab* PoolAdoption::next_unmapped_slab() {
+Slab* PoolTakeOver::next_unmapped_slab() {
     memory_.mutex().assert_held();
     while (mapping_allowed_ && !unmapped_.empty()) {
         Slab& slab = memory_.slabs_.at(unmapped_.back());

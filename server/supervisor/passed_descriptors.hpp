@@ -13,17 +13,17 @@
 
 namespace gpunbd::server {
 
-class InheritedDescriptors {
+class PassedDescriptors {
  public:
     using Descriptors = std::multimap<std::string, OwnedFd, std::less<>>;  // by name
 
-    InheritedDescriptors() = default;
-    explicit InheritedDescriptors(Descriptors descriptors) : descriptors_(std::move(descriptors)) {}
+    PassedDescriptors() = default;
+    explicit PassedDescriptors(Descriptors descriptors) : descriptors_(std::move(descriptors)) {}
     // Reads LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES and removes them from the environment. The
     // descriptors are made close-on-exec. Empty if there are none for this process. Throws
     // std::runtime_error if a variable is invalid, because serving without the descriptors would be
     // wrong.
-    static InheritedDescriptors from_environment();
+    static PassedDescriptors from_environment();
 
     // Adds a descriptor from a source other than the supervisor.
     void add(std::string name, OwnedFd descriptor);

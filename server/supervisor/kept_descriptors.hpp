@@ -45,12 +45,12 @@ class LockedContents {
 
 // The descriptors that `gpunbd keep` stores, with their names. The table has a fixed size, so that
 // a server cannot make it grow.
-class StoredDescriptors {
+class KeptDescriptors {
  public:
     // `hold`: also locks the memory of the descriptors.
-    explicit StoredDescriptors(std::size_t capacity, bool hold = false);
-    StoredDescriptors(const StoredDescriptors&) = delete;
-    StoredDescriptors& operator=(const StoredDescriptors&) = delete;
+    explicit KeptDescriptors(std::size_t capacity, bool hold = false);
+    KeptDescriptors(const KeptDescriptors&) = delete;
+    KeptDescriptors& operator=(const KeptDescriptors&) = delete;
 
     // Closes a descriptor that does not fit. A file that is already stored under the name is not
     // stored twice, so a server may store again what was handed to it.

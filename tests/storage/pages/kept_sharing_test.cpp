@@ -1,5 +1,5 @@
 // Kills kept volumes that share pages at every step: after each store into one of their tables or
-// into their slab directory, and before and after each call of a device or of a retainer. Then
+// into their slab directory, and before and after each call of a device or of kept parts. Then
 // takes over the remaining state and compares each volume with its model.
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -33,16 +33,16 @@ using VolumeNumber = int;
 struct SharedStore {
     explicit SharedStore(std::function<void()> cut = {}) : slabs(std::move(cut)) {}
 
-    FakeRetainer slabs;
+    FakeParts slabs;
     std::map<VolumeNumber, OwnedFd> tables;
     OwnedFd directory;
 };
 
-class MemberRetainer final : public SlabRetainer {
+class MemberParts final : public KeptParts {
  public:
     // `at_table` is called with the table, and keeps it.
     using AtTable = std::function<void(OwnedFd)>;
-    MemberRetainer(SharedStore& store, AtTable at_table)
+    MemberParts(SharedStore& store, AtTable at_table)
         : store_(store), at_table_(std::move(at_table)) {}
 
     bool keep_table(const OwnedFd& descriptor) noexcept override {
@@ -60,8 +60,8 @@ class MemberRetainer final : public SlabRetainer {
               const OwnedFd& descriptor) noexcept override {
         return store_.slabs.keep(device, slab, descriptor);
     }
-    void forget(std::uint32_t device, std::uint32_t slab) noexcept override {
-        store_.slabs.forget(device, slab);
+    void drop(std::uint32_t device, std::uint32_t slab) noexcept override {
+        store_.slabs.drop(device, slab);
     }
     bool keeps() const noexcept override { return !is_forgotten; }
 
@@ -75,12 +75,12 @@ class MemberRetainer final : public SlabRetainer {
 };
 
 // The words of a directory file that are not zero, by their offset.
-using DirectoryWords = std::map<std::size_t, std::uint64_t>;
+using DirectoryContents = std::map<std::size_t, std::uint64_t>;
 
 struct SharedImage {
     std::map<VolumeNumber, std::vector<std::byte>> tables;
     std::size_t directory_bytes = 0;
-    DirectoryWords directory;
+    DirectoryContents directory;
     CrashImage slabs;
     bool operator==(const SharedImage&) const = default;
 };
@@ -160,7 +160,7 @@ class SharingProcess {
                             .page_size = row.page_size,
                             .stripe_size = row.stripe * row.page_size,
                             .provision = row.provision},
-                           devices_.layout, {}, {.name = "cut", .retainer = retainer_for(number)},
+                           devices_.layout, {}, {.name = "cut", .kept_parts = retainer_for(number)},
                            row.spills_later ? std::vector<Spill>() : devices_.spills);
         REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
         volumes_[number] = std::get<std::unique_ptr<Volume>>(std::move(made));
@@ -220,11 +220,11 @@ class SharingProcess {
         const VolumeNumber number = volumes_.begin()->first;
         const VolumeNumber clone = next_number_++;
         const std::uint64_t shared = volumes_[number]->contents().shared;
-        const auto retainer = retainer_for(clone);
-        retainer->refuses_table = table;
+        const auto kept_parts = retainer_for(clone);
+        kept_parts->refuses_table = table;
         retainers_.at(number)->refuses_directory = !table;
         const auto made =
-            volumes_[number]->clone(Retention{.name = "refused", .retainer = retainer});
+            volumes_[number]->clone(KeepOptions{.name = "refused", .kept_parts = kept_parts});
         retainers_.at(number)->refuses_directory = false;
         REQUIRE(std::holds_alternative<std::string>(made));
         CHECK(std::get<std::string>(made) ==
@@ -247,15 +247,15 @@ class SharingProcess {
         return at->first;
     }
 
-    std::shared_ptr<MemberRetainer> retainer_for(VolumeNumber number) {
-        auto retainer = std::make_shared<MemberRetainer>(store_, [this, number](OwnedFd table) {
+    std::shared_ptr<MemberParts> retainer_for(VolumeNumber number) {
+        auto kept_parts = std::make_shared<MemberParts>(store_, [this, number](OwnedFd table) {
             const std::lock_guard lock(instant_);
             store_.tables[number] = std::move(table);
             if (cloned_) expected_[number] = expected_.at(*cloned_);
             take_cut();
         });
-        retainers_[number] = retainer;
-        return retainer;
+        retainers_[number] = kept_parts;
+        return kept_parts;
     }
 
     void watch() {
@@ -330,9 +330,10 @@ class SharingProcess {
     void clone(VolumeNumber source) {
         watch();
         const VolumeNumber number = next_number_++;
-        const auto retainer = retainer_for(number);
+        const auto kept_parts = retainer_for(number);
         cloned_ = source;
-        auto made = volumes_.at(source)->clone(Retention{.name = "clone", .retainer = retainer});
+        auto made =
+            volumes_.at(source)->clone(KeepOptions{.name = "clone", .kept_parts = kept_parts});
         cloned_.reset();
         if (const auto* const why = std::get_if<std::string>(&made)) FAIL(*why);
         volumes_[number] = std::get<std::unique_ptr<Volume>>(std::move(made));
@@ -387,7 +388,7 @@ class SharingProcess {
     VolumeNumber next_number_ = 0;
     SharedStore store_{[this] { cut_here(); }};
     SharedDevices devices_;
-    std::map<VolumeNumber, std::shared_ptr<MemberRetainer>> retainers_;
+    std::map<VolumeNumber, std::shared_ptr<MemberParts>> retainers_;
     std::map<VolumeNumber, std::unique_ptr<Volume>> volumes_;
     std::optional<StoreWatch> watch_;
     std::vector<PageRef> held_;
@@ -399,13 +400,13 @@ class SharingProcess {
 class NextSharing {
  public:
     NextSharing(const SharedCase& row, const SharedImage& image) : row_(row), devices_(row, [] {}) {
-        KeptContents contents;
+        KeptVolumes contents;
         std::vector<VolumeNumber> numbers;
         for (const auto& [number, bytes] : image.tables) {
             store_.tables[number] = file_with_table(bytes);
             auto table = PageTable::open(OwnedFd::copy_of(store_.tables[number].get()));
             REQUIRE(std::holds_alternative<PageTable>(table));
-            retainers_[number] = std::make_shared<MemberRetainer>(store_, [](OwnedFd) {});
+            retainers_[number] = std::make_shared<MemberParts>(store_, [](OwnedFd) {});
             contents.members.push_back({std::get<PageTable>(std::move(table)), retainers_[number]});
             numbers.push_back(number);
         }
@@ -490,7 +491,7 @@ class NextSharing {
         REQUIRE(used == allocated);
         volumes_.clear();
         for (const auto& memory : devices_.memories) REQUIRE(memory->used() == 0);
-        std::vector<FakeRetainer::Number> in_directory;
+        std::vector<FakeParts::Number> in_directory;
         auto table = PageTable::open(OwnedFd::copy_of(kept_table.get()));
         for (std::uint32_t device = 0; device != row_.devices(); ++device) {
             const PageTable& kept = std::get<PageTable>(table);
@@ -525,7 +526,7 @@ class NextSharing {
     const SharedCase& row_;
     SharedStore store_;
     SharedDevices devices_;
-    std::map<VolumeNumber, std::shared_ptr<MemberRetainer>> retainers_;
+    std::map<VolumeNumber, std::shared_ptr<MemberParts>> retainers_;
     std::map<VolumeNumber, std::unique_ptr<Volume>> volumes_;
     std::map<VolumeNumber, std::vector<PageModel>> models_;
 };

@@ -1,5 +1,5 @@
 // The results of calibration, passed from one server to the next.
-#include "server/handover/retained_calibration.hpp"
+#include "server/handover/kept_calibration.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-using States = RetainedCalibration::States;
+using States = KeptCalibration::States;
 
 OwnedFd memory_of(const std::string& text) {
     OwnedFd fd(::memfd_create("calibration", MFD_CLOEXEC));
@@ -23,9 +23,9 @@ TEST_CASE("kept calibration: passed to the next server and stored once") {
     const NotifySocket way = supervisor.way();
     const States found{{"GPU-1", "line\n2 3\n"}, {"GPU-\"2\"", "\x01 and \xc3\xbc"}};
     {
-        InheritedDescriptors none = supervisor.hand_over(way);
+        PassedDescriptors none = supervisor.hand_over(way);
         DescriptorStore store(way, std::nullopt, none.names());
-        RetainedCalibration calibration(store, none);
+        KeptCalibration calibration(store, none);
         CHECK(calibration.states().empty());
         calibration.keep({});
         CHECK(supervisor.names(way).empty());
@@ -34,9 +34,9 @@ TEST_CASE("kept calibration: passed to the next server and stored once") {
         calibration.keep(found);
         CHECK(supervisor.names(way) == std::vector<std::string>{"gpunbd/calibration"});
     }
-    InheritedDescriptors handed_over = supervisor.hand_over(way);
+    PassedDescriptors handed_over = supervisor.hand_over(way);
     DescriptorStore store(way, std::nullopt, handed_over.names());
-    const RetainedCalibration calibration(store, handed_over);
+    const KeptCalibration calibration(store, handed_over);
     CHECK(calibration.states() == found);
     CHECK(handed_over.names().empty());
 }
@@ -50,11 +50,11 @@ TEST_CASE("kept calibration: invalid data cause a new calibration") {
         CAPTURE(text.substr(0, 40));
         LivingSupervisor supervisor;
         const NotifySocket way = supervisor.way();
-        InheritedDescriptors::Descriptors descriptors;
+        PassedDescriptors::Descriptors descriptors;
         descriptors.emplace("gpunbd/calibration", memory_of(text));
-        InheritedDescriptors handed_over(std::move(descriptors));
+        PassedDescriptors handed_over(std::move(descriptors));
         DescriptorStore store(way, std::nullopt, handed_over.names());
-        RetainedCalibration calibration(store, handed_over);
+        KeptCalibration calibration(store, handed_over);
         CHECK(calibration.states().empty());
         CHECK(handed_over.names().empty());
         calibration.keep({{"GPU-1", "measured"}});

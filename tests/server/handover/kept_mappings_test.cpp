@@ -1,5 +1,5 @@
 // Driver mappings passed from one server to the next; pipes replace the driver's files.
-#include "server/handover/retained_mappings.hpp"
+#include "server/handover/kept_mappings.hpp"
 
 #include <doctest/doctest.h>
 #include <poll.h>
@@ -46,9 +46,9 @@ TEST_CASE("kept mappings: the next server removes them on request") {
     DriverFile first;
     DriverFile second;
     {
-        InheritedDescriptors none = supervisor.hand_over(way);
+        PassedDescriptors none = supervisor.hand_over(way);
         DescriptorStore store(way, std::nullopt, none.names());
-        RetainedMappings mappings(store, none);
+        KeptMappings mappings(store, none);
         CHECK(mappings.take_left().empty());
         mappings.keep({first.get(), second.get()});
         mappings.keep({first.get(), second.get()});
@@ -57,18 +57,18 @@ TEST_CASE("kept mappings: the next server removes them on request") {
     first.close();  // its server is killed
     second.close();
 
-    InheritedDescriptors handed_over = supervisor.hand_over(way);
+    PassedDescriptors handed_over = supervisor.hand_over(way);
     DescriptorStore store(way, std::nullopt, handed_over.names());
     const DriverFile own;
     std::atomic<bool> undone{false};
     {
-        RetainedMappings mappings(store, handed_over);
+        KeptMappings mappings(store, handed_over);
         CHECK(handed_over.names().empty());
         mappings.keep({own.get()});
         CHECK(supervisor.names(way) == std::vector<std::string>{mappings_name});
         CHECK(first.is_open());  // the supervisor did not close the last copy
         CHECK(second.is_open());
-        auto left = std::make_shared<RetainedMappings::Files>(mappings.take_left());
+        auto left = std::make_shared<KeptMappings::Files>(mappings.take_left());
         CHECK(left->size() == 2);
         mappings.undo(std::move(left),
                       [&] { undone = !first.is_open() && !second.is_open() && own.is_open(); });
@@ -82,14 +82,14 @@ TEST_CASE("kept mappings: removed at once if there is no address space for both"
     const NotifySocket way = supervisor.way();
     DriverFile file;
     {
-        InheritedDescriptors none = supervisor.hand_over(way);
+        PassedDescriptors none = supervisor.hand_over(way);
         DescriptorStore store(way, std::nullopt, none.names());
-        RetainedMappings(store, none).keep({file.get()});
+        KeptMappings(store, none).keep({file.get()});
     }
-    InheritedDescriptors handed_over = supervisor.hand_over(way);
+    PassedDescriptors handed_over = supervisor.hand_over(way);
     file.close();
     DescriptorStore store(way, std::nullopt, handed_over.names());
-    RetainedMappings mappings(store, handed_over);
+    KeptMappings mappings(store, handed_over);
     CHECK(file.is_open());
     mappings.undo_now();
     CHECK(!file.is_open());
@@ -100,11 +100,11 @@ TEST_CASE("kept mappings: removed at once if there is no address space for both"
 TEST_CASE("kept mappings: without any, `then` is called at once") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
-    InheritedDescriptors none = supervisor.hand_over(way);
+    PassedDescriptors none = supervisor.hand_over(way);
     DescriptorStore store(way, std::nullopt, none.names());
-    RetainedMappings mappings(store, none);
+    KeptMappings mappings(store, none);
     bool followed = false;
-    mappings.undo(std::make_shared<RetainedMappings::Files>(), [&] { followed = true; });
+    mappings.undo(std::make_shared<KeptMappings::Files>(), [&] { followed = true; });
     CHECK(followed);
 }
 
@@ -112,11 +112,11 @@ TEST_CASE("kept mappings: a server without mappings leaves none with the supervi
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     const DriverFile file;
-    InheritedDescriptors none = supervisor.hand_over(way);
+    PassedDescriptors none = supervisor.hand_over(way);
     DescriptorStore store(way, std::nullopt, none.names());
-    RetainedMappings(store, none).keep({file.get()});
+    KeptMappings(store, none).keep({file.get()});
     CHECK(supervisor.names(way).size() == 1);
-    RetainedMappings(store, none).keep({});
+    KeptMappings(store, none).keep({});
     CHECK(supervisor.names(way).empty());
 }
 
@@ -127,9 +127,9 @@ TEST_CASE("kept mappings: a failed removal is retried by the next call") {
     ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
     const NotifySocket way = std::move(*NotifySocket::from_environment());
     const DriverFile file;
-    InheritedDescriptors none;
+    PassedDescriptors none;
     DescriptorStore store(way, std::nullopt, {mappings_name});
-    RetainedMappings mappings(store, none);
+    KeptMappings mappings(store, none);
     mappings.keep({file.get()});
     const PlayedSupervisor supervisor(path);
     mappings.keep({file.get()});
@@ -148,9 +148,9 @@ TEST_CASE("kept mappings: a full supervisor is logged once") {
     const NotifySocket way = supervisor.way();
     const DriverFile one;
     const DriverFile two;
-    InheritedDescriptors none = supervisor.hand_over(way);
+    PassedDescriptors none = supervisor.hand_over(way);
     DescriptorStore store(way, 1, none.names());
-    RetainedMappings mappings(store, none);
+    KeptMappings mappings(store, none);
     mappings.keep({one.get(), two.get()});
     CHECK(supervisor.names(way).size() == 1);
 }

@@ -14,8 +14,8 @@
 
 #include "server/supervisor/descriptor_store.hpp"
 #include "storage/base/mutex.hpp"
+#include "storage/pages/kept_parts.hpp"
 #include "storage/pages/page_table.hpp"
-#include "storage/pages/slab_retainer.hpp"
 
 namespace gpunbd::server {
 
@@ -51,10 +51,10 @@ std::string contents_id(const storage::InstanceId& instance);
 // A removal can fail, without memory for the message or with a busy supervisor. It then stays
 // pending, and each later call retries it. Until it succeeds, nothing else is stored under that
 // name, so that a later server cannot mistake the old slab for a new one.
-class StoredContents {
+class SupervisorParts {
  public:
     // The store outlives this object. `patience`: the time to wait for a busy supervisor.
-    StoredContents(DescriptorStore& store, std::string id, std::chrono::milliseconds patience)
+    SupervisorParts(DescriptorStore& store, std::string id, std::chrono::milliseconds patience)
         : store_(store), id_(std::move(id)), patience_(patience) {}
 
     const std::string& id() const { return id_; }
@@ -64,12 +64,12 @@ class StoredContents {
     void add_volume(const std::string& clone);
     // Removes its table, and with the last volume all parts. Processes that have opened a part keep
     // their descriptors.
-    void remove_volume(const std::string& clone) noexcept;
+    void drop_volume(const std::string& clone) noexcept;
     // Adds a part that an earlier server has stored.
-    void add_stored(const ContentsPart& part);
+    void add_kept(const ContentsPart& part);
     // Blocks until the supervisor has the part. Returns false if it may not have it.
     bool keep(const ContentsPart& part, const OwnedFd& descriptor) noexcept;
-    void forget(const ContentsPart& part) noexcept;
+    void drop(const ContentsPart& part) noexcept;
     // Retries pending removals. Returns false if some are still pending.
     bool finish_removals() noexcept;
 
@@ -91,44 +91,44 @@ class StoredContents {
 };
 
 // Passes the parts of one volume to the supervisor.
-class ContentsRetainer final : public storage::SlabRetainer {
+class VolumeParts final : public storage::KeptParts {
  public:
     // `clone`: as in ContentsPart.
-    ContentsRetainer(std::shared_ptr<StoredContents> stored, std::string clone)
-        : stored_(std::move(stored)), clone_(std::move(clone)) {
-        stored_->add_volume(clone_);
+    VolumeParts(std::shared_ptr<SupervisorParts> shared, std::string clone)
+        : shared_(std::move(shared)), clone_(std::move(clone)) {
+        shared_->add_volume(clone_);
     }
 
     bool keep_table(const OwnedFd& descriptor) noexcept override {
-        return forgotten_ || stored_->keep(table_, descriptor);
+        return dropped_ || shared_->keep(table_, descriptor);
     }
     bool keep_directory(const OwnedFd& descriptor) noexcept override {
-        return stored_->keep(directory_, descriptor);
+        return shared_->keep(directory_, descriptor);
     }
     bool keep(std::uint32_t device, std::uint32_t slab,
               const OwnedFd& descriptor) noexcept override {
-        return stored_->keep(ContentsPart::slab_of(device, slab), descriptor);
+        return shared_->keep(ContentsPart::slab_of(device, slab), descriptor);
     }
-    void forget(std::uint32_t device, std::uint32_t slab) noexcept override {
-        stored_->forget(ContentsPart::slab_of(device, slab));
+    void drop(std::uint32_t device, std::uint32_t slab) noexcept override {
+        shared_->drop(ContentsPart::slab_of(device, slab));
     }
-    // Returns true until forget_volume() is called. Never waits for the supervisor.
-    bool keeps() const noexcept override { return !forgotten_; }
+    // Returns true until drop_volume() is called. Never waits for the supervisor.
+    bool keeps() const noexcept override { return !dropped_; }
     // Removes the volume from the supervisor.
-    void forget_volume() noexcept {
-        forgotten_ = true;
-        stored_->remove_volume(clone_);
+    void drop_volume() noexcept {
+        dropped_ = true;
+        shared_->drop_volume(clone_);
     }
 
-    const std::shared_ptr<StoredContents>& stored() const { return stored_; }
-    std::string table_name() const { return stored_->name_of(table_); }
+    const std::shared_ptr<SupervisorParts>& shared() const { return shared_; }
+    std::string table_name() const { return shared_->name_of(table_); }
 
  private:
-    const std::shared_ptr<StoredContents> stored_;  // shared with volumes that share pages
+    const std::shared_ptr<SupervisorParts> shared_;  // shared with volumes that share pages
     const std::string clone_;
     const ContentsPart table_ = ContentsPart::table_of(clone_);
     const ContentsPart directory_{.kind = ContentsPart::Kind::directory};
-    std::atomic<bool> forgotten_{false};
+    std::atomic<bool> dropped_{false};
 };
 
 }  // namespace gpunbd::server

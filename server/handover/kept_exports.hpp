@@ -8,7 +8,7 @@
 #include "config/options.hpp"
 #include "server/base/expected.hpp"
 #include "server/supervisor/descriptor_store.hpp"
-#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/base/owned_fd.hpp"
 
@@ -24,20 +24,20 @@ config::Origin origin_in(std::string_view text);
 
 // Stores the options of exports that were created at run time with the supervisor, so that the next
 // server offers them again. The main thread and the thread that creates exports use it.
-class RetainedExports {
+class KeptExports {
  public:
     // Takes the options that an earlier server has stored out of `handed_over`. The store outlives
     // this object.
-    RetainedExports(DescriptorStore& store, InheritedDescriptors& handed_over);
+    KeptExports(DescriptorStore& store, PassedDescriptors& handed_over);
 
     // Those of the earlier server.
-    std::vector<config::ExportOptions> take_inherited() { return std::move(inherited_); }
+    std::vector<config::ExportOptions> take_earlier() { return std::move(earlier_); }
     // Stores or replaces the options.
     Expected<void> keep(const config::ExportOptions& options);
     // The same, in place of those of the export that had another name. The next server has either
     // of them, never both.
     Expected<void> rename(const std::string& from, const config::ExportOptions& options);
-    void forget(const std::string& name);
+    void drop(const std::string& name);
 
     // For a successor: the stored descriptors with their names.
     struct Copy {
@@ -50,7 +50,7 @@ class RetainedExports {
     Expected<void> replace(const std::string& earlier, const config::ExportOptions& options);
 
     DescriptorStore& store_;
-    std::vector<config::ExportOptions> inherited_;
+    std::vector<config::ExportOptions> earlier_;
     struct Stored {
         std::string name;  // of the descriptor
         OwnedFd descriptor;

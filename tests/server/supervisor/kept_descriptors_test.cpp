@@ -1,4 +1,4 @@
-#include "server/supervisor/stored_descriptors.hpp"
+#include "server/supervisor/kept_descriptors.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -14,14 +14,14 @@
 namespace gpunbd::server::test {
 namespace {
 
-using Kept = StoredDescriptors::Answer;
+using Kept = KeptDescriptors::Answer;
 
 OwnedFd some_memory() { return OwnedFd(::memfd_create("kept", MFD_CLOEXEC)); }
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
 TEST_CASE("kept descriptors: closed if there is no room, and when they are removed") {
-    StoredDescriptors kept(2);
+    KeptDescriptors kept(2);
     OwnedFd first = some_memory();
     OwnedFd second = some_memory();
     OwnedFd third = some_memory();
@@ -41,7 +41,7 @@ TEST_CASE("kept descriptors: closed if there is no room, and when they are remov
 }
 
 TEST_CASE("kept descriptors: their names fit into one variable, and removals make room") {
-    StoredDescriptors kept(10'000);
+    KeptDescriptors kept(10'000);
     const std::string name(255, 'x');
     std::size_t count = 0;
     while (kept.keep(name, some_memory()) == Kept::kept) ++count;
@@ -66,7 +66,7 @@ bool is_mapped(int fd) {
 TEST_CASE("kept descriptors: memory is held, if requested, as long as it is kept") {
     for (const bool hold : {false, true}) {
         CAPTURE(hold);
-        StoredDescriptors kept(10, hold);
+        KeptDescriptors kept(10, hold);
         OwnedFd memory(::memfd_create("held", MFD_CLOEXEC));
         REQUIRE(::ftruncate(memory.get(), 8192) == 0);
         const OwnedFd same(::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0));
@@ -83,7 +83,7 @@ TEST_CASE("kept descriptors: memory is held, if requested, as long as it is kept
 }
 
 TEST_CASE("kept descriptors: memory that cannot be held is rejected") {
-    StoredDescriptors kept(10, true);
+    KeptDescriptors kept(10, true);
     OwnedFd memory(::memfd_create("held", MFD_CLOEXEC));
     constexpr std::int64_t all_addresses = std::int64_t{1} << 47;
     REQUIRE(::ftruncate(memory.get(), all_addresses) == 0);
@@ -98,7 +98,7 @@ std::string places_of(std::initializer_list<int> numbers) {
     const pid_t child = ::fork();
     if (child == 0) {
         const int copy = ::fcntl(ends[1], F_DUPFD, 200);
-        StoredDescriptors kept(10);
+        KeptDescriptors kept(10);
         const int high = ::fcntl(copy, F_DUPFD_CLOEXEC, 250);
         ::close_range(3, 199, 0);
         for (const int number : numbers) {

@@ -1,4 +1,4 @@
-#include "server/handover/retained_exports.hpp"
+#include "server/handover/kept_exports.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -94,8 +94,7 @@ config::Origin origin_in(std::string_view text) {
     return origin;
 }
 
-RetainedExports::RetainedExports(DescriptorStore& store, InheritedDescriptors& handed_over)
-    : store_(store) {
+KeptExports::KeptExports(DescriptorStore& store, PassedDescriptors& handed_over) : store_(store) {
     struct Found {
         std::string name;  // of the descriptor
         OwnedFd descriptor;
@@ -131,21 +130,20 @@ RetainedExports::RetainedExports(DescriptorStore& store, InheritedDescriptors& h
             continue;
         }
         stored_.emplace(loaded.options.name, Stored{each.name, std::move(each.descriptor)});
-        inherited_.push_back(std::move(loaded.options));
+        earlier_.push_back(std::move(loaded.options));
     }
 }
 
-Expected<void> RetainedExports::keep(const config::ExportOptions& options) {
+Expected<void> KeptExports::keep(const config::ExportOptions& options) {
     return replace(options.name, options);
 }
 
-Expected<void> RetainedExports::rename(const std::string& from,
-                                       const config::ExportOptions& options) {
+Expected<void> KeptExports::rename(const std::string& from, const config::ExportOptions& options) {
     return replace(from, options);
 }
 
-Expected<void> RetainedExports::replace(const std::string& earlier,
-                                        const config::ExportOptions& options) {
+Expected<void> KeptExports::replace(const std::string& earlier,
+                                    const config::ExportOptions& options) {
     const Lock lock(mutex_);
     const auto found = stored_.find(earlier);
     const std::string replaces =
@@ -169,7 +167,7 @@ Expected<void> RetainedExports::replace(const std::string& earlier,
     return {};
 }
 
-void RetainedExports::forget(const std::string& name) {
+void KeptExports::drop(const std::string& name) {
     const Lock lock(mutex_);
     const auto found = stored_.find(name);
     if (found == stored_.end()) return;
@@ -179,7 +177,7 @@ void RetainedExports::forget(const std::string& name) {
     stored_.erase(found);
 }
 
-std::vector<RetainedExports::Copy> RetainedExports::copies() const {
+std::vector<KeptExports::Copy> KeptExports::copies() const {
     const Lock lock(mutex_);
     std::vector<Copy> all;
     for (const auto& [unused, each] : stored_) {

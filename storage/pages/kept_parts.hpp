@@ -1,6 +1,6 @@
 // Keeps the descriptors of a volume's table and slabs, so that the volume outlives the process. The
-// volume and its page pools share ownership. Volumes that share pages have a retainer each; all of
-// them keep the same slabs, as long as the table of any of these volumes is kept.
+// volume and its page pools share ownership. Volumes that share pages have such an object each; all
+// of them keep the same slabs, as long as the table of any of these volumes is kept.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace gpunbd::storage {
 
-class SlabRetainer {
+class KeptParts {
  public:
     // All functions may be called from any thread.
     //
@@ -19,17 +19,17 @@ class SlabRetainer {
     virtual bool keep_directory(const OwnedFd& descriptor) noexcept = 0;
     // `device` and `slab` are numbers within the volume. Blocks until the slab is kept. Returns
     // false if it may not be kept, or if an earlier slab of this number cannot be forgotten yet;
-    // call forget() then.
+    // call drop() then.
     virtual bool keep(std::uint32_t device, std::uint32_t slab,
                       const OwnedFd& descriptor) noexcept = 0;
     // The slab need not be kept any more. At the latest, it is forgotten before its number is kept
     // again.
-    virtual void forget(std::uint32_t device, std::uint32_t slab) noexcept = 0;
-    // Whether the volume of this retainer outlives the process. Otherwise it ends with its object.
+    virtual void drop(std::uint32_t device, std::uint32_t slab) noexcept = 0;
+    // Whether the volume of these parts outlives the process. Otherwise it ends with its object.
     virtual bool keeps() const noexcept = 0;
 
  protected:
-    ~SlabRetainer() = default;
+    ~KeptParts() = default;
 };
 
 }  // namespace gpunbd::storage

@@ -1,4 +1,4 @@
-#include "server/handover/stored_contents.hpp"
+#include "server/handover/supervisor_parts.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -77,12 +77,12 @@ std::optional<ContentsName> parse_contents_name(std::string_view name) {
     return parsed;
 }
 
-void StoredContents::add_volume(const std::string& clone) {
+void SupervisorParts::add_volume(const std::string& clone) {
     const Lock lock(mutex_);
     volumes_.insert(clone);
 }
 
-void StoredContents::remove_volume(const std::string& clone) noexcept {
+void SupervisorParts::drop_volume(const std::string& clone) noexcept {
     const Lock lock(mutex_);
     volumes_.erase(clone);
     for (auto& [part, state] : parts_) {
@@ -92,12 +92,12 @@ void StoredContents::remove_volume(const std::string& clone) noexcept {
     remove_pending();
 }
 
-void StoredContents::add_stored(const ContentsPart& part) {
+void SupervisorParts::add_kept(const ContentsPart& part) {
     const Lock lock(mutex_);
     parts_.emplace(part, State::kept);
 }
 
-bool StoredContents::keep(const ContentsPart& part, const OwnedFd& descriptor) noexcept {
+bool SupervisorParts::keep(const ContentsPart& part, const OwnedFd& descriptor) noexcept {
     try {
         const Lock lock(mutex_);
         if (volumes_.empty()) return true;  // a volume in use that is not kept any more
@@ -120,21 +120,21 @@ bool StoredContents::keep(const ContentsPart& part, const OwnedFd& descriptor) n
     return false;
 }
 
-void StoredContents::forget(const ContentsPart& part) noexcept {
+void SupervisorParts::drop(const ContentsPart& part) noexcept {
     const Lock lock(mutex_);
     const auto found = parts_.find(part);
     if (found != parts_.end()) found->second = State::removing;
     remove_pending();
 }
 
-bool StoredContents::finish_removals() noexcept {
+bool SupervisorParts::finish_removals() noexcept {
     if (!removals_pending_) return true;
     const Lock lock(mutex_);
     return remove_pending();
 }
 
 // Stops at the first failure, because the later removals would fail and wait as well.
-bool StoredContents::remove_pending() noexcept {
+bool SupervisorParts::remove_pending() noexcept {
     removals_pending_ = true;
     try {
         for (auto at = parts_.begin(); at != parts_.end();) {
@@ -157,7 +157,7 @@ bool StoredContents::remove_pending() noexcept {
     return true;
 }
 
-void StoredContents::report_pending(std::string_view why) noexcept {
+void SupervisorParts::report_pending(std::string_view why) noexcept {
     if (std::exchange(pending_reported_, true)) return;
     storage::log_if_possible([&] {
         spdlog::warn(

@@ -6,16 +6,16 @@
 #include <string>
 
 #include "server/supervisor/descriptor_store.hpp"
-#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 
 namespace gpunbd::server {
 
-class RetainedCalibration {
+class KeptCalibration {
  public:
     using States = std::map<std::string, std::string>;  // DeviceRegistry::calibration_states()
 
     // Takes the data of an earlier server out of `handed_over`. The store outlives this object.
-    RetainedCalibration(DescriptorStore& store, InheritedDescriptors& handed_over);
+    KeptCalibration(DescriptorStore& store, PassedDescriptors& handed_over);
 
     // Empty if there are no valid data.
     const States& states() const { return states_; }

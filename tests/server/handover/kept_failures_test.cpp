@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/server/failing_allocation.hpp"
-#include "tests/server/handover/retained_rig.hpp"
+#include "tests/server/handover/kept_rig.hpp"
 #include "tests/storage/no_threads.hpp"
 #include "tests/storage/open_files.hpp"
 #include "tests/storage/pages/abandoned_volume.hpp"
@@ -17,7 +17,7 @@ namespace gpunbd::server::test {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = RetainedContents::Clock;
+using Clock = KeptContents::Clock;
 
 constexpr std::uint64_t failing_pages = 5;
 
@@ -147,9 +147,9 @@ TEST_CASE("kept contents: taking over fails at each descriptor, loses nothing an
 
 TEST_CASE("kept contents: two slabs under one name are rejected") {
     EarlierServer earlier;
-    InheritedDescriptors::Descriptors twice;
+    PassedDescriptors::Descriptors twice;
     {
-        InheritedDescriptors once = earlier.supervisor.hand_over(earlier.way);
+        PassedDescriptors once = earlier.supervisor.hand_over(earlier.way);
         for (const std::string& name : earlier.names) {
             for (OwnedFd& each : once.take(name)) {
                 if (name.ends_with("/0/0")) twice.emplace(name, OwnedFd::copy_of(each.get()));
@@ -157,13 +157,13 @@ TEST_CASE("kept contents: two slabs under one name are rejected") {
             }
         }
     }
-    InheritedDescriptors handed_over(std::move(twice));
+    PassedDescriptors handed_over(std::move(twice));
     DescriptorStore store(earlier.way, std::nullopt, handed_over.names());
     const MemoryDriver driver(2);
     const std::array<const storage::DeviceDriver*, 1> drivers{&driver};
     DeviceRegistry devices({}, false, drivers);
     VolumeDisposal disposal;
-    RetainedContents contents(store, handed_over);
+    KeptContents contents(store, handed_over);
     for (int round = 0; round != 2; ++round) {
         const MadeExports made = make_exports({earlier.options}, devices, {},
                                               {.disposal = &disposal, .contents = &contents});

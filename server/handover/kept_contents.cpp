@@ -1,4 +1,4 @@
-#include "server/handover/retained_contents.hpp"
+#include "server/handover/kept_contents.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -75,9 +75,9 @@ ContentsDevices devices_of(const storage::TableShape& shape,
 }
 
 void log_end_of_grace(const std::string& name, std::uint64_t size,
-                      RetainedContents::Clock::time_point end) {
+                      KeptContents::Clock::time_point end) {
     const auto remaining =
-        std::chrono::ceil<std::chrono::seconds>(end - RetainedContents::Clock::now());
+        std::chrono::ceil<std::chrono::seconds>(end - KeptContents::Clock::now());
     storage::LogLine(spdlog::level::warn)
         .with("export", name)
         .with("bytes", size)
@@ -167,8 +167,8 @@ std::string wanted_of(const config::ExportOptions& options) {
 
 // --- contents of an earlier server -----------------------------------------------------------
 
-RetainedContents::RetainedContents(DescriptorStore& store, InheritedDescriptors& handed_over,
-                                   std::chrono::milliseconds patience, Imported imported)
+KeptContents::KeptContents(DescriptorStore& store, PassedDescriptors& handed_over,
+                           std::chrono::milliseconds patience, Imported imported)
     : store_(store), patience_(patience), imported_(std::move(imported)) {
     std::map<std::string, std::vector<ContentsPart>> parts;  // by id
     for (const std::string& name : handed_over.names()) {
@@ -176,17 +176,17 @@ RetainedContents::RetainedContents(DescriptorStore& store, InheritedDescriptors&
             parts[parsed->id].push_back(std::move(parsed->part));
         }
     }
-    for (const auto& [id, its] : parts) inherit(id, handed_over, its);
+    for (const auto& [id, its] : parts) add_earlier(id, handed_over, its);
 }
 
-void RetainedContents::inherit(const std::string& id, InheritedDescriptors& handed_over,
+void KeptContents::add_earlier(const std::string& id, PassedDescriptors& handed_over,
                                const std::vector<ContentsPart>& parts) {
-    const auto stored = std::make_shared<StoredContents>(store_, id, patience_);
+    const auto kept = std::make_shared<SupervisorParts>(store_, id, patience_);
     const auto shared = std::make_shared<SharedParts>();
-    Inherited tables;
+    Earlier tables;
     for (const ContentsPart& part : parts) {
-        stored->add_stored(part);
-        const std::string name = stored->name_of(part);
+        kept->add_kept(part);
+        const std::string name = kept->name_of(part);
         std::vector<OwnedFd> descriptors = handed_over.take(name);
         if (descriptors.size() > 1) {
             shared->unusable = fmt::format("the supervisor has {} descriptors under the name {}",
@@ -204,55 +204,55 @@ void RetainedContents::inherit(const std::string& id, InheritedDescriptors& hand
                         std::get<storage::SharedDirectory>(std::move(directory)));
                 }
             } else {
-                InheritedContents& inherited = tables[part.clone.empty() ? id : part.clone];
-                inherited.retainer = std::make_shared<ContentsRetainer>(stored, part.clone);
-                inherited.parts = shared;
+                EarlierContents& earlier = tables[part.clone.empty() ? id : part.clone];
+                earlier.kept_parts = std::make_shared<VolumeParts>(kept, part.clone);
+                earlier.parts = shared;
                 auto table = storage::PageTable::open(std::move(descriptor));
                 if (auto* const why = std::get_if<std::string>(&table)) {
-                    inherited.refused = "its page table cannot be used: " + *why;
+                    earlier.refused = "its page table cannot be used: " + *why;
                 } else {
-                    inherited.table = std::make_unique<storage::PageTable>(
+                    earlier.table = std::make_unique<storage::PageTable>(
                         std::move(std::get<storage::PageTable>(table)));
                 }
             }
         }
     }
     const Lock lock(mutex_);
-    for (auto& [unused, inherited] : tables) {
-        if (!inherited.table || inherited.table->complete()) continue;
-        log_incomplete(*inherited.table);
-        incomplete_.insert(inherited.table->name());
-        free_contents(inherited);
+    for (auto& [unused, earlier] : tables) {
+        if (!earlier.table || earlier.table->complete()) continue;
+        log_incomplete(*earlier.table);
+        incomplete_.insert(earlier.table->name());
+        drop_contents(earlier);
     }
     if (tables.empty()) {
         // A server died before the table was stored, or while the contents were being freed.
-        InheritedContents& rest = tables[id];
-        rest.retainer = std::make_shared<ContentsRetainer>(stored, "");
-        free_contents(rest);
-        if (stored->finish_removals()) return;
+        EarlierContents& rest = tables[id];
+        rest.kept_parts = std::make_shared<VolumeParts>(kept, "");
+        drop_contents(rest);
+        if (kept->finish_removals()) return;
     }
-    for (const auto& [its_id, inherited] : tables) {
-        if (inherited.refused.empty()) continue;
+    for (const auto& [its_id, earlier] : tables) {
+        if (earlier.refused.empty()) continue;
         spdlog::error("kept contents {}: {}; to free them, run gpunbd kept --drop {}", its_id,
-                      inherited.refused, its_id);
+                      earlier.refused, its_id);
     }
-    inherited_.merge(tables);
+    earlier_.merge(tables);
 }
 
-void RetainedContents::finish_renames(const config::ExportList& exports) {
+void KeptContents::finish_renames(const config::ExportList& exports) {
     const Lock lock(mutex_);
     for (const config::ExportOptions& each : exports) {
         const std::string& instance = each.origin.renamed_contents;
         if (instance.empty()) continue;
-        for (auto& [unused, inherited] : inherited_) {
-            storage::PageTable* const table = inherited.table.get();
+        for (auto& [unused, earlier] : earlier_) {
+            storage::PageTable* const table = earlier.table.get();
             if (table == nullptr || table->name() == each.name ||
                 storage::instance_text(table->shape().instance) != instance) {
                 continue;
             }
             const std::string from = table->name();
             if (!table->set_name(each.name)) {
-                inherited.refused =
+                earlier.refused =
                     fmt::format("their name is not changed: {}", std::strerror(errno));
                 continue;
             }
@@ -264,19 +264,18 @@ void RetainedContents::finish_renames(const config::ExportList& exports) {
     }
 }
 
-RetainedContents::Inherited::iterator RetainedContents::find_inherited(
-    const config::ExportOptions& options) {
-    auto found = inherited_.end();
-    for (auto at = inherited_.begin(); at != inherited_.end(); ++at) {
-        const InheritedContents& inherited = at->second;
-        if (!inherited.table || inherited.table->name() != options.name) continue;
-        if (suits(*inherited.table, options)) return at;
+KeptContents::Earlier::iterator KeptContents::find_earlier(const config::ExportOptions& options) {
+    auto found = earlier_.end();
+    for (auto at = earlier_.begin(); at != earlier_.end(); ++at) {
+        const EarlierContents& earlier = at->second;
+        if (!earlier.table || earlier.table->name() != options.name) continue;
+        if (suits(*earlier.table, options)) return at;
         found = at;
     }
     return found;
 }
 
-std::shared_ptr<storage::Volume> RetainedContents::held_for(const config::ExportOptions& options) {
+std::shared_ptr<storage::Volume> KeptContents::held_for(const config::ExportOptions& options) {
     for (auto& [unused, own] : own_) {
         // settle() may not have run since contents were taken, if the reload failed.
         const bool is_free = own.without_export() || std::holds_alternative<Taken>(own.state);
@@ -292,13 +291,13 @@ std::shared_ptr<storage::Volume> RetainedContents::held_for(const config::Export
     return nullptr;
 }
 
-void RetainedContents::open_devices(const config::ExportList& exports, DeviceRegistry& devices) {
+void KeptContents::open_devices(const config::ExportList& exports, DeviceRegistry& devices) {
     const Lock lock(mutex_);
     for (const config::ExportOptions& each : exports) {
-        const auto found = find_inherited(each);
-        if (found == inherited_.end()) continue;
+        const auto found = find_earlier(each);
+        if (found == earlier_.end()) continue;
         try {
-            const InheritedContents& contents = found->second;
+            const EarlierContents& contents = found->second;
             devices_of(contents.table->shape(), contents.parts->directory.get(), each, devices);
         } catch (const std::runtime_error&) {
             // take_over() reports it.
@@ -306,9 +305,9 @@ void RetainedContents::open_devices(const config::ExportList& exports, DeviceReg
     }
 }
 
-std::shared_ptr<storage::Volume> RetainedContents::take_over(const config::ExportOptions& options,
-                                                             DeviceRegistry& devices,
-                                                             VolumeDisposal& disposal) {
+std::shared_ptr<storage::Volume> KeptContents::take_over(const config::ExportOptions& options,
+                                                         DeviceRegistry& devices,
+                                                         VolumeDisposal& disposal) {
     try {
         const Lock lock(mutex_);
         return find_contents(options, devices, disposal);
@@ -320,12 +319,13 @@ std::shared_ptr<storage::Volume> RetainedContents::take_over(const config::Expor
     }
 }
 
-std::shared_ptr<storage::Volume> RetainedContents::find_contents(
-    const config::ExportOptions& options, DeviceRegistry& devices, VolumeDisposal& disposal) {
+std::shared_ptr<storage::Volume> KeptContents::find_contents(const config::ExportOptions& options,
+                                                             DeviceRegistry& devices,
+                                                             VolumeDisposal& disposal) {
     if (incomplete_.contains(options.name)) return nullptr;
     if (auto held = held_for(options)) return held;
-    const auto found = find_inherited(options);
-    const bool suitable = found != inherited_.end() && suits(*found->second.table, options);
+    const auto found = find_earlier(options);
+    const bool suitable = found != earlier_.end() && suits(*found->second.table, options);
     // Contents of a removed export do not prevent a new export of its name that has contents
     // already or has no keep.
     if (!suitable && !options.keep) return nullptr;
@@ -339,29 +339,28 @@ std::shared_ptr<storage::Volume> RetainedContents::find_contents(
             throw;
         }
     }
-    if (found == inherited_.end()) return nullptr;
+    if (found == earlier_.end()) return nullptr;
     try {
         check_wanted(*found->second.table, options);
-        return adopt(found, options, devices, disposal);
+        return take_over(found, options, devices, disposal);
     } catch (const std::exception& error) {
         found->second.refused = error.what();
         throw;
     }
 }
 
-std::map<std::string, RetainedContents::OwnContents> RetainedContents::prepare_own(
-    const std::string& id, const std::string& name,
-    std::shared_ptr<ContentsRetainer> retainer) const {
+std::map<std::string, KeptContents::OwnContents> KeptContents::prepare_own(
+    const std::string& id, const std::string& name, std::shared_ptr<VolumeParts> kept_parts) const {
     std::map<std::string, OwnContents> one;
     OwnContents& own = one[id];
-    own.retainer = std::move(retainer);
+    own.kept_parts = std::move(kept_parts);
     own.name = name;
     return one;
 }
 
-// All steps that can fail precede Volume::take_over(), which changes the slabs: then the inherited
+// All steps that can fail precede Volume::take_over(), which changes the slabs: then the earlier
 // data would not describe them any more.
-std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterator& found,
+std::shared_ptr<storage::Volume> KeptContents::take_over(const Earlier::iterator& found,
                                                          const config::ExportOptions& options,
                                                          DeviceRegistry& devices,
                                                          VolumeDisposal& disposal,
@@ -372,17 +371,17 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
     const storage::TableShape& shape = found->second.table->shape();
     const ContentsDevices opened = devices_of(shape, parts->directory.get(), options, devices);
     // Copies, so that a later attempt is possible after a failure.
-    storage::KeptContents contents{.directory = parts->directory};
+    storage::KeptVolumes contents{.directory = parts->directory};
     for (const auto& [device, its] : parts->slabs) {
         for (const auto& [number, descriptor] : its) {
             contents.slabs[device].emplace(number, copy_of(descriptor));
         }
     }
-    std::vector<Inherited::iterator> members;
+    std::vector<Earlier::iterator> members;
     std::vector<VolumeDisposal::Reservation> reservations;
     std::map<std::string, OwnContents> prepared;
-    for (auto at = inherited_.begin(); at != inherited_.end(); ++at) {
-        const InheritedContents& each = at->second;
+    for (auto at = earlier_.begin(); at != earlier_.end(); ++at) {
+        const EarlierContents& each = at->second;
         if (each.parts != parts) continue;
         if (each.table == nullptr) {
             throw std::runtime_error(
@@ -392,12 +391,13 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
         if (const auto* const why = std::get_if<std::string>(&table)) {
             throw std::runtime_error(*why);
         }
-        contents.members.push_back({std::move(std::get<storage::PageTable>(table)), each.retainer});
+        contents.members.push_back(
+            {std::move(std::get<storage::PageTable>(table)), each.kept_parts});
         members.push_back(at);
         reservations.push_back(disposal.reserve());
-        prepared.merge(prepare_own(at->first, each.table->name(), each.retainer));
+        prepared.merge(prepare_own(at->first, each.table->name(), each.kept_parts));
     }
-    const auto imported = imported_.find(found->second.retainer->stored()->id());
+    const auto imported = imported_.find(found->second.kept_parts->shared()->id());
     auto taken = storage::Volume::take_over(
         std::move(contents), opened.layout, quiesced_,
         imported == imported_.end() ? nullptr : imported->second.get(), opened.spills);
@@ -421,20 +421,20 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const Inherited::iterat
     }
     GPUNBD_ASSERT(volume && prepared.empty(), "all members are contents of this server now");
     if (for_export) storage::log_if_possible([&] { log_taken_over(options.name, *volume); });
-    for (const auto& each : members) inherited_.erase(each);
+    for (const auto& each : members) earlier_.erase(each);
     return volume;
 }
 
-void RetainedContents::take_over_unused(DeviceRegistry& devices, VolumeDisposal& disposal) {
+void KeptContents::take_over_unused(DeviceRegistry& devices, VolumeDisposal& disposal) {
     const Lock lock(mutex_);
     const auto is_left = [](const auto& each) {
         return each.second.table != nullptr && !each.second.unusable;
     };
-    for (;;) {  // adopt() removes all that share pages
-        const auto at = std::ranges::find_if(inherited_, is_left);
-        if (at == inherited_.end()) return;
+    for (;;) {  // take_over() removes all that share pages
+        const auto at = std::ranges::find_if(earlier_, is_left);
+        if (at == earlier_.end()) return;
         try {
-            adopt(at, {}, devices, disposal, false);
+            take_over(at, {}, devices, disposal, false);
         } catch (const std::exception& error) {
             at->second.unusable = true;
             if (at->second.refused.empty()) at->second.refused = error.what();
@@ -444,23 +444,23 @@ void RetainedContents::take_over_unused(DeviceRegistry& devices, VolumeDisposal&
 
 // --- contents of this server -------------------------------------------------------------------
 
-std::shared_ptr<storage::Volume> RetainedContents::OwnContents::volume() const {
+std::shared_ptr<storage::Volume> KeptContents::OwnContents::volume() const {
     if (const auto* const in_use = std::get_if<InUse>(&state)) return in_use->volume.lock();
     if (const auto* const taken = std::get_if<Taken>(&state)) return taken->volume;
     return without_export() ? without_export()->volume : nullptr;
 }
 
-std::shared_ptr<StoredContents> RetainedContents::stored_of(const storage::Volume& volume) const {
+std::shared_ptr<SupervisorParts> KeptContents::parts_of(const storage::Volume& volume) const {
     const Lock lock(mutex_);
     for (const auto& [unused, own] : own_) {
-        if (own.volume().get() == &volume) return own.retainer->stored();
+        if (own.volume().get() == &volume) return own.kept_parts->shared();
     }
     throw std::runtime_error("the contents of its source are not kept");
 }
 
-std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOptions& options,
-                                                        const Create& create,
-                                                        const storage::Volume* source) {
+std::shared_ptr<storage::Volume> KeptContents::make(const config::ExportOptions& options,
+                                                    const Create& create,
+                                                    const storage::Volume* source) {
     if (source != nullptr || !options.restore.empty()) {
         const Lock lock(mutex_);
         // A clone changes the page table of its source, which another process uses, and a quiesced
@@ -474,11 +474,11 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
     }
     const storage::InstanceId instance = storage::new_instance();
     const std::string id = contents_id(instance);
-    auto stored = source == nullptr ? std::make_shared<StoredContents>(store_, id, patience_)
-                                    : stored_of(*source);
-    const auto retainer =
-        std::make_shared<ContentsRetainer>(std::move(stored), source == nullptr ? "" : id);
-    auto prepared = prepare_own(id, options.name, retainer);
+    auto kept = source == nullptr ? std::make_shared<SupervisorParts>(store_, id, patience_)
+                                  : parts_of(*source);
+    const auto kept_parts =
+        std::make_shared<VolumeParts>(std::move(kept), source == nullptr ? "" : id);
+    auto prepared = prepare_own(id, options.name, kept_parts);
     OwnContents& own = prepared.begin()->second;
     {
         const Lock lock(mutex_);
@@ -489,13 +489,13 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
         volume = create({.name = options.name,
                          .wanted = wanted_of(options),
                          .instance = instance,
-                         .retainer = retainer});
+                         .kept_parts = kept_parts});
     } catch (...) {
-        retainer->forget_volume();
+        kept_parts->drop_volume();
         const Lock lock(mutex_);
         GPUNBD_ASSERT(!own.is_made(), "settle() leaves contents alone while they are being made");
         own.state = InUse{};  // without a volume: settle() removes it
-        if (retainer->stored()->finish_removals()) own_.erase(id);
+        if (kept_parts->shared()->finish_removals()) own_.erase(id);
         throw;
     }
     const Lock lock(mutex_);
@@ -505,7 +505,7 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
     return volume;
 }
 
-void RetainedContents::quiesce() {
+void KeptContents::quiesce() {
     const Lock lock(mutex_);
     quiesced_ = true;
     for (auto& [unused, own] : own_) {
@@ -513,7 +513,7 @@ void RetainedContents::quiesce() {
     }
 }
 
-void RetainedContents::resume() {
+void KeptContents::resume() {
     Imported unused_imports;  // destroyed after the lock is released
     const Lock lock(mutex_);
     std::swap(unused_imports, imported_);
@@ -523,40 +523,39 @@ void RetainedContents::resume() {
     }
 }
 
-std::vector<RetainedContents::Copy> RetainedContents::copies() const {
+std::vector<KeptContents::Copy> KeptContents::copies() const {
     const Lock lock(mutex_);
     std::vector<Copy> all;
-    std::set<const StoredContents*> complete;  // those of which all shared parts are in `all`
-    const auto add_directory = [&all](const StoredContents& stored,
+    std::set<const SupervisorParts*> complete;  // those of which all shared parts are in `all`
+    const auto add_directory = [&all](const SupervisorParts& kept,
                                       const storage::SharedDirectory* directory) {
         if (directory == nullptr) return;
-        all.push_back({stored.name_of({.kind = ContentsPart::Kind::directory}),
+        all.push_back({kept.name_of({.kind = ContentsPart::Kind::directory}),
                        {},
                        copy_of(directory->descriptor())});
     };
-    for (const auto& [unused, inherited] : inherited_) {
-        if (!inherited.table) continue;  // unreadable
-        all.push_back(
-            {inherited.retainer->table_name(), {}, copy_of(inherited.table->descriptor())});
-        const StoredContents& stored = *inherited.retainer->stored();
-        if (!complete.insert(&stored).second) continue;
-        add_directory(stored, inherited.parts->directory.get());
-        for (const auto& [device, slabs] : inherited.parts->slabs) {
+    for (const auto& [unused, earlier] : earlier_) {
+        if (!earlier.table) continue;  // unreadable
+        all.push_back({earlier.kept_parts->table_name(), {}, copy_of(earlier.table->descriptor())});
+        const SupervisorParts& kept = *earlier.kept_parts->shared();
+        if (!complete.insert(&kept).second) continue;
+        add_directory(kept, earlier.parts->directory.get());
+        for (const auto& [device, slabs] : earlier.parts->slabs) {
             for (const auto& [number, slab] : slabs) {
                 all.push_back(
-                    {stored.name_of(ContentsPart::slab_of(device, number)), {}, copy_of(slab)});
+                    {kept.name_of(ContentsPart::slab_of(device, number)), {}, copy_of(slab)});
             }
         }
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume();
-        if (!volume || !own.retainer->keeps()) continue;
-        all.push_back({own.retainer->table_name(), {}, copy_of(volume->table_descriptor())});
-        const StoredContents& stored = *own.retainer->stored();
-        if (!complete.insert(&stored).second) continue;
-        add_directory(stored, volume->shared_directory().get());
+        if (!volume || !own.kept_parts->keeps()) continue;
+        all.push_back({own.kept_parts->table_name(), {}, copy_of(volume->table_descriptor())});
+        const SupervisorParts& kept = *own.kept_parts->shared();
+        if (!complete.insert(&kept).second) continue;
+        add_directory(kept, volume->shared_directory().get());
         for (auto& each : volume->copy_slabs()) {
-            all.push_back({stored.name_of(ContentsPart::slab_of(each.device, each.copy.slab)),
+            all.push_back({kept.name_of(ContentsPart::slab_of(each.device, each.copy.slab)),
                            each.copy.entry, std::move(each.copy.descriptor)});
         }
     }
@@ -565,21 +564,21 @@ std::vector<RetainedContents::Copy> RetainedContents::copies() const {
 
 // --- offered exports ---------------------------------------------------------------------------
 
-void RetainedContents::free_contents(InheritedContents& inherited) {
-    GPUNBD_ASSERT(inherited.retainer, "every inherited entry has a retainer, also unreadable ones");
-    inherited.retainer->forget_volume();
-    inherited.table.reset();
-    inherited.parts.reset();
-    inherited.ends.reset();
+void KeptContents::drop_contents(EarlierContents& earlier) {
+    GPUNBD_ASSERT(earlier.kept_parts, "every entry has kept parts, also unreadable ones");
+    earlier.kept_parts->drop_volume();
+    earlier.table.reset();
+    earlier.parts.reset();
+    earlier.ends.reset();
 }
 
-void RetainedContents::free_contents(OwnContents& own) {
+void KeptContents::drop_contents(OwnContents& own) {
     GPUNBD_ASSERT(own.without_export(), "only contents that no export has are freed");
-    own.retainer->forget_volume();
+    own.kept_parts->drop_volume();
     own.state = InUse{own.volume()};
 }
 
-std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
+std::optional<KeptContents::Clock::time_point> KeptContents::settle(
     const std::vector<Offered>& offered, std::chrono::seconds grace, Clock::time_point now) {
     Users users;
     for (const Offered& each : offered) {
@@ -596,63 +595,62 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
         if (at && (!next || *at < *next)) next = at;
     };
     // An entry stays until the supervisor has removed all its parts.
-    const auto is_removed = [&](ContentsRetainer& retainer) {
-        if (retainer.stored()->finish_removals()) return true;
+    const auto is_removed = [&](VolumeParts& kept_parts) {
+        if (kept_parts.shared()->finish_removals()) return true;
         call_again_at(now + removal_retry);
         return false;
     };
-    for (auto at = inherited_.begin(); at != inherited_.end();) {
-        InheritedContents& inherited = at->second;
-        settle(inherited, users, now + grace);
-        if (inherited.ends && *inherited.ends <= now) {
-            const std::string name = inherited.table->name();
-            free_contents(inherited);
+    for (auto at = earlier_.begin(); at != earlier_.end();) {
+        EarlierContents& earlier = at->second;
+        settle(earlier, users, now + grace);
+        if (earlier.ends && *earlier.ends <= now) {
+            const std::string name = earlier.table->name();
+            drop_contents(earlier);
             log_freed(name);
         }
-        call_again_at(inherited.ends);
-        const bool gone = is_removed(*inherited.retainer) && !inherited.retainer->keeps();
-        at = gone ? inherited_.erase(at) : std::next(at);
+        call_again_at(earlier.ends);
+        const bool gone = is_removed(*earlier.kept_parts) && !earlier.kept_parts->keeps();
+        at = gone ? earlier_.erase(at) : std::next(at);
     }
     for (auto at = own_.begin(); at != own_.end();) {
         OwnContents& own = at->second;
         if (own.is_made()) settle(own, users, now + grace);
         if (const WithoutExport* const contents = own.without_export()) {
             if (contents->ends && *contents->ends <= now) {
-                free_contents(own);
+                drop_contents(own);
                 log_freed(own.name);
             } else {
                 call_again_at(contents->ends);
             }
         }
-        const bool gone = is_removed(*own.retainer) && own.is_made() && !own.volume();
+        const bool gone = is_removed(*own.kept_parts) && own.is_made() && !own.volume();
         at = gone ? own_.erase(at) : std::next(at);
     }
     list_unused();
     return next;
 }
 
-void RetainedContents::settle(InheritedContents& inherited, const Users& users,
-                              Clock::time_point end) {
-    if (!inherited.table) return;
-    const std::string name = inherited.table->name();
+void KeptContents::settle(EarlierContents& earlier, const Users& users, Clock::time_point end) {
+    if (!earlier.table) return;
+    const std::string name = earlier.table->name();
     if (users.refused.contains(name)) {
-        inherited.ends.reset();
-    } else if (!inherited.ends) {
-        inherited.ends = end;
-        log_end_of_grace(name, inherited.table->size(), end);
+        earlier.ends.reset();
+    } else if (!earlier.ends) {
+        earlier.ends = end;
+        log_end_of_grace(name, earlier.table->size(), end);
     }
 }
 
-void RetainedContents::settle(OwnContents& own, const Users& users, Clock::time_point end) {
+void KeptContents::settle(OwnContents& own, const Users& users, Clock::time_point end) {
     GPUNBD_ASSERT(own.is_made(), "make() itself ends the state Making");
     const auto volume = own.volume();
     const auto user = users.by_volume.find(volume.get());
     const bool is_used = user != users.by_volume.end();
     // No volume: new contents of a configuration that was rejected.
     if (!volume || (is_used ? !user->second->keep : !volume->complete())) {
-        own.retainer->forget_volume();
+        own.kept_parts->drop_volume();
     }
-    if (!volume || is_used || !own.retainer->keeps()) {
+    if (!volume || is_used || !own.kept_parts->keeps()) {
         own.state = InUse{volume};
         return;
     }
@@ -668,7 +666,7 @@ void RetainedContents::settle(OwnContents& own, const Users& users, Clock::time_
 
 // --- summaries -----------------------------------------------------------------------------------
 
-std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
+std::vector<KeptContents::Summary> KeptContents::summaries() const {
     const Lock lock(mutex_);
     std::vector<Summary> all;
     // `contents`: a page table or a volume.
@@ -683,20 +681,20 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
                        .state = {}});
         return all.back();
     };
-    for (const auto& [id, inherited] : inherited_) {
-        if (!inherited.retainer->keeps()) continue;
-        if (!inherited.table) {
+    for (const auto& [id, earlier] : earlier_) {
+        if (!earlier.kept_parts->keeps()) continue;
+        if (!earlier.table) {
             Summary unreadable;
             unreadable.name = id;
-            unreadable.state = inherited.refused;
+            unreadable.state = earlier.refused;
             all.push_back(std::move(unreadable));
             continue;
         }
-        add(*inherited.table).state = state_of(inherited.refused);
+        add(*earlier.table).state = state_of(earlier.refused);
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume();
-        if (!volume || !own.retainer->keeps()) continue;
+        if (!volume || !own.kept_parts->keeps()) continue;
         Summary& summary = add(*volume);
         summary.used = volume->mapped_bytes();
         summary.state = own.without_export()  ? state_of(own.without_export()->refused)
@@ -706,31 +704,31 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
     return all;
 }
 
-std::size_t RetainedContents::drop(const std::string& name) {
+std::size_t KeptContents::drop(const std::string& name) {
     const Lock lock(mutex_);
     std::size_t dropped = 0;
-    for (auto at = inherited_.begin(); at != inherited_.end();) {
-        InheritedContents& inherited = at->second;
-        const std::string its_name = inherited.table ? inherited.table->name() : at->first;
-        if (its_name != name || !inherited.retainer->keeps()) {
+    for (auto at = earlier_.begin(); at != earlier_.end();) {
+        EarlierContents& earlier = at->second;
+        const std::string its_name = earlier.table ? earlier.table->name() : at->first;
+        if (its_name != name || !earlier.kept_parts->keeps()) {
             ++at;
             continue;
         }
-        free_contents(inherited);
+        drop_contents(earlier);
         ++dropped;
-        at = inherited.retainer->stored()->finish_removals() ? inherited_.erase(at) : std::next(at);
+        at = earlier.kept_parts->shared()->finish_removals() ? earlier_.erase(at) : std::next(at);
     }
     for (auto& [unused, own] : own_) {
         if (own.name != name || !own.without_export()) continue;
-        free_contents(own);
+        drop_contents(own);
         ++dropped;
     }
     list_unused();
     return dropped;
 }
 
-Expected<void> RetainedContents::prepare_rename(storage::Volume& volume,
-                                                const std::string& name) const {
+Expected<void> KeptContents::prepare_rename(storage::Volume& volume,
+                                            const std::string& name) const {
     if (!volume.can_rename()) {
         return fmt::format(
             "its contents were made by an earlier gpunbd, and keep their name; create {} by gpunbd "
@@ -738,15 +736,15 @@ Expected<void> RetainedContents::prepare_rename(storage::Volume& volume,
             config::in_quotes(name));
     }
     const Lock lock(mutex_);
-    const bool is_inherited = std::ranges::any_of(inherited_, [&](const auto& each) {
-        const InheritedContents& its = each.second;
-        return its.table != nullptr && its.retainer->keeps() && its.table->name() == name;
+    const bool is_earlier = std::ranges::any_of(earlier_, [&](const auto& each) {
+        const EarlierContents& its = each.second;
+        return its.table != nullptr && its.kept_parts->keeps() && its.table->name() == name;
     });
     const bool is_own = std::ranges::any_of(own_, [&](const auto& each) {
         const OwnContents& its = each.second;
-        return its.name == name && its.retainer->keeps() && its.volume();
+        return its.name == name && its.kept_parts->keeps() && its.volume();
     });
-    if (is_inherited || is_own) {
+    if (is_earlier || is_own) {
         return fmt::format(
             "contents of a removed export are kept under the name {0}; free them by gpunbd kept "
             "--drop {0}, or choose another name",
@@ -756,7 +754,7 @@ Expected<void> RetainedContents::prepare_rename(storage::Volume& volume,
     return fmt::format("no memory for its name: {}", std::strerror(errno));
 }
 
-void RetainedContents::rename(storage::Volume& volume, const std::string& name) {
+void KeptContents::rename(storage::Volume& volume, const std::string& name) {
     const Lock lock(mutex_);
     for (auto& [unused, own] : own_) {
         if (own.volume().get() == &volume) own.name = name;
@@ -767,25 +765,25 @@ void RetainedContents::rename(storage::Volume& volume, const std::string& name) 
                   storage::instance_text(volume.shape().instance), std::strerror(errno));
 }
 
-void RetainedContents::forget(const storage::Volume& volume) {
+void KeptContents::drop(const storage::Volume& volume) {
     const Lock lock(mutex_);
     for (auto& [unused, own] : own_) {
-        if (own.volume().get() == &volume) own.retainer->forget_volume();
+        if (own.volume().get() == &volume) own.kept_parts->drop_volume();
     }
 }
 
 // --- contents without an export ------------------------------------------------------------------
 
-void RetainedContents::list_unused() {
+void KeptContents::list_unused() {
     std::vector<Unused> all;
-    for (const auto& [id, inherited] : inherited_) {
-        if (!inherited.retainer->keeps()) continue;
-        const bool readable = inherited.table != nullptr;
-        all.push_back({.name = readable ? inherited.table->name() : id,
-                       .size = readable ? inherited.table->size() : 0,
+    for (const auto& [id, earlier] : earlier_) {
+        if (!earlier.kept_parts->keeps()) continue;
+        const bool readable = earlier.table != nullptr;
+        all.push_back({.name = readable ? earlier.table->name() : id,
+                       .size = readable ? earlier.table->size() : 0,
                        .volume = {},
-                       .state = state_of(inherited.refused),
-                       .ends = inherited.ends});
+                       .state = state_of(earlier.refused),
+                       .ends = earlier.ends});
     }
     for (const auto& [unused, own] : own_) {
         const WithoutExport* const contents = own.without_export();
@@ -800,12 +798,12 @@ void RetainedContents::list_unused() {
     unused_ = std::move(all);
 }
 
-std::vector<RetainedContents::Unused> RetainedContents::unused() const {
+std::vector<KeptContents::Unused> KeptContents::unused() const {
     const Lock lock(unused_mutex_);
     return unused_;
 }
 
-bool RetainedContents::free_unused(const storage::Device& device) {
+bool KeptContents::drop_unused(const storage::Device& device) {
     const Lock lock(mutex_);
     OwnContents* first = nullptr;
     for (auto& [unused, own] : own_) {
@@ -828,7 +826,7 @@ bool RetainedContents::free_unused(const storage::Device& device) {
                 "given back and no export has them",
                 config::in_quotes(first->name), device.info().id);
     });
-    free_contents(*first);
+    drop_contents(*first);
     list_unused();
     return true;
 }

@@ -1,4 +1,4 @@
-#include "server/handover/retained_mappings.hpp"
+#include "server/handover/kept_mappings.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -19,14 +19,14 @@ const std::string mappings_name = std::string(own_prefix) + "mappings";
 
 }  // namespace
 
-RetainedMappings::RetainedMappings(DescriptorStore& store, InheritedDescriptors& handed_over)
+KeptMappings::KeptMappings(DescriptorStore& store, PassedDescriptors& handed_over)
     : store_(store), left_(handed_over.take(mappings_name)) {}
 
-RetainedMappings::~RetainedMappings() {
+KeptMappings::~KeptMappings() {
     if (undoing_.joinable()) undoing_.join();
 }
 
-void RetainedMappings::keep(const std::vector<const OwnedFd*>& files) {
+void KeptMappings::keep(const std::vector<const OwnedFd*>& files) {
     std::vector<int> numbers;
     numbers.reserve(files.size());
     for (const OwnedFd* file : files) numbers.push_back(file->get());
@@ -50,13 +50,13 @@ void RetainedMappings::keep(const std::vector<const OwnedFd*>& files) {
     others_kept_ = false;
 }
 
-void RetainedMappings::undo_now() {
+void KeptMappings::undo_now() {
     keep({});  // so that the copy that is closed next is the last one
     if (const auto wrong = store_.barrier(std::chrono::seconds(10))) spdlog::warn("{}", *wrong);
     left_.clear();
 }
 
-void RetainedMappings::undo(std::shared_ptr<Files> left, std::function<void()> then) {
+void KeptMappings::undo(std::shared_ptr<Files> left, std::function<void()> then) {
     if (left->empty()) return then();
     GPUNBD_ASSERT(!undoing_.joinable(), "the mappings of an earlier server are undone once");
     const storage::SignalsBlocked blocked;

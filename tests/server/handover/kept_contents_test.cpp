@@ -10,13 +10,13 @@
 #include "server/daemon/contents_service.hpp"
 #include "server/exports/reload_report.hpp"
 #include "storage/migration/migrator.hpp"
-#include "tests/server/handover/retained_rig.hpp"
+#include "tests/server/handover/kept_rig.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = RetainedContents::Clock;
+using Clock = KeptContents::Clock;
 
 bool has(const std::string& text, const std::string& part) {
     INFO(text);
@@ -244,8 +244,8 @@ TEST_CASE("kept contents: an unreadable table is listed by its id, and stays") {
         CHECK_FALSE(next.settle(Clock::now()));
         const Names now = supervisor.names(way);
         CHECK(std::includes(now.begin(), now.end(), left.begin(), left.end()));
-        const std::vector<RetainedStatus> listed = list_kept(next.contents).contents;
-        CHECK(std::any_of(listed.begin(), listed.end(), [&](const RetainedStatus& each) {
+        const std::vector<KeptStatus> listed = list_kept(next.contents).contents;
+        CHECK(std::any_of(listed.begin(), listed.end(), [&](const KeptStatus& each) {
             return each.name == id && each.instance.empty() && !each.size && !each.made;
         }));
         CHECK(next.contents.drop(id) == 1);

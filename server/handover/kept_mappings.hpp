@@ -11,19 +11,19 @@
 #include <vector>
 
 #include "server/supervisor/descriptor_store.hpp"
-#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/passed_descriptors.hpp"
 
 namespace gpunbd::server {
 
-class RetainedMappings {
+class KeptMappings {
  public:
     using Files = std::vector<OwnedFd>;
 
     // Takes the files of an earlier server out of `handed_over`. The store outlives this object.
-    RetainedMappings(DescriptorStore& store, InheritedDescriptors& handed_over);
-    ~RetainedMappings();  // waits for undo()
-    RetainedMappings(const RetainedMappings&) = delete;
-    RetainedMappings& operator=(const RetainedMappings&) = delete;
+    KeptMappings(DescriptorStore& store, PassedDescriptors& handed_over);
+    ~KeptMappings();  // waits for undo()
+    KeptMappings(const KeptMappings&) = delete;
+    KeptMappings& operator=(const KeptMappings&) = delete;
 
     // Stores the files of this process, which the caller owns, and removes the earlier ones.
     void keep(const std::vector<const OwnedFd*>& files);

@@ -1,5 +1,5 @@
 // Kills a kept volume at every step: after each store into its table, and before and after each
-// call of a device or of the retainer. Then takes over the remaining state and compares it with a
+// call of a device or of the kept parts. Then takes over the remaining state and compares it with a
 // model.
 #include <doctest/doctest.h>
 
@@ -83,7 +83,7 @@ class CutProcess {
                             .page_size = row.page_size,
                             .stripe_size = row.stripe * row.page_size,
                             .provision = provision},
-                           all, {}, {.name = "cut", .wanted = {}, .retainer = store_}, spills);
+                           all, {}, {.name = "cut", .wanted = {}, .kept_parts = store_}, spills);
         REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
         volume_ = std::get<std::unique_ptr<Volume>>(std::move(made));
         expected_.pages.resize(row.pages());
@@ -221,8 +221,7 @@ class CutProcess {
     Expected expected_;
     std::vector<Cut> cuts_;
     std::uint64_t stamp_ = 0;
-    const std::shared_ptr<FakeRetainer> store_ =
-        std::make_shared<FakeRetainer>([this] { cut_here(); });
+    const std::shared_ptr<FakeParts> store_ = std::make_shared<FakeParts>([this] { cut_here(); });
     std::vector<std::unique_ptr<MemoryDevice>> memories_;
     std::vector<std::unique_ptr<CutDevice>> devices_;
     SlabBudget spill_budget_;
@@ -303,7 +302,7 @@ class NextProcess {
         auto opened = PageTable::open(OwnedFd::copy_of(table_.get()));
         REQUIRE(std::holds_alternative<PageTable>(opened));
         const auto& table = std::get<PageTable>(opened);
-        std::vector<FakeRetainer::Number> in_directory;
+        std::vector<FakeParts::Number> in_directory;
         for (std::uint32_t device = 0; device != row_.capacities().size(); ++device) {
             const SlabDirectory slabs = table.slabs(device);
             for (std::uint32_t i = 0; i != slabs.slabs(); ++i) {
@@ -332,7 +331,7 @@ class NextProcess {
     }
 
     const CutCase& row_;
-    const std::shared_ptr<FakeRetainer> store_ = std::make_shared<FakeRetainer>();
+    const std::shared_ptr<FakeParts> store_ = std::make_shared<FakeParts>();
     std::vector<std::unique_ptr<MemoryDevice>> memories_;
     SlabBudget spill_budget_;
     std::unique_ptr<Volume> volume_;
@@ -413,8 +412,7 @@ class CutTakeOver {
     std::mutex instant_;
     std::atomic<bool> is_watched_{false};
     std::vector<CrashImage> cuts_;
-    const std::shared_ptr<FakeRetainer> store_ =
-        std::make_shared<FakeRetainer>([this] { cut_here(); });
+    const std::shared_ptr<FakeParts> store_ = std::make_shared<FakeParts>([this] { cut_here(); });
     OwnedFd table_;
     std::vector<std::unique_ptr<MemoryDevice>> memories_;
     std::vector<std::unique_ptr<CutDevice>> devices_;

@@ -1,6 +1,6 @@
 // Storing the parts of a volume without memory, or with a supervisor that does not read: the server
 // continues, and no part is stored in place of another.
-#include "server/handover/stored_contents.hpp"
+#include "server/handover/supervisor_parts.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>
@@ -25,20 +25,20 @@ const std::string keeper_id = "0123456789ab";
 const std::string of_table = "gpunbd/0123456789ab/table";
 const std::string of_slab = "gpunbd/0123456789ab/1/7";
 
-// A retainer with a table and a slab.
-struct Retention {
+// Kept parts with a table and a slab.
+struct KeepOptions {
     LivingSupervisor supervisor;
     NotifySocket way = supervisor.way();
     DescriptorStore store{way, std::nullopt, {}};
-    std::shared_ptr<StoredContents> stored =
-        std::make_shared<StoredContents>(store, keeper_id, 1min);
-    ContentsRetainer retainer{stored, ""};
-    ContentsRetainer other{std::make_shared<StoredContents>(store, "aaaaaaaaaaaa", 1min), ""};
+    std::shared_ptr<SupervisorParts> stored =
+        std::make_shared<SupervisorParts>(store, keeper_id, 1min);
+    VolumeParts kept_parts{stored, ""};
+    VolumeParts other{std::make_shared<SupervisorParts>(store, "aaaaaaaaaaaa", 1min), ""};
     OwnedFd file{::memfd_create("slab", MFD_CLOEXEC)};
 
-    Retention() {
-        REQUIRE(retainer.keep_table(file));
-        REQUIRE(retainer.keep(1, 7, file));
+    KeepOptions() {
+        REQUIRE(kept_parts.keep_table(file));
+        REQUIRE(kept_parts.keep(1, 7, file));
     }
     std::vector<std::string> names() { return supervisor.names(way); }
     bool has(const std::string& name) {
@@ -48,14 +48,14 @@ struct Retention {
 };
 
 // Runs `call` with each allocation failing in turn, together with all later ones; then runs `look`.
-void fail_each(const std::function<void(Retention&)>& call,
-               const std::function<void(Retention&)>& look) {
+void fail_each(const std::function<void(KeepOptions&)>& call,
+               const std::function<void(KeepOptions&)>& look) {
     failing_allocation::take_part();
     for (const std::int64_t count : {1, 1000}) {
         bool failed = true;
         for (std::int64_t number = 1; failed; ++number) {
             CAPTURE(number);
-            Retention keeping;
+            KeepOptions keeping;
             failing_allocation::arm(number, count);
             call(keeping);
             failed = failing_allocation::disarm();
@@ -65,14 +65,14 @@ void fail_each(const std::function<void(Retention&)>& call,
 }
 
 TEST_CASE(
-    "contents retainer: without memory a slab is either stored and removable, or not stored") {
+    "contents kept parts: without memory a slab is either stored and removable, or not stored") {
     bool kept = false;
-    fail_each([&](Retention& at) { kept = at.retainer.keep(2, 3, at.file); },
-              [&](Retention& at) {
+    fail_each([&](KeepOptions& at) { kept = at.kept_parts.keep(2, 3, at.file); },
+              [&](KeepOptions& at) {
                   if (!kept) {
-                      at.retainer.forget(2, 3);
+                      at.kept_parts.drop(2, 3);
                       CHECK(at.names() == std::vector{of_slab, of_table});
-                      CHECK(at.retainer.keep(2, 3, at.file));
+                      CHECK(at.kept_parts.keep(2, 3, at.file));
                   }
                   CHECK(at.has("gpunbd/0123456789ab/2/3"));
               });
@@ -80,40 +80,40 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "contents retainer: without memory a table is either stored and removable, or not stored") {
+    "contents kept parts: without memory a table is either stored and removable, or not stored") {
     bool kept = false;
     fail_each(
-        [&](Retention& at) {
+        [&](KeepOptions& at) {
             kept = at.other.keep_table(at.file);
             if (!kept) {
                 failing_allocation::disarm();
-                at.other.forget_volume();
-                CHECK(at.other.stored()->finish_removals());
+                at.other.drop_volume();
+                CHECK(at.other.shared()->finish_removals());
                 failing_allocation::arm(1000000);
             }
         },
-        [&](Retention& at) { CHECK(at.has("gpunbd/aaaaaaaaaaaa/table") == kept); });
+        [&](KeepOptions& at) { CHECK(at.has("gpunbd/aaaaaaaaaaaa/table") == kept); });
 }
 
-TEST_CASE("contents retainer: a slab whose removal fails without memory is removed later") {
-    fail_each([](Retention& at) { at.retainer.forget(1, 7); },
-              [](Retention& at) {
+TEST_CASE("contents kept parts: a slab whose removal fails without memory is removed later") {
+    fail_each([](KeepOptions& at) { at.kept_parts.drop(1, 7); },
+              [](KeepOptions& at) {
                   CHECK(at.stored->finish_removals());
                   CHECK(at.names() == std::vector{of_table});
               });
     // Also if its number is stored again first: only the new slab is stored then.
-    fail_each([](Retention& at) { at.retainer.forget(1, 7); },
-              [](Retention& at) {
-                  CHECK(at.retainer.keep(1, 7, at.file));
+    fail_each([](KeepOptions& at) { at.kept_parts.drop(1, 7); },
+              [](KeepOptions& at) {
+                  CHECK(at.kept_parts.keep(1, 7, at.file));
                   CHECK(at.stored->finish_removals());
                   CHECK(at.names() == std::vector{of_slab, of_table});
               });
 }
 
-TEST_CASE("contents retainer: a removal of all parts that fails without memory is done later") {
-    fail_each([](Retention& at) { at.retainer.forget_volume(); },
-              [](Retention& at) {
-                  CHECK_FALSE(at.retainer.keeps());
+TEST_CASE("contents kept parts: a removal of all parts that fails without memory is done later") {
+    fail_each([](KeepOptions& at) { at.kept_parts.drop_volume(); },
+              [](KeepOptions& at) {
+                  CHECK_FALSE(at.kept_parts.keeps());
                   // The next server would refuse slabs without their table.
                   const auto left = at.names();
                   if (!left.empty()) CHECK(left.size() == (at.has(of_table) ? 2 : 1));
@@ -124,9 +124,9 @@ TEST_CASE("contents retainer: a removal of all parts that fails without memory i
 
 // A supervisor at a path, which starts late.
 struct LateSupervisor {
-    const std::string path =
-        (std::filesystem::temp_directory_path() / ("gpunbd-retainer-" + std::to_string(::getpid())))
-            .string();
+    const std::string path = (std::filesystem::temp_directory_path() /
+                              ("gpunbd-kept parts-" + std::to_string(::getpid())))
+                                 .string();
     std::optional<PlayedSupervisor> socket;
 
     NotifySocket way() const {
@@ -142,26 +142,26 @@ struct LateSupervisor {
     ~LateSupervisor() { ::unlink(path.c_str()); }
 };
 
-TEST_CASE("contents retainer: no slab is stored under a name whose removal was not sent") {
+TEST_CASE("contents kept parts: no slab is stored under a name whose removal was not sent") {
     LateSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     DescriptorStore store(way, std::nullopt, {of_slab});
-    const auto stored = std::make_shared<StoredContents>(store, keeper_id, 0ms);
-    stored->add_stored(ContentsPart::slab_of(1, 7));
-    ContentsRetainer retainer(stored, "");
-    retainer.forget(1, 7);
+    const auto stored = std::make_shared<SupervisorParts>(store, keeper_id, 0ms);
+    stored->add_kept(ContentsPart::slab_of(1, 7));
+    VolumeParts kept_parts(stored, "");
+    kept_parts.drop(1, 7);
     CHECK_FALSE(stored->finish_removals());
     const OwnedFd file(::memfd_create("slab", MFD_CLOEXEC));
-    CHECK_FALSE(retainer.keep(1, 7, file));
-    retainer.forget(1, 7);
+    CHECK_FALSE(kept_parts.keep(1, 7, file));
+    kept_parts.drop(1, 7);
     supervisor.come();
     SUBCASE("it is removed first") {
-        retainer.keep(1, 7, file);
+        kept_parts.keep(1, 7, file);
         CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
         CHECK(supervisor.next() == "FDSTORE=1\nFDNAME=" + of_slab + "\nFDPOLL=0");
     }
     SUBCASE("by another call") {
-        retainer.keep(1, 8, file);
+        kept_parts.keep(1, 8, file);
         CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
         CHECK(supervisor.next().starts_with("FDSTORE=1\nFDNAME=gpunbd/0123456789ab/1/8\n"));
     }
@@ -172,40 +172,40 @@ TEST_CASE("contents retainer: no slab is stored under a name whose removal was n
     CHECK(supervisor.next().empty());
 }
 
-TEST_CASE("contents retainer: a number that is stored twice is removed in between") {
-    Retention at;
-    REQUIRE(at.retainer.keep(1, 7, at.file));
+TEST_CASE("contents kept parts: a number that is stored twice is removed in between") {
+    KeepOptions at;
+    REQUIRE(at.kept_parts.keep(1, 7, at.file));
     CHECK(at.names() == std::vector{of_slab, of_table});
 }
 
-TEST_CASE("contents retainer: slabs are kept as long as one of the volumes that share them") {
-    Retention at;
-    ContentsRetainer clone(at.stored, "ba9876543210");
+TEST_CASE("contents kept parts: slabs are kept as long as one of the volumes that share them") {
+    KeepOptions at;
+    VolumeParts clone(at.stored, "ba9876543210");
     REQUIRE(clone.keep_table(at.file));
     REQUIRE(clone.keep_directory(at.file));
     const std::string of_clone = of_table + "/ba9876543210";
     const std::string of_directory = "gpunbd/0123456789ab/slabs";
     CHECK(at.names() == std::vector{of_slab, of_directory, of_table, of_clone});
-    at.retainer.forget_volume();
+    at.kept_parts.drop_volume();
     CHECK(clone.keeps());
-    REQUIRE(at.retainer.keep(1, 8, at.file));  // by the pool, which has the first retainer
+    REQUIRE(at.kept_parts.keep(1, 8, at.file));  // by the pool, which has the first ones
     CHECK(at.names() == std::vector{of_slab, "gpunbd/0123456789ab/1/8"s, of_directory, of_clone});
-    clone.forget_volume();
+    clone.drop_volume();
     CHECK(at.names().empty());
-    REQUIRE(at.retainer.keep(1, 9, at.file));  // still in use, but not kept
+    REQUIRE(at.kept_parts.keep(1, 9, at.file));  // still in use, but not kept
     CHECK(at.names().empty());
 }
 
-TEST_CASE("contents retainer: the table is removed first, and slabs wait for its removal") {
+TEST_CASE("contents kept parts: the table is removed first, and slabs wait for its removal") {
     LateSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     DescriptorStore store(way, std::nullopt, {});
-    const auto stored = std::make_shared<StoredContents>(store, keeper_id, 0ms);
-    stored->add_stored(ContentsPart::slab_of(1, 7));
-    ContentsRetainer retainer(stored, "");
-    stored->add_stored(ContentsPart{});
-    retainer.forget_volume();
-    CHECK_FALSE(retainer.keeps());
+    const auto stored = std::make_shared<SupervisorParts>(store, keeper_id, 0ms);
+    stored->add_kept(ContentsPart::slab_of(1, 7));
+    VolumeParts kept_parts(stored, "");
+    stored->add_kept(ContentsPart{});
+    kept_parts.drop_volume();
+    CHECK_FALSE(kept_parts.keeps());
     CHECK_FALSE(stored->finish_removals());
     supervisor.come();
     CHECK(stored->finish_removals());
