@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace gpunbd::server {
+namespace gpunbd {
 
 template <typename Value, typename Error = std::string>
 using Expected = boost::system::result<Value, Error>;
@@ -18,4 +18,4 @@ Value value_or_throw(Expected<Value> expected) {
     return *std::move(expected);
 }
 
-}  // namespace gpunbd::server
+}  // namespace gpunbd

@@ -53,7 +53,6 @@ struct ExportCounters : ExportCounts<Counter> {
     std::array<RequestCounters, types> by_type;
 };
 
-// Facts and counters of one connection, for other threads.
 // Immutable: a change makes a new object.
 struct ConnectionFacts {
     using Clock = std::chrono::steady_clock;
@@ -68,6 +67,7 @@ struct ConnectionFacts {
     std::string identity = {};  // what the client has proved in TLS
 };
 
+// Facts and counters of one connection, for other threads.
 struct ConnectionCounters : ConnectionCounts<Counter> {
     ConnectionCounters(std::uint64_t number, ConnectionFacts known)
         : id(number), facts(std::make_shared<const ConnectionFacts>(std::move(known))) {}

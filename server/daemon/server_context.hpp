@@ -91,8 +91,6 @@ inline bool all_keep(const config::ExportList& exports) {
     return std::all_of(exports.begin(), exports.end(), [](const auto& each) { return each.keep; });
 }
 
-// The state that the services of a server share. Members are destroyed in reverse order, after all
-// services.
 // The state that the supervisor stores. All unset without a descriptor store.
 struct KeptState {
     explicit KeptState(Supervision& supervision);
@@ -110,6 +108,8 @@ struct KeptState {
     std::unique_ptr<KeptExports> exports;
 };
 
+// The state that the services of a server share. Members are destroyed in reverse order, after all
+// services.
 struct ServerContext {
     ServerContext(const config::ServeCommand& its_command, config::Options its_options,
                   Supervision::Passed passed = Supervision::Passed::from_environment());

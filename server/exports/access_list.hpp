@@ -54,7 +54,6 @@ struct ExportAccess {
 // In the order of the configuration.
 std::vector<ExportAccess> access_report(const config::Options& options, const Peer& peer);
 
-// Access rules of an export. The first rule that matches decides.
 // The properties of a peer that rules match.
 struct PeerIdentity {
     explicit PeerIdentity(const Peer& who);
@@ -86,6 +85,7 @@ struct Verdict {
     std::optional<std::size_t> rule = {};  // that decided, counted from 0
 };
 
+// Access rules of an export. The first rule that matches decides.
 class AccessList {
  public:
     AccessList() = default;  // open to everyone

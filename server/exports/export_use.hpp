@@ -54,8 +54,6 @@ class TokenBucket {
     Gauge requests_ GUARDED_BY(mutex_);
 };
 
-// Counts the connections of an export and keeps its rate limits, for all clients together and for
-// each peer. It survives reloads, as clients do.
 // The rate limits of a connection, in the order in which they are checked: a client over its own
 // limit takes nothing of the shared one. Null: no limit.
 struct RateLimits {
@@ -64,6 +62,8 @@ struct RateLimits {
     bool operator==(const RateLimits&) const = default;
 };
 
+// Counts the connections of an export and keeps its rate limits, for all clients together and for
+// each peer. It survives reloads, as clients do.
 class ExportUse : public std::enable_shared_from_this<ExportUse> {
  public:
     // Held by one connection while it uses the export. Any thread.

@@ -123,8 +123,6 @@ class CpuAddress {
     std::atomic<std::byte*> address_{nullptr};
 };
 
-// A device is one pool of memory (`host`, `cuda:N`, `pci:ADDRESS/BAR`, `file:PATH`). It allocates
-// and clears slabs, and opens the channels through which workers copy.
 // What `gpunbd devices` prints. Empty texts are omitted.
 struct DeviceInfo {
     std::string id;    // "host", "cuda:0"
@@ -204,6 +202,8 @@ struct Slab {
     bool is_allocated() const { return bytes != 0; }
 };
 
+// A device is one pool of memory (`host`, `cuda:N`, `pci:ADDRESS/BAR`, `file:PATH`). It allocates
+// and clears slabs, and opens the channels through which workers copy.
 class Device {
  public:
     explicit Device(std::uint32_t number) : number_(number) {}

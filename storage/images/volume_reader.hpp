@@ -22,7 +22,6 @@ inline void wait_for_device(Channels& channels) {
     std::this_thread::sleep_for(interval);
 }
 
-// Reads a volume in order, on a thread of its own with channels of its own, beside clients.
 // Receives the contents of a volume in order. Each function returns a problem, which ends the
 // reading; empty: none.
 class VolumeSink {
@@ -37,6 +36,7 @@ class VolumeSink {
     ~VolumeSink() = default;
 };
 
+// Reads a volume in order, on a thread of its own with channels of its own, beside clients.
 class VolumeReader final : private TransferOwner {
  public:
     // For the calling thread, which also destroys it. Throws what Device::open_channel() throws.

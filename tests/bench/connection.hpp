@@ -77,8 +77,8 @@ class Socket {
 // the queue of the server.
 inline Socket connect_to(const client::NbdTarget& target) {
     const auto resolved = client::resolve(target);
-    if (const auto* failed = std::get_if<Failure>(&resolved)) fail(with_remedy(*failed));
-    const auto& address = std::get<client::Address>(resolved);
+    if (!resolved) fail(with_remedy(resolved.error()));
+    const auto& address = *resolved;
     int error = ENOENT;
     for (const auto& to : address.addresses) {
         Socket socket(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -11,6 +11,7 @@
 
 #include "storage/devices/file/file_device.hpp"
 #include "storage/devices/pci/bar_device.hpp"
+#include "tests/storage/example_driver.hpp"
 
 namespace gpunbd::storage::test {
 
@@ -52,6 +53,7 @@ Rig::Rig(const RigOptions& with) : options(with) {
 Device& Rig::make_device(char kind) {
     const auto number = static_cast<std::uint32_t>(devices.size());
     devices.push_back(kind == 'b'                  ? make_bar(number)
+                      : kind == 'e'                ? example_driver().open("example", number, {})
                       : kind == 'f'                ? make_file(number)
                       : kind == 'v' || kind == 'w' ? make_vulkan(number, kind == 'w')
                                                    : make_memory(number, kind == 's'));

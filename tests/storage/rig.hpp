@@ -26,8 +26,9 @@
 namespace gpunbd::storage::test {
 
 struct RigOptions {
-    // One letter each: 'h' in place, 's' through staging memory, 'b' a BAR, 'f' a file, 'v'
-    // Vulkan's driver on the CPU, in place, 'w' the same through staging memory.
+    // One letter each: 'h' in place, 's' through staging memory, 'b' a BAR, 'f' a file, 'e'
+    // the example driver, 'v' Vulkan's driver on the CPU, in place, 'w' the same through staging
+    // memory.
     std::string_view devices = "h";
     std::string_view spills = "";  // the same, for the pages of the first device
     bool spills_later = false;     // the volume has none before set_spills()

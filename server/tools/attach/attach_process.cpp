@@ -124,8 +124,8 @@ class AttachProcess {
 
     void begin(Doing what, const std::function<std::optional<Failure>()>& work) {
         auto step = Step::begin(work);
-        if (const auto* failed = std::get_if<Failure>(&step)) return cannot_begin(what, *failed);
-        step_.emplace(std::get<Step>(std::move(step)));
+        if (!step) return cannot_begin(what, step.error());
+        step_.emplace(*std::move(step));
         doing_ = what;
     }
 
@@ -287,7 +287,7 @@ std::optional<Failure> unfit(const client::NbdTarget& target, const AttachOption
         "be available until the server answers; omit --swap, or use a private network without TLS"};
 }
 
-Or<client::NbdTarget> parse_target(const AttachOptions& command) {
+Expected<client::NbdTarget, Failure> parse_target(const AttachOptions& command) {
     const std::string text = config::in_quotes(command.uri) + ": ";
     try {
         auto target = client::parse_nbd_uri(command.uri);
@@ -326,8 +326,7 @@ int print_failure(std::string_view program, const Failure& failed, int status) {
 int run_attach(const AttachOptions& command) {
     constexpr std::string_view program = "gpunbd attach";
     const auto target = parse_target(command);
-    if (const auto* bad = std::get_if<Failure>(&target))
-        return print_failure(program, *bad, exit_usage);
+    if (!target) return print_failure(program, target.error(), exit_usage);
     if (command.unit) {
         fmt::print("{}", systemd_unit(command, server::own_program()));
         return 0;
@@ -348,17 +347,15 @@ int run_attach(const AttachOptions& command) {
     ::signal(SIGPIPE, SIG_IGN);
     auto signals = ending_signals();
     auto supervisor = server::NotifySocket::from_environment();
-    auto endpoint =
-        client::find_endpoint(std::get<client::NbdTarget>(target), client::TlsBy::kernel);
-    if (const auto* failed = std::get_if<Failure>(&endpoint)) {
-        return print_failure(program, *failed, exit_failure);
+    auto endpoint = client::find_endpoint(*target, client::TlsBy::kernel);
+    if (!endpoint) {
+        return print_failure(program, endpoint.error(), exit_failure);
     }
-    auto attachment =
-        Attachment::attach(wanted_by(command, std::get<client::Endpoint>(std::move(endpoint))));
-    if (const auto* failed = std::get_if<Failure>(&attachment)) {
-        return print_failure(program, *failed, exit_failure);
+    auto attachment = Attachment::attach(wanted_by(command, *std::move(endpoint)));
+    if (!attachment) {
+        return print_failure(program, attachment.error(), exit_failure);
     }
-    auto& attached = std::get<Attachment>(attachment);
+    auto& attached = *attachment;
     if (const auto failed = protect(command.swap)) {
         attached.undo_attach();
         return print_failure(program, *failed, exit_failure);

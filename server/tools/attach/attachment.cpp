@@ -94,19 +94,19 @@ void enlarge_send_buffer(int socket) {
     ::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &unix_send_buffer, sizeof unix_send_buffer);
 }
 
-Or<Connection> connect_one(const AttachRequest& wanted, client::Deadline deadline) {
+Expected<Connection, Failure> connect_one(const AttachRequest& wanted, client::Deadline deadline) {
     auto called = client::call(wanted.endpoint, deadline);
-    if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
-    auto& stream = std::get<client::Stream>(called);
+    if (!called) return std::move(called).error();
+    auto& stream = *called;
     auto answer = client::query_export(stream, protocol::OptionType::go, wanted.endpoint.name);
-    if (auto* failed = std::get_if<Failure>(&answer)) return std::move(*failed);
-    auto& facts = std::get<ExportFacts>(answer);
+    if (!answer) return std::move(answer).error();
+    auto& facts = *answer;
     if (auto failed = fit_for_kernel(facts, wanted.block_size)) return std::move(*failed);
     auto socket = stream.release_socket();
-    if (auto* failed = std::get_if<Failure>(&socket)) return std::move(*failed);
+    if (!socket) return std::move(socket).error();
     const bool is_unix = wanted.endpoint.address.addresses.front().storage.ss_family == AF_UNIX;
-    if (is_unix && !wanted.swap) enlarge_send_buffer(std::get<OwnedFd>(socket).get());
-    return Connection{.socket = std::get<OwnedFd>(std::move(socket)), .facts = std::move(facts)};
+    if (is_unix && !wanted.swap) enlarge_send_buffer(socket->get());
+    return Connection{.socket = *std::move(socket), .facts = std::move(facts)};
 }
 
 std::string instance_of(const ExportFacts& facts) {
@@ -130,12 +130,12 @@ struct Connections {
     ExportFacts facts;
 };
 
-Or<Connections> connect_all(const AttachRequest& wanted) {
+Expected<Connections, Failure> connect_all(const AttachRequest& wanted) {
     Connections out;
     for (unsigned i = 0; i != wanted.connections; ++i) {
         auto called = connect_one(wanted, client::Clock::now() + handshake_timeout);
-        if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
-        auto& connection = std::get<Connection>(called);
+        if (!called) return std::move(called).error();
+        auto& connection = *called;
         if (i != 0 && (!same_shape(out.facts, connection.facts) ||
                        out.facts.instance != connection.facts.instance)) {
             return Failure{
@@ -244,20 +244,19 @@ std::optional<Owner> owner_of(const Device& device) {
     return out;
 }
 
-Or<Attachment> Attachment::attach(AttachRequest wanted) {
+Expected<Attachment, Failure> Attachment::attach(AttachRequest wanted) {
     auto called = connect_all(wanted);
     auto kernel = KernelClient::open();
-    const auto* lacking = std::get_if<Failure>(&kernel);
-    if (auto* failed = std::get_if<Failure>(&called)) {
+    if (!called) {
         // Both problems have to be solved before the device can be attached.
-        if (lacking != nullptr)
-            return Failure{with_remedy(*failed) + "; besides, " + lacking->text};
-        return std::move(*failed);
+        if (!kernel)
+            return Failure{with_remedy(called.error()) + "; besides, " + kernel.error().text};
+        return std::move(called).error();
     }
-    if (lacking != nullptr) return *lacking;
-    auto& connections = std::get<Connections>(called);
+    if (!kernel) return std::move(kernel).error();
+    auto& connections = *called;
     auto& facts = connections.facts;
-    auto& client = std::get<KernelClient>(kernel);
+    auto& client = *kernel;
     const Device device(wanted.device);
     const int error = connect_when_closed(client, wanted, connections);
     const bool orphan = error == EBUSY && is_orphan(device, facts);
@@ -299,11 +298,11 @@ void Attachment::update_dead_connections() {
 Attachment::Outcome Attachment::replace_one() {
     auto called =
         connect_one(wanted_, std::min(client::Clock::now() + handshake_timeout, give_up_at()));
-    if (const auto* failed = std::get_if<Failure>(&called)) {
-        log_once("the server is not reachable: " + failed->text);
+    if (!called) {
+        log_once("the server is not reachable: " + called.error().text);
         return Outcome::server_unreachable;
     }
-    const auto& [socket, facts] = std::get<Connection>(called);
+    const auto& [socket, facts] = *called;
     if (!may_replace(facts_, facts)) {
         log_once("refused: the server returned with another size or other flags");
         return Outcome::other_contents;

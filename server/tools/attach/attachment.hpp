@@ -43,7 +43,7 @@ struct AttachRequest {
 class Attachment {
  public:
     // Takes over a device that is attached to the same contents and has no owner.
-    static Or<Attachment> attach(AttachRequest wanted);
+    static Expected<Attachment, Failure> attach(AttachRequest wanted);
 
     const client::ExportFacts& facts() const { return facts_; }
     bool attached() { return kernel_.attached(wanted_.device); }

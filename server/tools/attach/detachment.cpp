@@ -65,8 +65,8 @@ void await_udev() {
 
 std::optional<Failure> disconnect(const Device& device) {
     auto kernel = KernelClient::open();
-    if (const auto* failed = std::get_if<Failure>(&kernel)) return *failed;
-    const int error = std::get<KernelClient>(kernel).disconnect(device.number());
+    if (!kernel) return kernel.error();
+    const int error = kernel->disconnect(device.number());
     if (error == EPERM) return Failure{"detaching needs CAP_SYS_ADMIN; run it as root"};
     if (error != 0) return failure(device.path() + " cannot be detached", error);
     return std::nullopt;

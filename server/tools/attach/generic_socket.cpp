@@ -102,7 +102,7 @@ std::optional<Attributes> find_attribute(Attributes from, int type) {
     return found;
 }
 
-Or<GenericSocket> GenericSocket::open() {
+Expected<GenericSocket, Failure> GenericSocket::open() {
     OwnedFd made(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_GENERIC));
     if (made.get() < 0) return failure("netlink", errno);
     sockaddr_nl own{};

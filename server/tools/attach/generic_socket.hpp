@@ -72,7 +72,7 @@ struct EventsLost {};  // the receive buffer has overflowed
 
 class GenericSocket {
  public:
-    static Or<GenericSocket> open();
+    static Expected<GenericSocket, Failure> open();
 
     GenericReply request(GenericMessage message);
     int join(std::uint32_t group);  // an errno, or 0

@@ -77,15 +77,15 @@ std::optional<Failure> fit_for_kernel(client::ExportFacts& facts,
     return std::nullopt;
 }
 
-Or<KernelClient> KernelClient::open() {
+Expected<KernelClient, Failure> KernelClient::open() {
     auto requests = GenericSocket::open();
-    if (const auto* failed = std::get_if<Failure>(&requests)) return *failed;
+    if (!requests) return requests.error();
     auto events = GenericSocket::open();
-    if (const auto* failed = std::get_if<Failure>(&events)) return *failed;
+    if (!events) return events.error();
 
     GenericMessage family_request(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1);
     family_request.text(CTRL_ATTR_FAMILY_NAME, NBD_GENL_FAMILY_NAME);
-    const auto answer = std::get<GenericSocket>(requests).request(std::move(family_request));
+    const auto answer = requests->request(std::move(family_request));
     if (answer.error == ENOENT)
         return Failure{"the kernel has no NBD client; load it: modprobe nbd"};
     if (answer.error != 0) return failure("netlink", answer.error);
@@ -94,11 +94,10 @@ Or<KernelClient> KernelClient::open() {
     if (!family || !group)
         return Failure{
             "the kernel's NBD client does not report dead connections; use a newer kernel"};
-    if (const int error = std::get<GenericSocket>(events).join(*group)) {
+    if (const int error = events->join(*group)) {
         return failure("netlink", error);
     }
-    return KernelClient(std::move(std::get<GenericSocket>(requests)),
-                        std::move(std::get<GenericSocket>(events)), *family);
+    return KernelClient(std::move(*requests), std::move(*events), *family);
 }
 
 GenericMessage KernelClient::message(int command) const {

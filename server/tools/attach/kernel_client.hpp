@@ -30,7 +30,7 @@ struct KernelTimeouts {
 
 class KernelClient {
  public:
-    static Or<KernelClient> open();
+    static Expected<KernelClient, Failure> open();
 
     // Each returns an errno, or 0. The kernel keeps its own references to the sockets, so the
     // caller may close its descriptors.

@@ -41,7 +41,7 @@ void log(std::string_view text) {
 
 void say_to_kernel_log() { kernel_log = ::open("/dev/kmsg", O_WRONLY | O_CLOEXEC); }
 
-Or<Step> Step::begin(const std::function<std::optional<Failure>()>& work) {
+Expected<Step, Failure> Step::begin(const std::function<std::optional<Failure>()>& work) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failure("pipe", errno);
     OwnedFd ours(ends[0]);

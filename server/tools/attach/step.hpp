@@ -23,7 +23,7 @@ void say_to_kernel_log();
 // on it.
 class Step {
  public:
-    static Or<Step> begin(const std::function<std::optional<Failure>()>& work);
+    static Expected<Step, Failure> begin(const std::function<std::optional<Failure>()>& work);
 
     int ended() const { return result_pipe_.get(); }  // readable once the step has ended
     std::optional<Failure> result();                  // valid once, after the step has ended

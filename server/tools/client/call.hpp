@@ -19,10 +19,10 @@ struct Endpoint {
 };
 
 // Resolves the host and reads the TLS files.
-Or<Endpoint> find_endpoint(const NbdTarget& target, TlsBy by);
+Expected<Endpoint, Failure> find_endpoint(const NbdTarget& target, TlsBy by);
 
 // Connects, completes the greeting and, if configured, the TLS handshake. The server then waits for
 // options.
-Or<Stream> call(const Endpoint& endpoint, Deadline until);
+Expected<Stream, Failure> call(const Endpoint& endpoint, Deadline until);
 
 }  // namespace gpunbd::client

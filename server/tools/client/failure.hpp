@@ -1,11 +1,13 @@
-// An expected failure with a message, for example of a server that is not reachable. It is a value
-// and not an exception because callers handle it.
+// The error of an Expected<T, Failure>: a failure that callers handle, such as a server that is not
+// reachable.
 #pragma once
 
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <variant>
+#include <utility>
+
+#include "server/base/expected.hpp"
 
 namespace gpunbd {
 
@@ -23,8 +25,10 @@ inline std::string with_remedy(const Failure& failed) {
     return failed.remedy.empty() ? failed.text : failed.text + "; " + failed.remedy;
 }
 
-template <typename T>
-using Or = std::variant<T, Failure>;
+// A text as the result: without a name, it could also be the text of a failure.
+inline Expected<std::string, Failure> success(std::string text) {
+    return {boost::system::in_place_value, std::move(text)};
+}
 
 inline Failure failure(std::string_view what, int error) {
     return {std::string(what) + ": " + std::strerror(error)};

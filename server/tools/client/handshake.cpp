@@ -38,7 +38,7 @@ struct Answer {
     Bytes data;
 };
 
-Or<Answer> receive_answer(Stream& stream, OptionType option) {
+Expected<Answer, Failure> receive_answer(Stream& stream, OptionType option) {
     std::array<std::byte, 20> header{};
     if (auto failed = stream.receive(header)) return std::move(*failed);
     if (load_be<std::uint64_t>(&header[0]) != protocol::option_reply_magic ||
@@ -155,8 +155,8 @@ std::optional<Failure> greet(Stream& stream) {
 std::optional<Failure> enter_tls(Stream& stream, std::shared_ptr<const Tls> tls) {
     if (auto failed = send_option(stream, OptionType::starttls, {})) return failed;
     auto answer = receive_answer(stream, OptionType::starttls);
-    if (auto* failed = std::get_if<Failure>(&answer)) return std::move(*failed);
-    const auto& [kind, data] = std::get<Answer>(answer);
+    if (!answer) return std::move(answer).error();
+    const auto& [kind, data] = *answer;
     if (kind == OptionReply::ack) return stream.start_tls(std::move(tls));
     if (kind == OptionReply::err_unsup || kind == OptionReply::err_policy) {
         return Failure{"the server does not support TLS; write nbd instead of nbds"};
@@ -164,14 +164,15 @@ std::optional<Failure> enter_tls(Stream& stream, std::shared_ptr<const Tls> tls)
     return Failure{fmt::format("the server rejects TLS ({})", config::in_quotes(text_of(data)))};
 }
 
-Or<ExportFacts> query_export(Stream& stream, OptionType go_or_info, std::string_view name) {
+Expected<ExportFacts, Failure> query_export(Stream& stream, OptionType go_or_info,
+                                            std::string_view name) {
     if (auto failed = send_option(stream, go_or_info, request_for(name))) return std::move(*failed);
     ExportFacts facts;
     std::optional<std::uint64_t> size;
     for (int i = 0; i != most_answers; ++i) {
         auto received = receive_answer(stream, go_or_info);
-        if (auto* failed = std::get_if<Failure>(&received)) return std::move(*failed);
-        const auto& answer = std::get<Answer>(received);
+        if (!received) return std::move(received).error();
+        const auto& answer = *received;
         if (answer.kind == OptionReply::info) {
             if (!take_info(answer.data, size, facts)) {
                 return Failure{"the server sent malformed information about the export"};

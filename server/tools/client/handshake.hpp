@@ -25,8 +25,8 @@ struct ExportFacts {
 };
 
 // The properties of an export. GO opens the export, INFO does not.
-Or<ExportFacts> query_export(Stream& stream, protocol::OptionType go_or_info,
-                             std::string_view name);
+Expected<ExportFacts, Failure> query_export(Stream& stream, protocol::OptionType go_or_info,
+                                            std::string_view name);
 
 // Ends the handshake with ABORT. Failures are ignored.
 void leave(Stream& stream);

@@ -187,7 +187,7 @@ bool is_localhost(std::string_view host) {
     return name == "localhost" || name.ends_with(".localhost");
 }
 
-Or<Address> tcp_address(const NbdTarget& target) {
+Expected<Address, Failure> tcp_address(const NbdTarget& target) {
     addrinfo wanted{};
     wanted.ai_socktype = SOCK_STREAM;
     addrinfo* list = nullptr;
@@ -270,12 +270,12 @@ NbdTarget parse_nbd_uri(std::string_view uri) {
     return out;
 }
 
-Or<Address> resolve(const NbdTarget& target) {
+Expected<Address, Failure> resolve(const NbdTarget& target) {
     if (target.host.empty()) return unix_address(target.socket);
     return tcp_address(target);
 }
 
-Or<OwnedFd> dial(const Address& address, Deadline until) {
+Expected<OwnedFd, Failure> dial(const Address& address, Deadline until) {
     int error = ENOENT;
     auto left = static_cast<int>(address.addresses.size());
     for (const Address::SocketAddress& to : address.addresses) {

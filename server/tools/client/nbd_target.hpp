@@ -40,9 +40,9 @@ struct Address {
     std::vector<SocketAddress> addresses;
 };
 
-Or<Address> resolve(const NbdTarget& target);
+Expected<Address, Failure> resolve(const NbdTarget& target);
 
 // Returns a connected, non-blocking socket. Tries all addresses and divides the time among them.
-Or<OwnedFd> dial(const Address& address, Deadline until);
+Expected<OwnedFd, Failure> dial(const Address& address, Deadline until);
 
 }  // namespace gpunbd::client

@@ -129,7 +129,7 @@ std::optional<Failure> Stream::receive(std::span<std::byte> into) {
     return std::nullopt;
 }
 
-Or<OwnedFd> Stream::release_socket() {
+Expected<OwnedFd, Failure> Stream::release_socket() {
     if (ssl_) {
         if (auto failed = not_all_in_kernel(*ssl_)) return std::move(*failed);
         ssl_.reset();  // frees the session without a close_notify; the socket stays open

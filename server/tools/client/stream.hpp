@@ -41,7 +41,7 @@ class Stream {
 
     // Releases the socket after the handshake, in blocking mode, without TLS or with kernel TLS.
     // Call it once.
-    Or<OwnedFd> release_socket();
+    Expected<OwnedFd, Failure> release_socket();
 
  private:
     std::optional<Failure> wait_for(short events) const;

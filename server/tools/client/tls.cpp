@@ -42,7 +42,7 @@ unsigned int give_shared_key(SSL* ssl, const char*, char* user, unsigned int use
 void FreeTls::operator()(SSL_CTX* context) const noexcept { ::SSL_CTX_free(context); }
 void FreeTls::operator()(SSL* ssl) const noexcept { ::SSL_free(ssl); }
 
-Or<std::shared_ptr<const Tls>> Tls::load(const NbdTarget& target, TlsBy by) {
+Expected<std::shared_ptr<const Tls>, Failure> Tls::load(const NbdTarget& target, TlsBy by) {
     if (by == TlsBy::kernel) {
         if (auto missing = kernel_lacks_tls()) return std::move(*missing);
     }

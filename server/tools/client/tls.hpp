@@ -24,7 +24,7 @@ using Ssl = std::unique_ptr<SSL, FreeTls>;
 
 class Tls {
  public:
-    static Or<std::shared_ptr<const Tls>> load(const NbdTarget& target, TlsBy by);
+    static Expected<std::shared_ptr<const Tls>, Failure> load(const NbdTarget& target, TlsBy by);
 
     // Creates a session for a connected, non-blocking socket, which it does not own. Null: out of
     // memory.

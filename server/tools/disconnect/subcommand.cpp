@@ -31,7 +31,7 @@ using Connections = std::vector<server::ConnectionStatus>;
 
 constexpr std::chrono::seconds patience{60};
 
-Or<std::string> ask(const AdminServer& server, const HttpRequest& request) {
+Expected<std::string, Failure> ask(const AdminServer& server, const HttpRequest& request) {
     return get(server, request, client::Clock::now() + patience);
 }
 
@@ -43,26 +43,26 @@ Failure none_of(const DisconnectOptions& command, const AdminServer& server,
         return {fmt::format("export {} has no client {}; its clients are {}", name,
                             config::in_quotes(*command.client), others)};
     }
-    const Or<std::string> body = ask(server, {.target = "/api/v1/exports"});
-    if (const auto* const failed = std::get_if<Failure>(&body)) return *failed;
-    const auto exports = read_exports(std::get<std::string>(body));
-    if (const auto* const failed = std::get_if<Failure>(&exports)) return *failed;
-    const bool exists =
-        std::ranges::any_of(std::get<0>(exports), [&](const server::ExportStatus& each) {
-            return each.name == sanitized(command.export_name);
-        });
+    const Expected<std::string, Failure> body = ask(server, {.target = "/api/v1/exports"});
+    if (!body) return body.error();
+    const auto exports = read_exports(*body);
+    if (!exports) return exports.error();
+    const bool exists = std::ranges::any_of(*exports, [&](const server::ExportStatus& each) {
+        return each.name == sanitized(command.export_name);
+    });
     return {exists ? fmt::format("export {} has no clients", name)
                    : fmt::format("there is no export {}; gpunbd export list lists them", name)};
 }
 
-Or<Connections> find_connections(const DisconnectOptions& command, const AdminServer& server) {
-    const Or<std::string> body = ask(server, {.target = "/api/v1/connections"});
-    if (const auto* const failed = std::get_if<Failure>(&body)) return *failed;
-    auto all = read_connections(std::get<std::string>(body));
-    if (auto* const failed = std::get_if<Failure>(&all)) return std::move(*failed);
+Expected<Connections, Failure> find_connections(const DisconnectOptions& command,
+                                                const AdminServer& server) {
+    const Expected<std::string, Failure> body = ask(server, {.target = "/api/v1/connections"});
+    if (!body) return body.error();
+    auto all = read_connections(*body);
+    if (!all) return std::move(all).error();
     Connections out;
     std::string others;
-    for (auto& each : std::get<0>(all)) {
+    for (auto& each : *all) {
         if (!each.serving || each.export_name != sanitized(command.export_name)) continue;
         if (!command.client || is_client(each, *command.client)) {
             out.push_back(std::move(each));
@@ -76,11 +76,10 @@ Or<Connections> find_connections(const DisconnectOptions& command, const AdminSe
 
 // Returns the problem; empty: the connection is closed.
 std::string end(const AdminServer& server, const server::ConnectionStatus& connection) {
-    const Or<std::string> done =
+    const Expected<std::string, Failure> done =
         ask(server, {.target = "/api/v1/connections/end",
                      .json = json::serialize(json::object{{"id", connection.id}})});
-    const auto* const failed = std::get_if<Failure>(&done);
-    return failed == nullptr ? std::string() : with_remedy(*failed);
+    return done ? std::string() : with_remedy(done.error());
 }
 
 }  // namespace
@@ -99,14 +98,14 @@ int run_disconnect(const DisconnectOptions& command, const std::vector<std::stri
         return server::report_failure("disconnect", with_remedy(failed), command.json,
                                       server::exit_failure);
     };
-    const Or<AdminServer> found = find_server(command.server, folders);
-    if (const auto* const failed = std::get_if<Failure>(&found)) return fail(*failed);
-    const auto& server = std::get<AdminServer>(found);
-    const Or<Connections> connections = find_connections(command, server);
-    if (const auto* const failed = std::get_if<Failure>(&connections)) return fail(*failed);
+    const Expected<AdminServer, Failure> found = find_server(command.server, folders);
+    if (!found) return fail(found.error());
+    const auto& server = *found;
+    const Expected<Connections, Failure> connections = find_connections(command, server);
+    if (!connections) return fail(connections.error());
     json::array disconnected;
     std::string first_error;
-    for (const server::ConnectionStatus& each : std::get<Connections>(connections)) {
+    for (const server::ConnectionStatus& each : *connections) {
         const std::string why = end(server, each);
         if (why.empty()) {
             disconnected.emplace_back(json::object{{"id", each.id}, {"peer", each.peer}});

@@ -65,11 +65,10 @@ std::string progress_line(const std::string& what, const std::string& of, std::u
 void draw(const AdminServer& server, const std::string& what, const std::string& of) {
     const auto body =
         get(server, {.target = "/api/v1/status"}, client::Clock::now() + status_patience);
-    if (std::holds_alternative<Failure>(body)) return;
-    const auto status = read_status(std::get<std::string>(body));
-    const auto* const snapshot = std::get_if<Snapshot>(&status);
-    if (snapshot == nullptr) return;
-    for (const ProgressFigures& each : snapshot->progress) {
+    if (!body) return;
+    const auto status = read_status(*body);
+    if (!status) return;
+    for (const ProgressFigures& each : status->progress) {
         if (each.what != what || each.of != of) continue;
         fmt::print(stderr, "{}{}", clear_line, progress_line(what, of, each.done, each.total));
         std::fflush(stderr);
@@ -191,7 +190,7 @@ HttpRequest request_for(const ExportRequest& request, const std::string& name) {
 }
 
 // The sentence with which the server confirms a change.
-Or<std::string> confirmation(std::string_view body) {
+Expected<std::string, Failure> confirmation(std::string_view body) {
     boost::system::error_code error;
     const json::value value = json::parse(body, error);
     const json::value* const done =
@@ -199,15 +198,16 @@ Or<std::string> confirmation(std::string_view body) {
     if (done == nullptr || !done->is_string()) {
         return Failure{"the reply does not say what was done"};
     }
-    return sanitized(done->get_string()) + '\n';
+    return success(sanitized(done->get_string()) + '\n');
 }
 
-Or<std::string> ask(const ExportRequest& request, const std::vector<std::string>& folders,
-                    const HttpRequest& wanted) {
-    return repeat_while_replaced([&]() -> Or<std::string> {
-        const Or<AdminServer> found = find_server(request.server, folders);
-        if (const auto* const failed = std::get_if<Failure>(&found)) return *failed;
-        const auto& server = std::get<AdminServer>(found);
+Expected<std::string, Failure> ask(const ExportRequest& request,
+                                   const std::vector<std::string>& folders,
+                                   const HttpRequest& wanted) {
+    return repeat_while_replaced([&]() -> Expected<std::string, Failure> {
+        const Expected<AdminServer, Failure> found = find_server(request.server, folders);
+        if (!found) return found.error();
+        const auto& server = *found;
         std::optional<ProgressBar> bar;
         if (const std::string what = progress_of(request); !what.empty()) {
             const std::string& name = request.names[request.action == "save" ? 0 : 1];
@@ -217,44 +217,48 @@ Or<std::string> ask(const ExportRequest& request, const std::vector<std::string>
     });
 }
 
-Or<std::string> list(const ExportRequest& request, const std::vector<std::string>& folders) {
-    Or<std::string> body = ask(request, folders, {.target = "/api/v1/exports"});
-    if (std::holds_alternative<Failure>(body)) return body;
-    Or<std::string> table = export_table(std::get<std::string>(body), std::time(nullptr));
-    if (!request.json || std::holds_alternative<Failure>(table)) return table;
-    return std::get<std::string>(body) + '\n';
+Expected<std::string, Failure> list(const ExportRequest& request,
+                                    const std::vector<std::string>& folders) {
+    Expected<std::string, Failure> body = ask(request, folders, {.target = "/api/v1/exports"});
+    if (!body) return body;
+    Expected<std::string, Failure> table = export_table(*body, std::time(nullptr));
+    if (!request.json || !table) return table;
+    return success(*body + '\n');
 }
 
 // The export in the list of the server. The list omits exports that only make clones.
-Or<std::string> export_object(const ExportRequest& request, const std::string& name,
-                              const std::vector<std::string>& folders) {
+Expected<std::string, Failure> export_object(const ExportRequest& request, const std::string& name,
+                                             const std::vector<std::string>& folders) {
     ExportRequest listing{.server = request.server, .action = "list", .names = {}};
-    const Or<std::string> body = ask(listing, folders, {.target = "/api/v1/exports"});
-    if (const auto* const failed = std::get_if<Failure>(&body)) {
+    const Expected<std::string, Failure> body =
+        ask(listing, folders, {.target = "/api/v1/exports"});
+    if (!body) {
         return Failure{fmt::format("export {} is changed, but cannot be shown: {}",
-                                   config::in_quotes(name), with_remedy(*failed))};
+                                   config::in_quotes(name), with_remedy(body.error()))};
     }
     boost::system::error_code error;
-    const json::value exports = json::parse(std::get<std::string>(body), error);
+    const json::value exports = json::parse(*body, error);
     if (!error && exports.is_array()) {
         for (const json::value& each : exports.get_array()) {
             const json::value* const its_name =
                 each.is_object() ? each.get_object().if_contains("name") : nullptr;
             if (its_name != nullptr && *its_name == json::value(name))
-                return json::serialize(each) + '\n';
+                return success(json::serialize(each) + '\n');
         }
     }
-    return json::serialize(json::object{{"name", name}}) + '\n';
+    return success(json::serialize(json::object{{"name", name}}) + '\n');
 }
 
-Or<std::string> change(const ExportRequest& request, const std::vector<std::string>& folders) {
-    Or<std::string> body = ask(request, folders, request_for(request, request.names[0]));
-    if (std::holds_alternative<Failure>(body)) return body;
-    if (!request.json) return confirmation(std::get<std::string>(body));
+Expected<std::string, Failure> change(const ExportRequest& request,
+                                      const std::vector<std::string>& folders) {
+    Expected<std::string, Failure> body =
+        ask(request, folders, request_for(request, request.names[0]));
+    if (!body) return body;
+    if (!request.json) return confirmation(*body);
     if (request.action == "save") {
-        return json::serialize(
-                   json::object{{"name", request.names[0]}, {"file", absolute(request.names[1])}}) +
-               '\n';
+        return success(json::serialize(json::object{{"name", request.names[0]},
+                                                    {"file", absolute(request.names[1])}}) +
+                       '\n');
     }
     return export_object(
         request, request.names[request.names.size() == 1 || request.action == "resize" ? 0 : 1],
@@ -266,23 +270,21 @@ int remove_all(const ExportRequest& request, const std::vector<std::string>& fol
     json::array removed;
     json::array failures;
     for (const std::string& name : request.names) {
-        const Or<std::string> body = ask(request, folders, request_for(request, name));
-        const Or<std::string> done = std::holds_alternative<Failure>(body)
-                                         ? body
-                                         : confirmation(std::get<std::string>(body));
-        const auto* const failed = std::get_if<Failure>(&done);
-        if (failed == nullptr) {
+        const Expected<std::string, Failure> body =
+            ask(request, folders, request_for(request, name));
+        const Expected<std::string, Failure> done = !body ? body : confirmation(*body);
+        if (done) {
             removed.emplace_back(name);
-            if (!request.json) fmt::print("{}", std::get<std::string>(done));
+            if (!request.json) fmt::print("{}", *done);
             continue;
         }
-        failures.emplace_back(json::object{{"name", name}, {"error", with_remedy(*failed)}});
+        failures.emplace_back(json::object{{"name", name}, {"error", with_remedy(done.error())}});
         if (request.json) continue;
         server::report_failure("export",
                                request.names.size() == 1
-                                   ? with_remedy(*failed)
+                                   ? with_remedy(done.error())
                                    : fmt::format("{} is not removed: {}", config::in_quotes(name),
-                                                 with_remedy(*failed)),
+                                                 with_remedy(done.error())),
                                false, server::exit_failure);
     }
     const int status = failures.empty() ? 0 : server::exit_failure;
@@ -306,31 +308,31 @@ std::chrono::seconds time_limit(std::string_view action) {
     return std::chrono::hours(1);  // allocating or saving hundreds of gigabytes takes long
 }
 
-Or<std::string> export_table(std::string_view json, std::time_t now) {
+Expected<std::string, Failure> export_table(std::string_view json, std::time_t now) {
     const auto exports = read_exports(json);
-    if (const auto* failed = std::get_if<Failure>(&exports)) return *failed;
+    if (!exports) return exports.error();
     std::vector<std::vector<std::string>> rows{
         {"EXPORT", "SIZE", "USED", "SHARED", "OWN", "DEVICES", "CLIENTS", "AGE", "NOTES"}};
-    for (const auto& each : std::get<std::vector<server::ExportStatus>>(exports)) {
+    for (const auto& each : *exports) {
         rows.push_back({config::in_quotes(each.name), config::human_size(each.size),
                         config::human_size(each.sum(&server::ExportMemory::used)),
                         config::human_size(each.shared), config::human_size(each.own),
                         devices_of(each), std::to_string(each.connections), age_of(each, now),
                         notes_of(each)});
     }
-    if (rows.size() == 1) return std::string("the server has no exports\n");
-    return config::aligned_table(rows);
+    if (rows.size() == 1) return success("the server has no exports\n");
+    return success(config::aligned_table(rows));
 }
 
 int run_export(const ExportRequest& request, const std::vector<std::string>& folders) {
     if (request.action == "remove") return remove_all(request, folders);
-    const Or<std::string> text =
+    const Expected<std::string, Failure> text =
         request.action == "list" ? list(request, folders) : change(request, folders);
-    if (const auto* const failed = std::get_if<Failure>(&text)) {
-        return server::report_failure("export", with_remedy(*failed), request.json,
+    if (!text) {
+        return server::report_failure("export", with_remedy(text.error()), request.json,
                                       server::exit_failure);
     }
-    fmt::print("{}", std::get<std::string>(text));
+    fmt::print("{}", *text);
     return 0;
 }
 

@@ -38,6 +38,6 @@ int run_export(const ExportRequest& request, const std::vector<std::string>& fol
 std::chrono::seconds time_limit(std::string_view action);
 
 // The list of exports as a table, from the JSON of /api/v1/exports. `now`: for their ages.
-Or<std::string> export_table(std::string_view json, std::time_t now);
+Expected<std::string, Failure> export_table(std::string_view json, std::time_t now);
 
 }  // namespace gpunbd::status

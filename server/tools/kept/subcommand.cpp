@@ -61,7 +61,7 @@ std::string time_of(const json::object& one, std::string_view key) {
 }
 
 // If several servers run, the only one that keeps contents.
-Or<AdminServer> find_keeping_server(const std::vector<std::string>& folders) {
+Expected<AdminServer, Failure> find_keeping_server(const std::vector<std::string>& folders) {
     FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return std::move(found.servers[0]);
     if (found.servers.empty() && !found.closed.empty()) return none_found(found, folders);
@@ -69,8 +69,8 @@ Or<AdminServer> find_keeping_server(const std::vector<std::string>& folders) {
     keeping.silent = found.silent;
     for (std::size_t i = 0; i != found.servers.size(); ++i) {
         const auto answer = get(found.servers[i], {.target = "/api/v1/kept"}, deadline());
-        if (const auto* const failed = std::get_if<Failure>(&answer)) {
-            keeping.silent.push_back(failed->text);
+        if (!answer) {
+            keeping.silent.push_back(answer.error().text);
         } else {
             keeping.servers.push_back(found.servers[i]);
             keeping.pids.push_back(found.pids[i]);
@@ -83,45 +83,45 @@ Or<AdminServer> find_keeping_server(const std::vector<std::string>& folders) {
                     keeping.silent.empty() ? "" : ": ", fmt::join(keeping.silent, "; "))};
 }
 
-Or<AdminServer> find_it(const KeptOptions& command, const std::optional<std::string>& configured,
-                        const std::vector<std::string>& folders) {
+Expected<AdminServer, Failure> find_it(const KeptOptions& command,
+                                       const std::optional<std::string>& configured,
+                                       const std::vector<std::string>& folders) {
     if (command.socket) return server_at(*command.socket);
     if (configured) return server_at(*configured);
     return find_keeping_server(folders);
 }
 
 // Returns the text to print.
-Or<std::string> fetch(const KeptOptions& command, const AdminServer& server) {
+Expected<std::string, Failure> fetch(const KeptOptions& command, const AdminServer& server) {
     if (command.drop) {
-        const Or<std::string> done =
+        const Expected<std::string, Failure> done =
             get(server,
                 {.target = "/api/v1/kept/drop",
                  .json = json::serialize(json::object{{"name", *command.drop}})},
                 deadline());
-        if (const auto* const failed = std::get_if<Failure>(&done)) return *failed;
+        if (!done) return done.error();
         if (command.json) {
-            return json::serialize(json::object{{"dropped", *command.drop}}) + '\n';
+            return success(json::serialize(json::object{{"dropped", *command.drop}}) + '\n');
         }
-        return fmt::format("kept contents {}: dropped, and their memory is freed\n",
-                           config::in_quotes(*command.drop));
+        return success(fmt::format("kept contents {}: dropped, and their memory is freed\n",
+                                   config::in_quotes(*command.drop)));
     }
-    Or<std::string> answer = get(server, {.target = "/api/v1/kept"}, deadline());
-    const auto* const body = std::get_if<std::string>(&answer);
-    if (body == nullptr) return answer;
-    Or<std::string> table = kept_table(*body);
-    if (!command.json || std::holds_alternative<Failure>(table)) return table;
-    return *body + '\n';
+    Expected<std::string, Failure> answer = get(server, {.target = "/api/v1/kept"}, deadline());
+    if (!answer) return answer;
+    Expected<std::string, Failure> table = kept_table(*answer);
+    if (!command.json || !table) return table;
+    return success(*answer + '\n');
 }
 
 }  // namespace
 
-Or<std::string> kept_table(std::string_view text) {
+Expected<std::string, Failure> kept_table(std::string_view text) {
     boost::system::error_code error;
     const json::value value = json::parse(text, error);
     const json::value* const kept =
         !error && value.is_object() ? member(value.get_object(), "kept") : nullptr;
     if (kept == nullptr || !kept->is_array()) return not_a_list;
-    if (kept->get_array().empty()) return std::string("no contents are kept\n");
+    if (kept->get_array().empty()) return success("no contents are kept\n");
     std::vector<std::vector<std::string>> rows{
         {"EXPORT", "SIZE", "USED", "DEVICES", "SINCE", "INSTANCE", "STATE"}};
     for (const json::value& each : kept->get_array()) {
@@ -133,21 +133,22 @@ Or<std::string> kept_table(std::string_view text) {
                         size_of(one, "size"), size_of(one, "used"), text_of(one, "devices"),
                         time_of(one, "made"), text_of(one, "instance"), text_of(one, "state")});
     }
-    return config::aligned_table(rows);
+    return success(config::aligned_table(rows));
 }
 
 int run_kept(const KeptOptions& command, const std::optional<std::string>& configured,
              const std::vector<std::string>& folders) {
-    const Or<std::string> text = repeat_while_replaced([&]() -> Or<std::string> {
-        const Or<AdminServer> server = find_it(command, configured, folders);
-        if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
-        return fetch(command, std::get<AdminServer>(server));
-    });
-    if (const auto* const failed = std::get_if<Failure>(&text)) {
-        return server::report_failure("kept", with_remedy(*failed), command.json,
+    const Expected<std::string, Failure> text =
+        repeat_while_replaced([&]() -> Expected<std::string, Failure> {
+            const Expected<AdminServer, Failure> server = find_it(command, configured, folders);
+            if (!server) return server.error();
+            return fetch(command, *server);
+        });
+    if (!text) {
+        return server::report_failure("kept", with_remedy(text.error()), command.json,
                                       server::exit_failure);
     }
-    fmt::print("{}", std::get<std::string>(text));
+    fmt::print("{}", *text);
     return 0;
 }
 

@@ -22,7 +22,7 @@ struct KeptOptions {
 int run_kept(const KeptOptions& command, const std::optional<std::string>& configured,
              const std::vector<std::string>& folders);
 // Formats the server's reply as a table.
-Or<std::string> kept_table(std::string_view json);
+Expected<std::string, Failure> kept_table(std::string_view json);
 
 }  // namespace gpunbd::status
 

@@ -29,9 +29,7 @@ std::vector<status::AdminServer> servers_of(const status::ServerSelection& selec
     if (!selection.socket) return status::find_servers(server::likely_runtime_folders()).servers;
     auto named = status::server_at(*selection.socket);
     std::vector<status::AdminServer> out;
-    if (auto* const found = std::get_if<status::AdminServer>(&named)) {
-        out.push_back(std::move(*found));
-    }
+    if (named) out.push_back(*std::move(named));
     return out;
 }
 
@@ -47,10 +45,10 @@ bool is_plain(std::string_view word) {
 void print_exports(const status::AdminServer& server) {
     const auto body =
         status::get(server, {.target = "/api/v1/exports"}, client::Clock::now() + patience);
-    if (std::holds_alternative<Failure>(body)) return;
-    const auto exports = status::read_exports(std::get<std::string>(body));
-    if (std::holds_alternative<Failure>(exports)) return;
-    for (const server::ExportStatus& each : std::get<0>(exports)) {
+    if (!body) return;
+    const auto exports = status::read_exports(*body);
+    if (!exports) return;
+    for (const server::ExportStatus& each : *exports) {
         if (is_plain(each.name)) fmt::print("{}\n", each.name);
     }
 }

@@ -4,18 +4,18 @@
 
 namespace gpunbd::server {
 
-Or<PingAnswer> ping(const client::NbdTarget& target, std::chrono::seconds within) {
+Expected<PingAnswer, Failure> ping(const client::NbdTarget& target, std::chrono::seconds within) {
     const auto until = client::Clock::now() + within;
     auto found = client::find_endpoint(target, client::TlsBy::process);
-    if (auto* failed = std::get_if<Failure>(&found)) return std::move(*failed);
-    const auto& endpoint = std::get<client::Endpoint>(found);
+    if (!found) return std::move(found).error();
+    const auto& endpoint = *found;
     auto called = client::call(endpoint, until);
-    if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
-    auto& stream = std::get<client::Stream>(called);
+    if (!called) return std::move(called).error();
+    auto& stream = *called;
     auto answer = client::query_export(stream, protocol::OptionType::info, endpoint.name);
-    if (auto* failed = std::get_if<Failure>(&answer)) return std::move(*failed);
+    if (!answer) return std::move(answer).error();
     client::leave(stream);
-    return PingAnswer{endpoint.name, std::get<client::ExportFacts>(answer)};
+    return PingAnswer{endpoint.name, *answer};
 }
 
 }  // namespace gpunbd::server

@@ -18,6 +18,6 @@ struct PingAnswer {
 };
 
 // Returns the reason if the export is not available.
-Or<PingAnswer> ping(const client::NbdTarget& target, std::chrono::seconds within);
+Expected<PingAnswer, Failure> ping(const client::NbdTarget& target, std::chrono::seconds within);
 
 }  // namespace gpunbd::server

@@ -120,10 +120,10 @@ int PingCommand::run(const Commands&) {
         return fail(error.what(), server::exit_usage);
     }
     const auto answer = server::ping(target, std::chrono::seconds(timeout));
-    if (const auto* failed = std::get_if<Failure>(&answer)) {
-        return fail(with_remedy(*failed), server::exit_failure);
+    if (!answer) {
+        return fail(with_remedy(answer.error()), server::exit_failure);
     }
-    const auto& [export_name, facts] = std::get<server::PingAnswer>(answer);
+    const auto& [export_name, facts] = *answer;
     const bool read_only = (facts.flags & protocol::transmission_flag::read_only) != 0;
     if (json) {
         const boost::json::object out{

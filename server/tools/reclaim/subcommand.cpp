@@ -76,7 +76,7 @@ std::string error_about(const server::ReclaimStatus& device, bool ended) {
                        config::human_size(missing), device.why_not);
 }
 
-Or<std::string> fetch(const ReclaimOptions& command, const AdminServer& server) {
+Expected<std::string, Failure> fetch(const ReclaimOptions& command, const AdminServer& server) {
     json::object body;
     body["device"] = command.device.empty() ? json::value(nullptr) : json::value(command.device);
     if (command.end) {
@@ -99,17 +99,18 @@ int report(const Failure& failed, bool as_json) {
 }  // namespace
 
 int run_reclaim(const ReclaimOptions& command, const std::vector<std::string>& folders) {
-    const Or<std::string> body = repeat_while_replaced([&]() -> Or<std::string> {
-        const Or<AdminServer> server = find_server(command.server, folders);
-        if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
-        return fetch(command, std::get<AdminServer>(server));
-    });
-    if (const auto* failed = std::get_if<Failure>(&body)) return report(*failed, command.json);
-    const auto reclaimed = read_reclaimed(std::get<std::string>(body));
-    if (const auto* failed = std::get_if<Failure>(&reclaimed)) return report(*failed, command.json);
-    if (command.json) fmt::print("{}\n", std::get<std::string>(body));
+    const Expected<std::string, Failure> body =
+        repeat_while_replaced([&]() -> Expected<std::string, Failure> {
+            const Expected<AdminServer, Failure> server = find_server(command.server, folders);
+            if (!server) return server.error();
+            return fetch(command, *server);
+        });
+    if (!body) return report(body.error(), command.json);
+    const auto reclaimed = read_reclaimed(*body);
+    if (!reclaimed) return report(reclaimed.error(), command.json);
+    if (command.json) fmt::print("{}\n", *body);
     int status = 0;
-    for (const auto& device : std::get<std::vector<server::ReclaimStatus>>(reclaimed)) {
+    for (const auto& device : *reclaimed) {
         if (!command.json) {
             fmt::print("{}{}", line_about(device, command.end), effect_on(device, command));
         }

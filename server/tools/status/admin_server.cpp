@@ -26,7 +26,7 @@ constexpr std::string_view socket_start = "admin-";
 constexpr std::string_view socket_end = ".sock";
 
 // Accepts a single line without characters that could end the HTTP header.
-Or<std::string> token_in(const std::string& path) {
+Expected<std::string, Failure> token_in(const std::string& path) {
     std::string token;
     try {
         const server::SecretBytes bytes = server::read_private_file(
@@ -39,24 +39,24 @@ Or<std::string> token_in(const std::string& path) {
     const bool good = !token.empty() && std::all_of(token.begin(), token.end(), [](char each) {
         return each > ' ' && each < '\x7f';
     });
-    if (good) return token;
+    if (good) return success(std::move(token));
     return Failure{
         fmt::format("{}: is not a token; write one line of printable ASCII without spaces", path)};
 }
 
-Or<AdminServer> tcp_server(const ServerSelection& selection) {
+Expected<AdminServer, Failure> tcp_server(const ServerSelection& selection) {
     client::NbdTarget target;
     target.host = selection.url->host;
     target.port = selection.url->port;
     AdminServer out;
     if (selection.token) {
-        Or<std::string> token = token_in(*selection.token);
-        if (auto* const failed = std::get_if<Failure>(&token)) return std::move(*failed);
-        out.token = std::move(std::get<std::string>(token));
+        Expected<std::string, Failure> token = token_in(*selection.token);
+        if (!token) return std::move(token).error();
+        out.token = std::move(*token);
     }
-    Or<client::Address> address = client::resolve(target);
-    if (auto* const failed = std::get_if<Failure>(&address)) return std::move(*failed);
-    out.address = std::move(std::get<client::Address>(address));
+    Expected<client::Address, Failure> address = client::resolve(target);
+    if (!address) return std::move(address).error();
+    out.address = std::move(*address);
     out.host = out.address.text;
     return out;
 }
@@ -83,13 +83,13 @@ void search_folder(const std::string& folder, FoundServers& found) {
             found.closed.push_back(path);
             continue;
         }
-        Or<AdminServer> server = server_at(path);
-        const Or<OwnedFd> called =
-            call(std::get<AdminServer>(server), client::Clock::now() + probe_patience);
-        if (const auto* const failed = std::get_if<Failure>(&called)) {
-            found.silent.push_back(failed->text);
+        Expected<AdminServer, Failure> server = server_at(path);
+        const Expected<OwnedFd, Failure> called =
+            call(*server, client::Clock::now() + probe_patience);
+        if (!called) {
+            found.silent.push_back(called.error().text);
         } else {
-            found.servers.push_back(std::move(std::get<AdminServer>(server)));
+            found.servers.push_back(std::move(*server));
             found.pids.push_back(pid);
         }
     }
@@ -105,13 +105,12 @@ bool is_anothers(int fd) {
 
 }  // namespace
 
-Or<AdminServer> server_at(const std::string& path) {
+Expected<AdminServer, Failure> server_at(const std::string& path) {
     client::NbdTarget target;
     target.socket = path;
-    Or<client::Address> address = client::resolve(target);
-    if (auto* const failed = std::get_if<Failure>(&address)) return std::move(*failed);
-    return AdminServer{
-        .address = std::move(std::get<client::Address>(address)), .host = "localhost", .token = {}};
+    Expected<client::Address, Failure> address = client::resolve(target);
+    if (!address) return std::move(address).error();
+    return AdminServer{.address = std::move(*address), .host = "localhost", .token = {}};
 }
 
 FoundServers find_servers(const std::vector<std::string>& folders) {
@@ -144,8 +143,8 @@ Failure too_many(const FoundServers& found) {
                                found.servers.size(), list)};
 }
 
-Or<AdminServer> find_server(const ServerSelection& selection,
-                            const std::vector<std::string>& folders) {
+Expected<AdminServer, Failure> find_server(const ServerSelection& selection,
+                                           const std::vector<std::string>& folders) {
     if (selection.socket) return server_at(*selection.socket);
     if (selection.url) return tcp_server(selection);
     FoundServers found = find_servers(folders);
@@ -154,12 +153,11 @@ Or<AdminServer> find_server(const ServerSelection& selection,
     return none_found(found, folders);
 }
 
-Or<OwnedFd> call(const AdminServer& server, client::Deadline until) {
-    Or<OwnedFd> called = client::dial(server.address, until);
-    const auto* const fd = std::get_if<OwnedFd>(&called);
-    if (fd == nullptr) return called;
+Expected<OwnedFd, Failure> call(const AdminServer& server, client::Deadline until) {
+    Expected<OwnedFd, Failure> called = client::dial(server.address, until);
+    if (!called) return called;
     const bool local = server.address.addresses[0].storage.ss_family == AF_UNIX;
-    if (!local || !is_anothers(fd->get())) return called;
+    if (!local || !is_anothers(called->get())) return called;
     return Failure{
         fmt::format("{}: the server belongs to another user; run this as that user, or as root",
                     server.address.text)};

@@ -20,8 +20,8 @@ struct AdminServer {
 
 // If no server is named, finds the only one that answers on a socket admin-PID.sock in one of the
 // folders.
-Or<AdminServer> find_server(const ServerSelection& selection,
-                            const std::vector<std::string>& folders);
+Expected<AdminServer, Failure> find_server(const ServerSelection& selection,
+                                           const std::vector<std::string>& folders);
 
 // The servers that answer on such sockets.
 struct FoundServers {
@@ -31,13 +31,13 @@ struct FoundServers {
     std::vector<std::string> closed;  // folders and sockets that this user may not open
 };
 FoundServers find_servers(const std::vector<std::string>& folders);
-Or<AdminServer> server_at(const std::string& path);
+Expected<AdminServer, Failure> server_at(const std::string& path);
 // The failure if no server answers in these folders.
 Failure none_found(const FoundServers& found, const std::vector<std::string>& folders);
 // "2 servers run: PATH (pid N), ...; choose one"
 Failure too_many(const FoundServers& found);
 
 // Returns a connected, non-blocking socket. Refuses Unix sockets of servers of other users.
-Or<OwnedFd> call(const AdminServer& server, client::Deadline until);
+Expected<OwnedFd, Failure> call(const AdminServer& server, client::Deadline until);
 
 }  // namespace gpunbd::status

@@ -4,7 +4,7 @@
 
 namespace gpunbd::status {
 
-Or<std::vector<EventReader::Event>> EventReader::take(std::string_view bytes) {
+Expected<std::vector<EventReader::Event>, Failure> EventReader::take(std::string_view bytes) {
     std::vector<Event> out;
     while (!bytes.empty()) {
         const std::size_t end = bytes.find('\n');

@@ -20,7 +20,7 @@ class EventReader {
     explicit EventReader(std::size_t longest) : longest_(longest) {}
 
     // Returns the complete events. Fails if an event is longer than `longest` bytes.
-    Or<std::vector<Event>> take(std::string_view bytes);
+    Expected<std::vector<Event>, Failure> take(std::string_view bytes);
 
  private:
     void take_line(std::string_view line, std::vector<Event>& out);

@@ -25,13 +25,14 @@ std::string without_address(std::string text, const std::string& place) {
 
 std::optional<Failure> Feed::begin() {
     if (auto failed = find()) return failed;
-    const Or<std::string> body = get(*server_, {.target = "/api/v1/status"}, in(first_patience));
-    if (const auto* const failed = std::get_if<Failure>(&body)) return *failed;
-    Or<Snapshot> status = read_status(std::get<std::string>(body));
-    if (const auto* const failed = std::get_if<Failure>(&status)) {
-        return Failure{server_->address.text + ": " + failed->text};
+    const Expected<std::string, Failure> body =
+        get(*server_, {.target = "/api/v1/status"}, in(first_patience));
+    if (!body) return body.error();
+    Expected<Snapshot, Failure> status = read_status(*body);
+    if (!status) {
+        return Failure{server_->address.text + ": " + status.error().text};
     }
-    take({.status = std::move(std::get<Snapshot>(status)), .connections = {}});
+    take({.status = std::move(*status), .connections = {}});
     next_ = client::Clock::now();
     return std::nullopt;
 }
@@ -40,12 +41,12 @@ int Feed::fd() const { return stream_ ? stream_->fd.get() : -1; }
 
 bool Feed::step() {
     if (stream_) {
-        const Or<bool> read = read_stream();
-        if (const auto* const failed = std::get_if<Failure>(&read)) {
-            lose(*failed);
+        const Expected<bool, Failure> read = read_stream();
+        if (!read) {
+            lose(read.error());
             return true;
         }
-        if (std::get<bool>(read)) return true;
+        if (*read) return true;
         if (!stream_) return step();  // the server has no stream
         if (client::Clock::now() < next_) return false;
         lose({"no data for 10 s"});
@@ -68,9 +69,9 @@ const Picture& Feed::picture() {
 // Searches each time, because the socket of a restarted server has another name (its process id).
 std::optional<Failure> Feed::find() {
     if (server_ && (selection_.socket || selection_.url)) return std::nullopt;
-    Or<AdminServer> found = find_server(selection_, folders_);
-    if (auto* const failed = std::get_if<Failure>(&found)) return std::move(*failed);
-    server_ = std::move(std::get<AdminServer>(found));
+    Expected<AdminServer, Failure> found = find_server(selection_, folders_);
+    if (!found) return std::move(found).error();
+    server_ = std::move(*found);
     picture_.server = sanitized(server_->address.text);
     return std::nullopt;
 }
@@ -78,9 +79,10 @@ std::optional<Failure> Feed::find() {
 std::optional<Failure> Feed::open() {
     if (auto failed = find()) return failed;
     without_stream_ = false;
-    Or<OwnedFd> connection = send_request(*server_, {.target = "/api/v1/stream"}, in(patience));
-    if (auto* const failed = std::get_if<Failure>(&connection)) return std::move(*failed);
-    stream_.emplace(Stream{.fd = std::move(std::get<OwnedFd>(connection)),
+    Expected<OwnedFd, Failure> connection =
+        send_request(*server_, {.target = "/api/v1/stream"}, in(patience));
+    if (!connection) return std::move(connection).error();
+    stream_.emplace(Stream{.fd = std::move(*connection),
                            .answer = HttpAnswer(std::nullopt),
                            .events = EventReader(longest_response)});
     next_ = in(silence);
@@ -88,10 +90,10 @@ std::optional<Failure> Feed::open() {
 }
 
 // Returns true if a tick has arrived.
-Or<bool> Feed::read_stream() {
-    const Or<bool> received = receive(stream_->fd.get(), stream_->answer);
-    if (const auto* const failed = std::get_if<Failure>(&received)) return *failed;
-    if (!std::get<bool>(received) || !stream_->answer.has_head()) return false;
+Expected<bool, Failure> Feed::read_stream() {
+    const Expected<bool, Failure> received = receive(stream_->fd.get(), stream_->answer);
+    if (!received) return received.error();
+    if (!*received || !stream_->answer.has_head()) return false;
     if (stream_->answer.code() != 200) {
         // The server has no stream, has reached its limit of streams, or refuses all requests.
         stream_.reset();
@@ -100,14 +102,14 @@ Or<bool> Feed::read_stream() {
         return false;
     }
     const std::string body = stream_->answer.take_body();
-    const Or<std::vector<EventReader::Event>> events = stream_->events.take(body);
-    if (const auto* const failed = std::get_if<Failure>(&events)) return *failed;
+    const Expected<std::vector<EventReader::Event>, Failure> events = stream_->events.take(body);
+    if (!events) return events.error();
     bool ticked = false;
-    for (const EventReader::Event& each : std::get<std::vector<EventReader::Event>>(events)) {
+    for (const EventReader::Event& each : *events) {
         if (each.name != "tick") continue;
-        Or<Tick> tick = read_tick(each.data);
-        if (const auto* const failed = std::get_if<Failure>(&tick)) return *failed;
-        take(std::move(std::get<Tick>(tick)));
+        Expected<Tick, Failure> tick = read_tick(each.data);
+        if (!tick) return tick.error();
+        take(std::move(*tick));
         next_ = in(silence);
         ticked = true;
     }
@@ -117,16 +119,18 @@ Or<bool> Feed::read_stream() {
 
 std::optional<Failure> Feed::ask_again() {
     next_ = in(between_calls);
-    const Or<std::string> status_body = get(*server_, {.target = "/api/v1/status"}, in(patience));
-    if (const auto* const failed = std::get_if<Failure>(&status_body)) return *failed;
-    Or<Snapshot> status = read_status(std::get<std::string>(status_body));
-    if (const auto* const failed = std::get_if<Failure>(&status)) return *failed;
-    Tick tick{.status = std::move(std::get<Snapshot>(status)), .connections = {}};
-    const Or<std::string> body = get(*server_, {.target = "/api/v1/connections"}, in(patience));
-    if (const auto* const failed = std::get_if<Failure>(&body)) return *failed;
-    auto connections = read_connections(std::get<std::string>(body));
-    if (const auto* const failed = std::get_if<Failure>(&connections)) return *failed;
-    tick.connections = std::move(std::get<std::vector<ConnectionFigures>>(connections));
+    const Expected<std::string, Failure> status_body =
+        get(*server_, {.target = "/api/v1/status"}, in(patience));
+    if (!status_body) return status_body.error();
+    Expected<Snapshot, Failure> status = read_status(*status_body);
+    if (!status) return status.error();
+    Tick tick{.status = std::move(*status), .connections = {}};
+    const Expected<std::string, Failure> body =
+        get(*server_, {.target = "/api/v1/connections"}, in(patience));
+    if (!body) return body.error();
+    auto connections = read_connections(*body);
+    if (!connections) return connections.error();
+    tick.connections = std::move(*connections);
     take(std::move(tick));
     return std::nullopt;
 }

@@ -43,7 +43,7 @@ class Feed {
     };
     std::optional<Failure> find();
     std::optional<Failure> open();
-    Or<bool> read_stream();
+    Expected<bool, Failure> read_stream();
     std::optional<Failure> ask_again();
     void take(Tick tick);
     void lose(const Failure& failed);

@@ -38,8 +38,8 @@ std::optional<Failure> send_all(int fd, std::string_view bytes, client::Deadline
 std::optional<Failure> receive_whole(int fd, HttpAnswer& answer, client::Deadline until) {
     while (!answer.complete()) {
         if (!client::wait_for_socket(fd, POLLIN, until)) return late;
-        const Or<bool> received = receive(fd, answer);
-        if (const auto* const failed = std::get_if<Failure>(&received)) return *failed;
+        const Expected<bool, Failure> received = receive(fd, answer);
+        if (!received) return received.error();
         if (client::Clock::now() >= until && !answer.complete()) return late;
     }
     return std::nullopt;
@@ -54,17 +54,17 @@ Failure refusal(unsigned code, std::string_view body) {
 
 }  // namespace
 
-Or<OwnedFd> send_request(const AdminServer& server, const HttpRequest& request,
-                         client::Deadline until) {
-    Or<OwnedFd> called = call(server, until);
-    if (const auto* const fd = std::get_if<OwnedFd>(&called)) {
+Expected<OwnedFd, Failure> send_request(const AdminServer& server, const HttpRequest& request,
+                                        client::Deadline until) {
+    Expected<OwnedFd, Failure> called = call(server, until);
+    if (called) {
         const std::string text = http_request(request, server.host, server.token);
-        if (auto failed = send_all(fd->get(), text, until)) return std::move(*failed);
+        if (auto failed = send_all(called->get(), text, until)) return std::move(*failed);
     }
     return called;
 }
 
-Or<bool> receive(int fd, HttpAnswer& answer) {
+Expected<bool, Failure> receive(int fd, HttpAnswer& answer) {
     std::array<char, 65536> piece{};
     const ssize_t got = ::recv(fd, piece.data(), piece.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -78,12 +78,13 @@ Or<bool> receive(int fd, HttpAnswer& answer) {
 namespace {
 
 // Sends a request and receives its response over a connection, which it leaves open.
-Or<HttpAnswer> exchange_over(Or<OwnedFd>& connection, const AdminServer& server,
-                             const HttpRequest& request, client::Deadline until) {
+Expected<HttpAnswer, Failure> exchange_over(Expected<OwnedFd, Failure>& connection,
+                                            const AdminServer& server, const HttpRequest& request,
+                                            client::Deadline until) {
     connection = send_request(server, request, until);
-    if (const auto* const failed = std::get_if<Failure>(&connection)) return *failed;
+    if (!connection) return connection.error();
     HttpAnswer answer(longest_response);
-    auto failed = receive_whole(std::get<OwnedFd>(connection).get(), answer, until);
+    auto failed = receive_whole(connection->get(), answer, until);
     if (failed && !answer.is_nbd()) {
         return Failure{fmt::format("{}: {}", server.address.text, failed->text)};
     }
@@ -92,22 +93,23 @@ Or<HttpAnswer> exchange_over(Or<OwnedFd>& connection, const AdminServer& server,
 
 }  // namespace
 
-Or<HttpAnswer> exchange(const AdminServer& server, const HttpRequest& request,
-                        client::Deadline until) {
-    Or<OwnedFd> connection;
+Expected<HttpAnswer, Failure> exchange(const AdminServer& server, const HttpRequest& request,
+                                       client::Deadline until) {
+    Expected<OwnedFd, Failure> connection;
     return exchange_over(connection, server, request, until);
 }
 
-Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until) {
-    Or<OwnedFd> connection;
-    Or<HttpAnswer> received = exchange_over(connection, server, request, until);
-    if (auto* const failed = std::get_if<Failure>(&received)) return std::move(*failed);
-    auto& answer = std::get<HttpAnswer>(received);
+Expected<std::string, Failure> get(const AdminServer& server, const HttpRequest& request,
+                                   client::Deadline until) {
+    Expected<OwnedFd, Failure> connection;
+    Expected<HttpAnswer, Failure> received = exchange_over(connection, server, request, until);
+    if (!received) return std::move(received).error();
+    auto& answer = *received;
     if (answer.is_nbd()) {
-        return answered_by_nbd(server, std::get<OwnedFd>(connection).get(), until);
+        return answered_by_nbd(server, connection->get(), until);
     }
     std::string body = answer.take_body();
-    if (answer.code() == 200) return body;
+    if (answer.code() == 200) return success(std::move(body));
     constexpr unsigned replaced = 421;
     return Failure{
         .text = fmt::format("{}: {}", server.address.text, refusal(answer.code(), body).text),
@@ -117,15 +119,15 @@ Or<std::string> get(const AdminServer& server, const HttpRequest& request, clien
 
 void pause_of_attempts() { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
 
-Or<std::string> repeat_while_replaced(const std::function<Or<std::string>()>& attempt,
-                                      const std::function<void()>& pause) {
+Expected<std::string, Failure> repeat_while_replaced(
+    const std::function<Expected<std::string, Failure>()>& attempt,
+    const std::function<void()>& pause) {
     constexpr std::chrono::minutes longest_upgrade{2};  // see Upgrade
     std::optional<client::Deadline> until;
     for (;;) {
-        Or<std::string> result = attempt();
-        const auto* const failed = std::get_if<Failure>(&result);
-        if (failed == nullptr || failed->response == Failure::Response::refused) return result;
-        if (!until && failed->response == Failure::Response::replaced) {
+        Expected<std::string, Failure> result = attempt();
+        if (result || result.error().response == Failure::Response::refused) return result;
+        if (!until && result.error().response == Failure::Response::replaced) {
             until = client::Clock::now() + longest_upgrade;
             fmt::print(stderr, "gpunbd: the server is being replaced; waiting for its successor\n");
         }

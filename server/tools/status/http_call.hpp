@@ -19,22 +19,24 @@ void pause_of_attempts();
 inline constexpr std::size_t longest_response = std::size_t{32} << 20;  // bytes
 
 // Returns the socket for the response.
-Or<OwnedFd> send_request(const AdminServer& server, const HttpRequest& request,
-                         client::Deadline until);
+Expected<OwnedFd, Failure> send_request(const AdminServer& server, const HttpRequest& request,
+                                        client::Deadline until);
 
 // Passes the available bytes to `answer`. Returns false if there are none.
-Or<bool> receive(int fd, HttpAnswer& answer);
+Expected<bool, Failure> receive(int fd, HttpAnswer& answer);
 
 // The whole response. It is incomplete if an NBD server answers: is_nbd().
-Or<HttpAnswer> exchange(const AdminServer& server, const HttpRequest& request,
-                        client::Deadline until);
+Expected<HttpAnswer, Failure> exchange(const AdminServer& server, const HttpRequest& request,
+                                       client::Deadline until);
 
 // The body of a response with status 200; otherwise the error that the server reports.
-Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until);
+Expected<std::string, Failure> get(const AdminServer& server, const HttpRequest& request,
+                                   client::Deadline until);
 
 // Repeats an attempt, after a pause, while the server is being replaced: each one finds the server
 // anew, and sends it the same request. Returns the last result.
-Or<std::string> repeat_while_replaced(const std::function<Or<std::string>()>& attempt,
-                                      const std::function<void()>& pause = pause_of_attempts);
+Expected<std::string, Failure> repeat_while_replaced(
+    const std::function<Expected<std::string, Failure>()>& attempt,
+    const std::function<void()>& pause = pause_of_attempts);
 
 }  // namespace gpunbd::status

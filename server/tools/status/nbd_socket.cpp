@@ -66,12 +66,11 @@ std::vector<std::string> listeners_of(pid_t pid) {
 }
 
 bool is_admin_socket(const std::string& path, client::Deadline until) {
-    const Or<AdminServer> server = server_at(path);
-    if (std::holds_alternative<Failure>(server)) return false;
-    const Or<HttpAnswer> answer =
-        exchange(std::get<AdminServer>(server), {.target = "/api/v1/access"}, until);
-    const auto* const answered = std::get_if<HttpAnswer>(&answer);
-    return answered != nullptr && answered->complete() && answered->code() == 200;
+    const Expected<AdminServer, Failure> server = server_at(path);
+    if (!server) return false;
+    const Expected<HttpAnswer, Failure> answer =
+        exchange(*server, {.target = "/api/v1/access"}, until);
+    return answer && answer->complete() && answer->code() == 200;
 }
 
 std::optional<std::string> admin_socket_of(pid_t pid, client::Deadline until) {

@@ -136,7 +136,7 @@ std::vector<ConnectionFigures> connections_from(const json::value& list) {
     return out;
 }
 
-Or<Snapshot> status_from(const json::value& of) {
+Expected<Snapshot, Failure> status_from(const json::value& of) {
     const json::value* const process = member(of, "process");
     const json::value* const devices = member(of, "devices");
     const json::value* const exports = member(of, "exports");
@@ -182,19 +182,19 @@ std::uint64_t ExportFigures::bytes_of(std::string_view type) const {
     return out;
 }
 
-Or<Snapshot> read_status(std::string_view json) {
+Expected<Snapshot, Failure> read_status(std::string_view json) {
     const auto value = parsed(json);
-    return value ? status_from(*value) : Or<Snapshot>(not_json);
+    return value ? status_from(*value) : Expected<Snapshot, Failure>(not_json);
 }
 
-Or<std::vector<ConnectionFigures>> read_connections(std::string_view json) {
+Expected<std::vector<ConnectionFigures>, Failure> read_connections(std::string_view json) {
     const auto value = parsed(json);
     if (!value) return not_json;
     if (!value->is_array()) return not_a_list;
     return connections_from(*value);
 }
 
-Or<std::vector<server::ExportStatus>> read_exports(std::string_view json) {
+Expected<std::vector<server::ExportStatus>, Failure> read_exports(std::string_view json) {
     const auto value = parsed(json);
     if (!value) return not_json;
     if (!value->is_array()) return not_exports;
@@ -203,7 +203,7 @@ Or<std::vector<server::ExportStatus>> read_exports(std::string_view json) {
     return out;
 }
 
-Or<std::vector<server::ReclaimStatus>> read_reclaimed(std::string_view json) {
+Expected<std::vector<server::ReclaimStatus>, Failure> read_reclaimed(std::string_view json) {
     const auto value = parsed(json);
     const json::value* const devices = value ? member(*value, "reclaimed") : nullptr;
     if (devices == nullptr || !devices->is_array()) return not_reclaimed;
@@ -212,15 +212,15 @@ Or<std::vector<server::ReclaimStatus>> read_reclaimed(std::string_view json) {
     return out;
 }
 
-Or<Tick> read_tick(std::string_view json) {
+Expected<Tick, Failure> read_tick(std::string_view json) {
     const auto value = parsed(json);
     if (!value) return not_json;
     const json::value* const status = member(*value, "status");
     if (status == nullptr) return not_a_status;
-    Or<Snapshot> snapshot = status_from(*status);
-    if (auto* const failed = std::get_if<Failure>(&snapshot)) return std::move(*failed);
+    Expected<Snapshot, Failure> snapshot = status_from(*status);
+    if (!snapshot) return std::move(snapshot).error();
     Tick tick;
-    tick.status = std::move(std::get<Snapshot>(snapshot));
+    tick.status = std::move(*snapshot);
     tick.connections_left_out = count(*value, "connections_left_out");
     const json::value* const connections = member(*value, "connections");
     if (connections != nullptr) tick.connections = connections_from(*connections);

@@ -65,13 +65,13 @@ struct Tick {
 };
 
 // Parse the JSON of /api/v1/status, of /connections, and of an event of /stream.
-Or<Snapshot> read_status(std::string_view json);
-Or<std::vector<ConnectionFigures>> read_connections(std::string_view json);
-Or<Tick> read_tick(std::string_view json);
+Expected<Snapshot, Failure> read_status(std::string_view json);
+Expected<std::vector<ConnectionFigures>, Failure> read_connections(std::string_view json);
+Expected<Tick, Failure> read_tick(std::string_view json);
 // Parses that of /exports.
-Or<std::vector<server::ExportStatus>> read_exports(std::string_view json);
+Expected<std::vector<server::ExportStatus>, Failure> read_exports(std::string_view json);
 // Parses that of /reclaim and /reclaim/end.
-Or<std::vector<server::ReclaimStatus>> read_reclaimed(std::string_view json);
+Expected<std::vector<server::ReclaimStatus>, Failure> read_reclaimed(std::string_view json);
 // The message of an error response; empty if there is none.
 std::string read_error(std::string_view json);
 

@@ -21,19 +21,19 @@ constexpr std::chrono::seconds status_patience{10};
 constexpr std::chrono::seconds between_two{1};
 
 // Returns the text to print. With --json that is the server's response.
-Or<std::string> fetch(const StatusOptions& command, const std::vector<std::string>& folders) {
-    const Or<AdminServer> server = find_server(command.server, folders);
-    if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
-    Or<std::string> body = get(std::get<AdminServer>(server), {.target = "/api/v1/status"},
-                               client::Clock::now() + status_patience);
-    auto* const json = std::get_if<std::string>(&body);
-    if (json == nullptr) return body;
-    const Or<Snapshot> status = read_status(*json);
-    if (const auto* const failed = std::get_if<Failure>(&status)) {
-        return Failure{std::get<AdminServer>(server).address.text + ": " + failed->text};
+Expected<std::string, Failure> fetch(const StatusOptions& command,
+                                     const std::vector<std::string>& folders) {
+    const Expected<AdminServer, Failure> server = find_server(command.server, folders);
+    if (!server) return server.error();
+    Expected<std::string, Failure> body =
+        get(*server, {.target = "/api/v1/status"}, client::Clock::now() + status_patience);
+    if (!body) return body;
+    const Expected<Snapshot, Failure> status = read_status(*body);
+    if (!status) {
+        return Failure{server->address.text + ": " + status.error().text};
     }
-    if (!command.json) return status_text(std::get<Snapshot>(status));
-    return json->ends_with('\n') ? *json : *json + '\n';
+    if (!command.json) return success(status_text(*status));
+    return success(body->ends_with('\n') ? *body : *body + '\n');
 }
 
 void print_page(const std::string& text, bool again) {
@@ -50,13 +50,13 @@ void print_page(const std::string& text, bool again) {
 
 int run_status(const StatusOptions& command, const std::vector<std::string>& folders) {
     for (bool answered = false;; answered = true) {
-        const Or<std::string> text = fetch(command, folders);
-        if (const auto* const failed = std::get_if<Failure>(&text)) {
-            server::report_failure("status", with_remedy(*failed), command.json,
+        const Expected<std::string, Failure> text = fetch(command, folders);
+        if (!text) {
+            server::report_failure("status", with_remedy(text.error()), command.json,
                                    server::exit_failure);
             if (!answered) return server::exit_failure;
         } else {
-            print_page(std::get<std::string>(text), command.watch && !command.json);
+            print_page(*text, command.watch && !command.json);
         }
         if (!command.watch) return 0;
         std::this_thread::sleep_for(between_two);

@@ -53,7 +53,7 @@ std::string text_of_file(pid_t pid, const char* name) {
 }
 
 // `source` names the pid file or the socket in messages.
-Or<Process> open_process(pid_t pid, const std::string& source) {
+Expected<Process, Failure> open_process(pid_t pid, const std::string& source) {
     // The raw system call, because sys/pidfd.h of glibc 2.36 does not compile as C++.
     Process out{.pid = pid, .handle = OwnedFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
     if (out.handle.get() < 0 && errno == ESRCH) {
@@ -90,19 +90,19 @@ bool is_keeper(pid_t pid) {
            std::string_view(arguments).substr(first).starts_with("\0keep\0"sv);
 }
 
-Or<ServerProcess> open_server(pid_t pid, const std::string& source) {
-    Or<Process> server = open_process(pid, source);
-    if (auto* const failed = std::get_if<Failure>(&server)) return std::move(*failed);
-    ServerProcess out{.server = std::move(std::get<Process>(server)), .keeper = {}};
+Expected<ServerProcess, Failure> open_server(pid_t pid, const std::string& source) {
+    Expected<Process, Failure> server = open_process(pid, source);
+    if (!server) return std::move(server).error();
+    ServerProcess out{.server = std::move(*server), .keeper = {}};
     const auto parent = parent_of(pid);
     if (parent && is_keeper(*parent)) {
-        Or<Process> keeper = open_process(*parent, source);
-        if (auto* const found = std::get_if<Process>(&keeper)) out.keeper = std::move(*found);
+        Expected<Process, Failure> keeper = open_process(*parent, source);
+        if (keeper) out.keeper = *std::move(keeper);
     }
     return out;
 }
 
-Or<ServerProcess> server_of_file(const std::string& path) {
+Expected<ServerProcess, Failure> server_of_file(const std::string& path) {
     std::ifstream file(path);
     if (!file) return failure("--pidfile " + path, errno);
     pid_t pid = 0;
@@ -112,31 +112,30 @@ Or<ServerProcess> server_of_file(const std::string& path) {
     return open_server(pid, "--pidfile " + path);
 }
 
-Or<ServerProcess> server_of_socket(const AdminServer& server) {
-    const Or<OwnedFd> called = call(server, client::Clock::now() + connect_patience);
-    if (const auto* const failed = std::get_if<Failure>(&called)) return *failed;
+Expected<ServerProcess, Failure> server_of_socket(const AdminServer& server) {
+    const Expected<OwnedFd, Failure> called = call(server, client::Clock::now() + connect_patience);
+    if (!called) return called.error();
     // The process that called listen().
     ucred peer{};
     socklen_t length = sizeof peer;
-    if (::getsockopt(std::get<OwnedFd>(called).get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) !=
-            0 ||
+    if (::getsockopt(called->get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
         peer.pid <= 0) {
         return Failure{server.address.text + ": its server runs in a container; stop it there"};
     }
-    Or<ServerProcess> out = open_server(peer.pid, server.address.text);
-    if (auto* const failed = std::get_if<Failure>(&out)) {
-        failed->remedy = "after an upgrade, leave --socket out, or name the admin socket";
+    Expected<ServerProcess, Failure> out = open_server(peer.pid, server.address.text);
+    if (!out) {
+        out.error().remedy = "after an upgrade, leave --socket out, or name the admin socket";
     }
     return out;
 }
 
-Or<ServerProcess> find_process(const StopOptions& command,
-                               const std::vector<std::string>& folders) {
+Expected<ServerProcess, Failure> find_process(const StopOptions& command,
+                                              const std::vector<std::string>& folders) {
     if (command.pidfile) return server_of_file(*command.pidfile);
     if (command.socket) {
-        const Or<AdminServer> server = server_at(*command.socket);
-        if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
-        return server_of_socket(std::get<AdminServer>(server));
+        const Expected<AdminServer, Failure> server = server_at(*command.socket);
+        if (!server) return server.error();
+        return server_of_socket(*server);
     }
     const FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return server_of_socket(found.servers[0]);
@@ -168,10 +167,10 @@ bool wait_for_end(const ServerProcess& process, std::optional<std::chrono::secon
 }
 
 // Returns the id of the process that has ended.
-Or<pid_t> stop(const StopOptions& command, const std::vector<std::string>& folders) {
-    const Or<ServerProcess> found = find_process(command, folders);
-    if (const auto* const failed = std::get_if<Failure>(&found)) return *failed;
-    const auto& process = std::get<ServerProcess>(found);
+Expected<pid_t, Failure> stop(const StopOptions& command, const std::vector<std::string>& folders) {
+    const Expected<ServerProcess, Failure> found = find_process(command, folders);
+    if (!found) return found.error();
+    const auto& process = *found;
     const pid_t pid = process.server.pid;
     if (::syscall(SYS_pidfd_send_signal, process.signalled().handle.get(), SIGTERM, nullptr, 0) !=
             0 &&
@@ -190,12 +189,12 @@ Or<pid_t> stop(const StopOptions& command, const std::vector<std::string>& folde
 }  // namespace
 
 int run_stop(const StopOptions& command, const std::vector<std::string>& folders) {
-    const Or<pid_t> ended = stop(command, folders);
-    if (const auto* const failed = std::get_if<Failure>(&ended)) {
-        return server::report_failure("stop", with_remedy(*failed), command.json,
+    const Expected<pid_t, Failure> ended = stop(command, folders);
+    if (!ended) {
+        return server::report_failure("stop", with_remedy(ended.error()), command.json,
                                       server::exit_failure);
     }
-    const pid_t pid = std::get<pid_t>(ended);
+    const pid_t pid = *ended;
     if (command.json) {
         fmt::print("{{\"stopped\":{}}}\n", pid);
     } else {

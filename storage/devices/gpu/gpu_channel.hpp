@@ -45,9 +45,6 @@ class SlowKernels {
 // were counted in the period before. Any thread; does not block.
 std::uint32_t count_writer(std::chrono::steady_clock::time_point now);
 
-// One worker's channel to one GPU, for any driver. Copies gather between two polls. The next poll
-// gives each copy to the path that the policy selects. While another program computes on the GPU,
-// no kernels are used. Nothing here blocks or allocates.
 // The paths of one channel.
 struct CopyPaths {
     CopyPath* cpu = nullptr;
@@ -57,6 +54,9 @@ struct CopyPaths {
     LingeringPath* persistent_kernel = nullptr;
 };
 
+// One worker's channel to one GPU, for any driver. Copies gather between two polls. The next poll
+// gives each copy to the path that the policy selects. While another program computes on the GPU,
+// no kernels are used. Nothing here blocks or allocates.
 class GpuChannel : public Channel {
  public:
     void set_policy(const Policy& policy);

@@ -13,7 +13,6 @@
 
 namespace gpunbd::storage {
 
-// Measures copies through a channel, for calibration and benchmarks.
 // Copies that are enqueued together and awaited together.
 struct Round {
     Copy::Kind kind = Copy::Kind::read;
@@ -21,6 +20,7 @@ struct Round {
     std::uint32_t copies = 1;
 };
 
+// Measures copies through a channel, for calibration and benchmarks.
 class Meter final : private CopyOwner {
  public:
     // The slab and the channel outlive this object, which takes staging memory of the channel as
@@ -44,7 +44,6 @@ class Meter final : private CopyOwner {
     bool failed_ = false;
 };
 
-// Measures the copy paths of a GPU, for any driver.
 // The device to measure. Everything outlives the measurement.
 struct CalibratedDevice {
     Device& device;
@@ -56,6 +55,7 @@ struct CalibratedDevice {
     bool engine_batch = false;
 };
 
+// Measures the copy paths of a GPU, for any driver.
 struct MeasuredCalibration {
     Calibration calibration;
     std::string text;  // human-readable

@@ -32,8 +32,6 @@ std::optional<std::uint32_t> choose_family(const std::vector<QueueTrial>& trials
 
 QueuePlan plan_queues(const std::vector<VkQueueFamilyProperties>& families);
 
-// A queue of the device, which any number of threads share without a lock: the thread that is
-// submitting also submits what others have added meanwhile, and they return at once.
 // Commands that signal a timeline semaphore when they have ended.
 struct Submission {
     VkCommandBuffer commands = nullptr;
@@ -45,6 +43,8 @@ struct Submission {
     Submission* next = nullptr;  // used by the queue
 };
 
+// A queue of the device, which any number of threads share without a lock: the thread that is
+// submitting also submits what others have added meanwhile, and they return at once.
 class Queue {
  public:
     Queue(const DeviceFunctions& functions, VkQueue queue, std::uint32_t family)

@@ -36,8 +36,6 @@ class DeviceTimer {
     VkQueryPool pool_ = VK_NULL_HANDLE;
 };
 
-// Detects slabs that the driver has placed in host memory, although they were allocated as memory
-// of the device: the device times how fast it fills them.
 // How fast the device fills memory, in bytes per tick of its clock.
 struct FillRates {
     double local = 0;
@@ -48,6 +46,8 @@ struct FillRates {
     bool is_host(double rate) const;
 };
 
+// Detects slabs that the driver has placed in host memory, although they were allocated as memory
+// of the device: the device times how fast it fills them.
 class ResidencyCheck {
  public:
     // Whether the driver places memory of the device in host memory without an error.

@@ -44,6 +44,8 @@ constexpr Setting settings[] = {
     {"linear, mixed", "hshs", 2, 128 * kib, 1, 0, page},
     {"a BAR", "b", 2, 256 * kib, 1},
     {"striped, BARs and in place", "bbh", 2, 64 * kib, 1, page},
+    {"the example driver", "e", 2, 256 * kib, 1},
+    {"striped, the example driver and in place", "eh", 2, 64 * kib, 1, page},
     {"Vulkan in place", "v", 2, 256 * kib, 1},
     {"Vulkan through staging memory", "w", 2, 256 * kib, 1},
     short_in_place,

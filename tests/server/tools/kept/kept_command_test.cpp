@@ -10,9 +10,9 @@ namespace gpunbd::status {
 namespace {
 
 std::string table_of(const std::string& json) {
-    const Or<std::string> table = kept_table(json);
-    if (const auto* const failed = std::get_if<Failure>(&table)) return "failed: " + failed->text;
-    return std::get<std::string>(table);
+    const Expected<std::string, Failure> table = kept_table(json);
+    if (!table) return "failed: " + table.error().text;
+    return *table;
 }
 
 TEST_CASE("kept: a table of the known fields") {

@@ -42,9 +42,8 @@ TEST_CASE("admin server: a user learns that a server may run which it may not re
         REQUIRE(::chmod(folder.c_str(), of_folder) == 0);
         const OtherUser other;
         const auto found = find_server({}, {folder});
-        const auto* const failed = std::get_if<Failure>(&found);
-        REQUIRE(failed != nullptr);
-        return failed->text;
+        REQUIRE(!found);
+        return found.error().text;
     };
     const std::string run = "; run this as the server's user, or as root";
     const std::string closed = "a server may run, but this user may not open ";

@@ -88,10 +88,10 @@ TEST_CASE("a request has a host and, if given, a token and a body") {
 
 using Events = std::vector<EventReader::Event>;
 
-std::string joined(const Or<Events>& read) {
-    if (const auto* const failed = std::get_if<Failure>(&read)) return failed->text;
+std::string joined(const Expected<Events, Failure>& read) {
+    if (!read) return read.error().text;
     std::string out;
-    for (const auto& each : std::get<Events>(read)) out += each.name + '=' + each.data + ';';
+    for (const auto& each : *read) out += each.name + '=' + each.data + ';';
     return out;
 }
 

@@ -13,13 +13,16 @@ using Response = Failure::Response;
 
 TEST_CASE(
     "http call: a request is repeated while the server is being replaced, and not otherwise") {
-    const Or<std::string> done = std::string("done");
-    const Or<std::string> unreachable = Failure{"connection refused"};
-    const Or<std::string> refused = Failure{.text = "no", .response = Response::refused};
-    const Or<std::string> replaced = Failure{.text = "later", .response = Response::replaced};
+    const Expected<std::string, Failure> done = std::string("done");
+    const Expected<std::string, Failure> unreachable = Failure{"connection refused"};
+    const Expected<std::string, Failure> refused =
+        Failure{.text = "no", .response = Response::refused};
+    const Expected<std::string, Failure> replaced =
+        Failure{.text = "later", .response = Response::replaced};
     struct Row {
         const char* name;
-        std::vector<Or<std::string>> results;  // of the attempts, all of which are made
+        std::vector<Expected<std::string, Failure>>
+            results;  // of the attempts, all of which are made
     };
     for (const Row& row : {Row{"done", {done}}, Row{"unreachable", {unreachable}},
                            Row{"refused", {refused}}, Row{"replaced", {replaced, replaced, done}},
@@ -28,7 +31,7 @@ TEST_CASE(
         CAPTURE(row.name);
         std::size_t attempts = 0;
         std::size_t pauses = 0;
-        const Or<std::string> last = repeat_while_replaced(
+        const Expected<std::string, Failure> last = repeat_while_replaced(
             [&] {
                 REQUIRE(attempts < row.results.size());
                 return row.results[attempts++];

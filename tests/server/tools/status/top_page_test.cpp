@@ -17,8 +17,8 @@ constexpr PageSize usual{.rows = 24, .columns = 80};
 
 Tick tick_of(const std::string& text) {
     auto read = read_tick(text);
-    REQUIRE(std::holds_alternative<Tick>(read));
-    return std::move(std::get<Tick>(read));
+    REQUIRE(read);
+    return *std::move(read);
 }
 
 Picture picture_after_a_second() {
