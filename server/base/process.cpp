@@ -18,6 +18,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "storage/base/program_output.hpp"
+
 namespace gpunbd::server {
 
 namespace {
@@ -37,6 +39,13 @@ constexpr std::string_view remedy =
     "raise it by LimitNOFILE= (systemd), --ulimit nofile= (Docker) or ulimit -Hn (a shell)";
 
 }  // namespace
+
+bool machine_is_shutting_down() {
+    // Not is-system-running, which reports "starting" until the boot has finished.
+    const auto jobs =
+        storage::output_of({"systemctl", "list-jobs", "--no-legend", "shutdown.target"});
+    return jobs && jobs->find("shutdown.target start ") != std::string::npos;
+}
 
 void occupy_closed_streams() {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {

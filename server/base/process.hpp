@@ -12,6 +12,11 @@
 
 namespace gpunbd::server {
 
+// Queries systemd whether the machine shuts down.
+
+// Runs systemctl, so it may block. Returns false without systemd.
+bool machine_is_shutting_down();
+
 // Standard input, output and error. Lost output is an error, and no socket gets the number of a
 // closed stream.
 

@@ -4,6 +4,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <coroutine>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <list>
@@ -16,6 +17,19 @@
 #include "server/base/wait_memory.hpp"
 
 namespace gpunbd::server {
+
+// Counts its own existence, such as that of a coroutine.
+class Counted {
+ public:
+    // `count` outlives this object.
+    explicit Counted(std::size_t& count) : count_(count) { ++count_; }
+    ~Counted() { --count_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+ private:
+    std::size_t& count_;
+};
 
 // Calls an object on the thread of its event loop, from any thread. The calls that have not begun
 // when it is destroyed are destroyed uncalled.

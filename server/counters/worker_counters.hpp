@@ -63,7 +63,7 @@ struct ConnectionFacts {
     std::string export_name = {};
     bool serving = false;  // false: negotiating
     bool read_only = false;
-    std::string tls = {};       // TlsStream::words(); empty: no TLS
+    std::string tls = {};       // TlsStream::text(); empty: no TLS
     std::string identity = {};  // what the client has proved in TLS
 };
 

@@ -6,7 +6,6 @@
 
 #include "config/options.hpp"
 #include "server/admin/endpoint.hpp"
-#include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/contents_service.hpp"
 #include "server/daemon/housekeeping.hpp"
 #include "server/daemon/reclaim_service.hpp"

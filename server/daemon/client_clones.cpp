@@ -11,8 +11,8 @@
 #include "config/client_clones.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
-#include "server/base/counted.hpp"
 #include "server/base/line_limit.hpp"
+#include "server/base/task_group.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {

@@ -212,10 +212,10 @@ void restore_contents(const config::ExportOptions& options, storage::Volume& vol
     if (options.restore.empty() || life.restores_later) return;
     const std::string name = config::in_quotes(options.name);
     storage::LongWork work("restoring", fmt::format("export {}", name), volume.size(), "bytes");
-    const std::string why = storage::restore_image(
+    const auto why = storage::restore_image(
         options.restore, volume, life.channels, life.stop,
         [&](std::uint64_t done) { work.set_done(done); }, larger_image_for(options));
-    if (!why.empty()) throw std::runtime_error(fmt::format("restore: {}", why));
+    if (why) throw std::runtime_error(fmt::format("restore: {}", *why));
     volume.set_complete();
     log_restored(options, volume);
 }

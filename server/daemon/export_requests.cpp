@@ -16,8 +16,9 @@ namespace gpunbd::server {
 
 namespace {
 
-// The reason why there cannot be such a clone; empty: none.
-std::string clone_error(const CreateExport& clone, const config::ExportOptions& source) {
+// The reason why there cannot be such a clone.
+std::optional<std::string> clone_error(const CreateExport& clone,
+                                       const config::ExportOptions& source) {
     if (clone.options.keep && !source.keep) {
         return fmt::format("export {} has no keep, so its clone cannot have it",
                            config::in_quotes(source.name));
@@ -34,8 +35,8 @@ std::string clone_error(const CreateExport& clone, const config::ExportOptions& 
     return {};
 }
 
-// The reason why these options would have no effect; empty: they have one.
-std::string without_effect(const config::ExportOptions& options, bool supervised) {
+// The reason why these options would have no effect.
+std::optional<std::string> without_effect(const config::ExportOptions& options, bool supervised) {
     if (options.keep && !supervised) {
         return "no supervisor keeps contents for this server; leave keep out, or start the server "
                "by gpunbd keep, or by systemd with FileDescriptorStoreMax=";
@@ -47,8 +48,8 @@ std::string without_effect(const config::ExportOptions& options, bool supervised
     return {};
 }
 
-// The name of the first export that makes clones of this one for clients; empty: there is none.
-std::string template_of(const config::Options& options, const std::string& name) {
+// The name of the first export that makes clones of this one for clients.
+std::optional<std::string> template_of(const config::Options& options, const std::string& name) {
     for (const config::ExportOptions& each : options.exports) {
         if (each.is_template() && each.clone_per_client.of == name) {
             return config::in_quotes(each.name);
@@ -65,9 +66,9 @@ auto find_served(const config::Options& options, const ExportRegistry& exports,
     return served && served->use == use ? find_export(options, name) : options.exports.end();
 }
 
-// The reason why this export cannot have another name; empty: it can.
-std::string why_name_is_fixed(const config::Options& options,
-                              const config::ExportOptions& exported) {
+// The reason why this export cannot have another name.
+std::optional<std::string> why_name_is_fixed(const config::Options& options,
+                                             const config::ExportOptions& exported) {
     const std::string name = config::in_quotes(exported.name);
     if (!exported.origin.run_time) {
         return fmt::format(
@@ -87,8 +88,8 @@ std::string why_name_is_fixed(const config::Options& options,
             "export clone",
             name);
     }
-    if (std::string user = template_of(options, exported.name); !user.empty()) {
-        return fmt::format("export {} makes clones of it; remove that one first", user);
+    if (auto user = template_of(options, exported.name)) {
+        return fmt::format("export {} makes clones of it; remove that one first", *user);
     }
     const auto is_of_it = [&](const config::ExportOptions& each) {
         return each.clone_of == exported.name;
@@ -153,14 +154,12 @@ Expected<config::ExportOptions, NotDone> wanted_export(const ServerContext& cont
     if (!wanted.clone_of.empty()) {
         const std::shared_ptr<const Export> source = context.exports.find(wanted.clone_of);
         if (!source) return NotDone{.why = unknown(wanted.clone_of), .unknown = true};
-        std::string why = clone_error(request, source->options);
-        if (why.empty()) why = source->why_incomplete();
-        if (!why.empty()) return NotDone{why};
+        if (auto why = clone_error(request, source->options)) return NotDone{*std::move(why)};
+        if (std::string why = source->why_incomplete(); !why.empty()) return NotDone{why};
         wanted.keep = source->options.keep;
     }
-    if (std::string why = without_effect(request.options, context.kept.contents != nullptr);
-        !why.empty()) {
-        return NotDone{std::move(why)};
+    if (auto why = without_effect(request.options, context.kept.contents != nullptr)) {
+        return NotDone{*std::move(why)};
     }
     if (!wanted.restore.empty()) {  // also with a size: earlier contents are freed for the file
         const Expected<config::Size> size = size_of_restored(wanted);
@@ -207,8 +206,8 @@ Expected<void> take_out(config::Options& options, const ExportRegistry& exports,
                         const RemoveExport& request, Removal& removal) {
     const auto found = find_served(options, exports, request.name, removal.use);
     if (found == options.exports.end()) return is_gone;
-    if (std::string user = template_of(options, request.name); !user.empty()) {
-        return fmt::format("export {} makes clones of it; remove that one first", user);
+    if (auto user = template_of(options, request.name)) {
+        return fmt::format("export {} makes clones of it; remove that one first", *user);
     }
     removal.closed = removal.use->close("the export is being removed", request.force);
     if (!removal.closed.closure) {
@@ -255,16 +254,16 @@ std::optional<NotDone> refusal_of_renaming(const ServerContext& context,
         return NotDone{fmt::format("export {} has this name already; choose another one",
                                    config::in_quotes(request.name))};
     }
-    std::string why = why_name_is_fixed(context.options, *wanted);
-    if (why.empty()) return std::nullopt;
-    return NotDone{std::move(why)};
+    auto why = why_name_is_fixed(context.options, *wanted);
+    if (!why) return std::nullopt;
+    return NotDone{*std::move(why)};
 }
 
 Expected<Renamed> set_name(config::Options& options, const ExportRegistry& exports,
                            const Export& served, const RenameExport& request) {
     const auto found = find_served(options, exports, request.name, served.use);
     if (found == options.exports.end()) return is_gone;
-    std::string why = why_name_is_fixed(options, *found);
+    std::string why = why_name_is_fixed(options, *found).value_or("");
     if (why.empty()) why = served.why_incomplete();
     if (why.empty()) why = served.use->why_closed();
     if (!why.empty()) return why;

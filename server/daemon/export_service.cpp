@@ -12,7 +12,6 @@
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
-#include "server/base/counted.hpp"
 #include "server/base/line_limit.hpp"
 #include "server/base/task_group.hpp"
 #include "server/daemon/server_context.hpp"

@@ -25,7 +25,7 @@
 #include <utility>
 
 #include "config/devices/device_drivers.hpp"
-#include "server/base/create_error.hpp"
+#include "server/base/file_checks.hpp"
 #include "server/base/process.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/owned_fd.hpp"

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/run_command.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
+#include "server/daemon/worker_pool.hpp"
 #include "server/net/listener.hpp"
 #include "server/supervisor/descriptor_store.hpp"
 #include "server/supervisor/passed_descriptors.hpp"

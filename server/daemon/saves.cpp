@@ -36,10 +36,12 @@ bool of_one_instant(const Export& served) {
            !served.volume->table_descriptor();
 }
 
-// Returns the problem; empty: none. `on_progress` may be empty.
-std::string write_file(const Export& served, const std::string& path,
-                       const storage::ImageFormat& format, const storage::ChannelOptions& channels,
-                       const std::stop_token& stop, const std::function<void()>& on_progress) {
+// Returns an error, if there is one. `on_progress` may be empty.
+std::optional<std::string> write_file(const Export& served, const std::string& path,
+                                      const storage::ImageFormat& format,
+                                      const storage::ChannelOptions& channels,
+                                      const std::stop_token& stop,
+                                      const std::function<void()>& on_progress) {
     // The file may have the contents that are lacking.
     if (!served.volume->complete()) return "it is not restored completely";
     std::unique_ptr<storage::Volume> clone;
@@ -57,13 +59,15 @@ std::string write_file(const Export& served, const std::string& path,
 }
 
 // The same, and logs the outcome.
-std::string save_now(const Export& served, const std::string& path,
-                     const storage::ImageFormat& format, const storage::ChannelOptions& channels,
-                     const std::stop_token& stop, const std::function<void()>& on_progress = {}) {
+std::optional<std::string> save_now(const Export& served, const std::string& path,
+                                    const storage::ImageFormat& format,
+                                    const storage::ChannelOptions& channels,
+                                    const std::stop_token& stop,
+                                    const std::function<void()>& on_progress = {}) {
     const auto began = std::chrono::steady_clock::now();
-    std::string why = write_file(served, path, format, channels, stop, on_progress);
+    std::optional<std::string> why = write_file(served, path, format, channels, stop, on_progress);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
-    if (why.empty()) {
+    if (!why) {
         storage::LogLine(spdlog::level::info)
             .with("export", served.info.name)
             .with("file", path)
@@ -73,15 +77,16 @@ std::string save_now(const Export& served, const std::string& path,
         storage::LogLine(spdlog::level::err)
             .with("export", served.info.name)
             .with("file", path)
-            .log("export {}: it was not saved: {}", config::in_quotes(served.info.name), why);
+            .log("export {}: it was not saved: {}", config::in_quotes(served.info.name), *why);
     }
     return why;
 }
 
-// Writes the contents of the file. Returns the problem; empty: none.
-std::string refill(const Export& served, const std::string& path,
-                   const storage::ChannelOptions& channels, const std::stop_token& stop,
-                   storage::LargerImage larger = storage::LargerImage::refused) {
+// Writes the contents of the file. Returns an error, if there is one.
+std::optional<std::string> refill(const Export& served, const std::string& path,
+                                  const storage::ChannelOptions& channels,
+                                  const std::stop_token& stop,
+                                  storage::LargerImage larger = storage::LargerImage::refused) {
     storage::LongWork work("restoring", work_text(served), served.volume->size(), "bytes");
     return storage::restore_image(
         path, *served.volume, channels, stop, [&](std::uint64_t done) { work.set_done(done); },
@@ -89,18 +94,19 @@ std::string refill(const Export& served, const std::string& path,
 }
 
 // Fills an export that is closed to clients, and that is incomplete until it has all of the file.
-// Returns the problem; empty: none. After a problem it is empty. If the stop of the server is the
-// problem, it stays incomplete, so that neither a save nor the next server takes it for complete.
-std::string fill(const Export& served, const std::string& path,
-                 const storage::ChannelOptions& channels, const std::stop_token& stop) {
+// Returns an error, if there is one. After an error it is empty. If the stop of the server is the
+// error, it stays incomplete, so that neither a save nor the next server takes it for complete.
+std::optional<std::string> fill(const Export& served, const std::string& path,
+                                const storage::ChannelOptions& channels,
+                                const std::stop_token& stop) {
     storage::Volume& volume = *served.volume;
     if (volume.mapped_bytes() != 0) {
         return fmt::format("it is not empty: {} are in use; discard them, or create another export",
                            config::human_size(volume.mapped_bytes()));
     }
-    if (std::string why = volume.set_incomplete(); !why.empty()) return why;
-    std::string why = refill(served, path, channels, stop);
-    if (!why.empty()) {
+    if (std::optional<std::string> why = volume.set_incomplete(); why) return why;
+    std::optional<std::string> why = refill(served, path, channels, stop);
+    if (why) {
         if (stop.stop_requested()) return why;
         for (std::uint64_t page = 0; page != volume.pages(); ++page) volume.unmap(page);
     }
@@ -108,9 +114,10 @@ std::string fill(const Export& served, const std::string& path,
     return why;
 }
 
-// Returns the problem; empty: none. After a problem the export is empty again.
-std::string restore_now(const Export& served, const std::string& path,
-                        const storage::ChannelOptions& channels, const std::stop_token& stop) {
+// Returns an error, if there is one. After an error the export is empty again.
+std::optional<std::string> restore_now(const Export& served, const std::string& path,
+                                       const storage::ChannelOptions& channels,
+                                       const std::stop_token& stop) {
     const ExportUse::Closed closed = served.use->close("the export is being restored");
     if (!closed.closure) {
         return closed.why_not + (closed.connections != 0 ? "; disconnect all clients first" : "");
@@ -179,8 +186,8 @@ void Saves::stop() {
 Awaited<Outcome> Saves::save(const std::shared_ptr<const Export>& served, const std::string& path,
                              const storage::ImageFormat& format) {
     return submit([this, served, path, format](const std::stop_token& stop) -> Outcome {
-        std::string why = save_now(*served, path, format, channels_, stop);
-        if (!why.empty()) return NotDone{std::move(why)};
+        std::optional<std::string> why = save_now(*served, path, format, channels_, stop);
+        if (why) return NotDone{*std::move(why)};
         return Done{fmt::format(
             "Export {} is saved to {}{}.", config::in_quotes(served->info.name), path,
             of_one_instant(*served) ? "" : "; writes in the meantime may be in it or not")};
@@ -191,8 +198,8 @@ Awaited<Outcome> Saves::restore(const std::shared_ptr<const Export>& served,
                                 const std::string& path) {
     return submit([this, served, path](const std::stop_token& stop) -> Outcome {
         const std::string name = config::in_quotes(served->info.name);
-        const std::string why = restore_now(*served, path, channels_, stop);
-        if (!why.empty()) return NotDone{fmt::format("export {}: {}", name, why)};
+        const std::optional<std::string> why = restore_now(*served, path, channels_, stop);
+        if (why) return NotDone{fmt::format("export {}: {}", name, *why)};
         return Done{fmt::format("Export {} has the contents of {}.", name, path)};
     });
 }
@@ -200,9 +207,9 @@ Awaited<Outcome> Saves::restore(const std::shared_ptr<const Export>& served,
 Awaited<Outcome> Saves::restore_new(const std::shared_ptr<const Export>& made) {
     return submit([this, made](const std::stop_token& stop) -> Outcome {
         const std::string& path = made->options.restore;
-        const std::string why =
+        const std::optional<std::string> why =
             refill(*made, path, channels_, stop, larger_image_for(made->options));
-        if (!why.empty()) return NotDone{fmt::format("restore: {}", why)};
+        if (why) return NotDone{fmt::format("restore: {}", *why)};
         log_restored(made->options, *made->volume);
         return Done{};
     });

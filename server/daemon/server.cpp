@@ -13,7 +13,6 @@
 #include "server/base/process.hpp"
 #include "server/daemon/admin_service.hpp"
 #include "server/daemon/client_clones.hpp"
-#include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/contents_service.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/hand_over.hpp"

@@ -17,7 +17,7 @@
 #include "config/options.hpp"
 #include "server/admin/model/admin_backend.hpp"
 #include "server/base/task_group.hpp"
-#include "server/daemon/connection_dispatcher.hpp"
+#include "server/daemon/worker_pool.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/handover/kept_contents.hpp"
 #include "server/nbd/worker.hpp"

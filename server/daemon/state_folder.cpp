@@ -16,7 +16,7 @@
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
-#include "server/base/create_error.hpp"
+#include "server/base/file_checks.hpp"
 #include "server/handover/kept_exports.hpp"
 #include "storage/base/owned_fd.hpp"
 

@@ -3,13 +3,12 @@
 #include <memory>
 #include <vector>
 
-#include "server/daemon/connection_dispatcher.hpp"
 #include "server/daemon/export_service.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
 #include "server/exports/export_registry.hpp"
-#include "server/handover/kept_mappings.hpp"
+#include "server/handover/kept_device_state.hpp"
 #include "server/nbd/worker.hpp"
 
 namespace gpunbd::server {

@@ -13,7 +13,7 @@
 
 #include "config/exports_by_name.hpp"
 #include "config/quote.hpp"
-#include "server/base/machine_shutdown.hpp"
+#include "server/base/process.hpp"
 #include "server/protection/swap_devices.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"

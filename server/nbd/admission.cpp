@@ -30,6 +30,29 @@ bool is_limited(const protocol::Validated& request) {
 
 }  // namespace
 
+void Budget::begin_burst() {
+    burst_at_ = std::numeric_limits<std::uint64_t>::max();  // once is enough
+    had_burst_.store(true, std::memory_order_relaxed);
+}
+
+bool Budget::end_burst() {
+    if (!had_burst() || used_ > end_of_burst) return false;
+    burst_at_ = burst;
+    had_burst_.store(false, std::memory_order_relaxed);
+    return true;
+}
+
+void Budget::wake() {
+    // A waiter that waits again while it is called comes after the last of these.
+    boost::intrusive::list<Waiter, boost::intrusive::constant_time_size<false>> ready;
+    ready.swap(waiters_);
+    while (!ready.empty()) {
+        Waiter& waiter = ready.front();
+        ready.pop_front();
+        waiter.budget_has_room();
+    }
+}
+
 void Throttle::change(RateLimits limits) {
     if (limits == limits_) return;
     if (held_) give_back();

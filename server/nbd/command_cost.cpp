@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "server/nbd/read_operation.hpp"
-#include "server/nbd/status_operation.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "server/nbd/read_operation.hpp"
-#include "server/nbd/status_operation.hpp"
 #include "server/nbd/write_operation.hpp"
 #include "server/net/transport/pool.hpp"
 

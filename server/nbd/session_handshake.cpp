@@ -33,11 +33,11 @@ const char* describe_headers(protocol::Headers headers) {
 }
 
 std::string describe_contexts(protocol::MetaContexts contexts) {
-    std::string words;
+    std::string names;
     for (const protocol::MetaContext context : protocol::all_contexts) {
-        if (contexts.has(context)) words += fmt::format(", {}", protocol::name_of(context));
+        if (contexts.has(context)) names += fmt::format(", {}", protocol::name_of(context));
     }
-    return words;
+    return names;
 }
 
 }  // namespace
@@ -185,7 +185,7 @@ Task<bool> Session::start_tls() {
         }
     }
     peer_.tls = stream.identity();
-    tls_description_ = stream.words();
+    tls_description_ = stream.text();
     worker_.counters.tls_handshakes.add();
     co_return true;
 }

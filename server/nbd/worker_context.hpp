@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "server/counters/worker_counters.hpp"
-#include "server/nbd/budget.hpp"
+#include "server/nbd/admission.hpp"
 #include "server/nbd/operation_pools.hpp"
 #include "server/nbd/scheduler.hpp"
 #include "server/nbd/trace.hpp"

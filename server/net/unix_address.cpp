@@ -12,8 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "server/base/create_error.hpp"
-#include "server/base/file_owner.hpp"
+#include "server/base/file_checks.hpp"
 
 namespace gpunbd::server {
 

@@ -25,7 +25,6 @@
 #include "server/protection/protection.hpp"
 #include "server/supervisor/notice.hpp"
 #include "server/supervisor/passed_descriptors.hpp"
-#include "server/supervisor/restart_policy.hpp"
 #include "server/supervisor/server_process.hpp"
 #include "storage/assertions/assert.hpp"
 

@@ -11,11 +11,29 @@
 #include <cerrno>
 #include <cstring>
 
-#include "storage/images/compressed_format.hpp"
-
 namespace gpunbd::storage {
 
 namespace {
+
+constexpr std::uint32_t skippable_frame = 0x184D2A5C;
+constexpr std::uint64_t tag = 0x31676d6962756e67;  // "gnubimg1"
+constexpr std::size_t frame_head = 8;              // bytes
+
+template <class Number>
+void store(std::byte* to, Number value) {
+    for (std::size_t i = 0; i != sizeof value; ++i) {
+        to[i] = static_cast<std::byte>(value >> (8 * i));
+    }
+}
+
+template <class Number>
+Number load(const std::byte* from) {
+    Number value = 0;
+    for (std::size_t i = 0; i != sizeof value; ++i) {
+        value |= static_cast<Number>(from[i]) << (8 * i);
+    }
+    return value;
+}
 
 constexpr std::size_t direct_alignment = 4096;              // of memory, length and offset
 constexpr std::size_t longest_read = std::size_t{8} << 20;  // bytes of one call
@@ -34,7 +52,32 @@ bool is_zstd(std::span<const std::byte> head) {
 
 }  // namespace
 
-std::string ImageFile::open() {
+std::array<std::byte, ImageRecord::bytes> ImageRecord::encode() const {
+    std::array<std::byte, bytes> out{};
+    store(out.data(), skippable_frame);
+    store(out.data() + 4, static_cast<std::uint32_t>(bytes - frame_head));
+    store(out.data() + 8, tag);
+    store(out.data() + 16, static_cast<std::uint64_t>(kind));
+    store(out.data() + 24, length);
+    store(out.data() + 32, skip);
+    return out;
+}
+
+std::optional<ImageRecord> ImageRecord::decode(std::span<const std::byte, bytes> from) {
+    const auto kind = load<std::uint64_t>(from.data() + 16);
+    if (load<std::uint32_t>(from.data()) != skippable_frame ||
+        load<std::uint32_t>(from.data() + 4) != bytes - frame_head ||
+        load<std::uint64_t>(from.data() + 8) != tag ||
+        kind < static_cast<std::uint64_t>(Kind::image) ||
+        kind > static_cast<std::uint64_t>(Kind::end)) {
+        return std::nullopt;
+    }
+    return ImageRecord{.kind = static_cast<Kind>(kind),
+                       .length = load<std::uint64_t>(from.data() + 24),
+                       .skip = load<std::uint64_t>(from.data() + 32)};
+}
+
+std::optional<std::string> ImageFile::open() {
     fd_ = OwnedFd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd_) return problem(std::strerror(errno));
     if (::fstat(fd_.get(), &opened_) != 0) return problem(std::strerror(errno));
@@ -53,7 +96,7 @@ std::string ImageFile::open() {
     std::array<std::byte, ImageRecord::bytes> head{};
     const std::span<std::byte> known =
         std::span(head).first(std::min<std::uint64_t>(size_, head.size()));
-    if (std::string why = read(0, known); !why.empty()) return why;
+    if (auto why = read(0, known)) return why;
     const auto record = ImageRecord::decode(head);
     if (!record) {
         if (!is_zstd(head)) return {};
@@ -78,10 +121,10 @@ bool ImageFile::changed() const {
            now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec;
 }
 
-std::string ImageFile::read(std::uint64_t offset, std::span<std::byte> to) const {
+std::optional<std::string> ImageFile::read(std::uint64_t offset, std::span<std::byte> to) const {
     while (!to.empty()) {
         std::size_t got = 0;
-        if (std::string why = read_once(offset, to, got); !why.empty()) return why;
+        if (auto why = read_once(offset, to, got)) return why;
         if (got == 0) return problem("it is damaged: it is too short");
         offset += got;
         to = to.subspan(got);
@@ -89,8 +132,8 @@ std::string ImageFile::read(std::uint64_t offset, std::span<std::byte> to) const
     return {};
 }
 
-std::string ImageFile::read_once(std::uint64_t offset, std::span<std::byte> to,
-                                 std::size_t& got) const {
+std::optional<std::string> ImageFile::read_once(std::uint64_t offset, std::span<std::byte> to,
+                                                std::size_t& got) const {
     const std::size_t part = std::min(to.size() - to.size() % direct_alignment, longest_read);
     const auto address = reinterpret_cast<std::uintptr_t>(to.data());
     if (direct_ && part != 0 && (address | offset) % direct_alignment == 0) {
@@ -107,8 +150,8 @@ std::string ImageFile::read_once(std::uint64_t offset, std::span<std::byte> to,
     return read_some(offset, to, got);
 }
 
-std::string ImageFile::read_some(std::uint64_t offset, std::span<std::byte> to,
-                                 std::size_t& got) const {
+std::optional<std::string> ImageFile::read_some(std::uint64_t offset, std::span<std::byte> to,
+                                                std::size_t& got) const {
     for (;;) {
         const ssize_t read = ::pread(fd_.get(), to.data(), std::min(to.size(), longest_read),
                                      static_cast<off_t>(offset));

@@ -27,7 +27,7 @@ std::string ReplacedFile::problem(int error) const {
     return fmt::format("{}: {}", path_, std::strerror(error));
 }
 
-std::string ReplacedFile::create() {
+std::optional<std::string> ReplacedFile::create() {
     struct stat there {};
     if (::stat(path_.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
         return fmt::format("{}: it exists and is not a regular file; choose another path", path_);
@@ -39,7 +39,7 @@ std::string ReplacedFile::create() {
     return {};
 }
 
-std::string ReplacedFile::append(const void* data, std::size_t length) {
+std::optional<std::string> ReplacedFile::append(const void* data, std::size_t length) {
     constexpr std::size_t longest = std::size_t{8} << 20;  // bytes of one call
     const auto* at = static_cast<const std::byte*>(data);
     while (length != 0) {
@@ -55,7 +55,7 @@ std::string ReplacedFile::append(const void* data, std::size_t length) {
 }
 
 // Without this, the disk would be idle until fsync(), and all of the file would stay in memory.
-std::string ReplacedFile::write_back() {
+std::optional<std::string> ReplacedFile::write_back() {
     constexpr unsigned wait =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     const auto sync = [this](std::uint64_t offset, unsigned flags) {
@@ -79,13 +79,13 @@ std::string ReplacedFile::write_back() {
     return {};
 }
 
-std::string ReplacedFile::skip(std::uint64_t length) {
+std::optional<std::string> ReplacedFile::skip(std::uint64_t length) {
     if (::ftruncate(fd_.get(), static_cast<off_t>(size_ + length)) != 0) return problem(errno);
     size_ += length;
     return {};
 }
 
-std::string ReplacedFile::publish() {
+std::optional<std::string> ReplacedFile::publish() {
     if (::fsync(fd_.get()) != 0) return problem(errno);
     if (::rename(draft_.c_str(), path_.c_str()) != 0) return problem(errno);
     draft_.clear();

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "storage/base/owned_fd.hpp"
@@ -20,16 +21,16 @@ class ReplacedFile {
     ReplacedFile(const ReplacedFile&) = delete;
     ReplacedFile& operator=(const ReplacedFile&) = delete;
 
-    // Each returns the problem; empty: none.
-    std::string create();
-    std::string append(const void* data, std::size_t length);
+    // Each returns an error, if there is one.
+    std::optional<std::string> create();
+    std::optional<std::string> append(const void* data, std::size_t length);
     // Leaves a hole.
-    std::string skip(std::uint64_t length);
+    std::optional<std::string> skip(std::uint64_t length);
     // Replaces a file of that name. Blocks until all is on the disk.
-    std::string publish();
+    std::optional<std::string> publish();
 
  private:
-    std::string write_back();
+    std::optional<std::string> write_back();
     std::string problem(int error) const;
 
     const std::string path_;

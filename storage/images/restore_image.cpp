@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "storage/devices/store.hpp"
-#include "storage/images/compressed_format.hpp"
 #include "storage/images/image_file.hpp"
 #include "storage/images/volume_reader.hpp"
 
@@ -27,8 +26,9 @@ constexpr const char* cancelled = "cancelled";
 constexpr std::uint64_t step = std::uint64_t{64} << 20;  // bytes between two calls of `progress`
 
 // `size`: of the contents that are restored, from the beginning of the file.
-std::string restore_raw(const ImageFile& file, std::uint64_t size, VolumeWriter& writer,
-                        const std::stop_token& stop, const Progress& progress) {
+std::optional<std::string> restore_raw(const ImageFile& file, std::uint64_t size,
+                                       VolumeWriter& writer, const std::stop_token& stop,
+                                       const Progress& progress) {
     std::uint64_t at = 0;
     while (const auto data = file.next_data(at)) {
         if (data->begin >= size) break;
@@ -36,13 +36,14 @@ std::string restore_raw(const ImageFile& file, std::uint64_t size, VolumeWriter&
         for (at = data->begin; at != end;) {
             const std::uint64_t length = std::min(step, end - at);
             std::uint64_t from = at;
-            std::string why = writer.write(at, length, [&](std::span<std::byte> memory) {
-                if (stop.stop_requested()) return std::string(cancelled);
-                std::string wrong = file.read(from, memory);
-                from += memory.size();
-                return wrong;
-            });
-            if (!why.empty()) return why;
+            std::optional<std::string> why = writer.write(
+                at, length, [&](std::span<std::byte> memory) -> std::optional<std::string> {
+                    if (stop.stop_requested()) return std::string(cancelled);
+                    std::optional<std::string> wrong = file.read(from, memory);
+                    from += memory.size();
+                    return wrong;
+                });
+            if (why) return why;
             at += length;
             progress(at);
         }
@@ -61,18 +62,19 @@ class CompressedImage {
           context_(ZSTD_createDCtx()),
           in_(ZSTD_DStreamInSize()) {}
 
-    std::string restore(const Progress& progress) {
+    std::optional<std::string> restore(const Progress& progress) {
         if (!context_) return "no memory to decompress";
         offset_ = ImageRecord::bytes;  // behind the first record, which ImageFile has read
         for (std::uint64_t at = 0;;) {
             if (stop_.stop_requested()) return cancelled;
             std::array<std::byte, ImageRecord::bytes> bytes{};
-            if (std::string why = file_.read(offset_, bytes); !why.empty()) return why;
+            if (auto why = file_.read(offset_, bytes)) return why;
             offset_ += bytes.size();
             const auto record = ImageRecord::decode(bytes);
             if (!record || record->kind == ImageRecord::Kind::image) return damaged();
             if (record->kind == ImageRecord::Kind::end) {
-                return record->length == at && at == file_.size() ? std::string() : damaged();
+                if (record->length == at && at == file_.size()) return std::nullopt;
+                return damaged();
             }
             if (record->length == 0 || record->length > file_.size() - at) return damaged();
             if (record->kind == ImageRecord::Kind::hole) {
@@ -80,8 +82,7 @@ class CompressedImage {
                 if (record->skip > file_.file_size()) return damaged();
                 offset_ += record->skip;
                 progress(at + record->length);
-            } else if (std::string why = run(at, std::min(record->length, size_ - at), progress);
-                       !why.empty()) {
+            } else if (auto why = run(at, std::min(record->length, size_ - at), progress)) {
                 return why;
             }
             at += record->length;
@@ -98,26 +99,27 @@ class CompressedImage {
         return file_.problem(fmt::format("it is damaged at byte {}", offset_));
     }
 
-    std::string run(std::uint64_t at, std::uint64_t length, const Progress& progress) {
+    std::optional<std::string> run(std::uint64_t at, std::uint64_t length,
+                                   const Progress& progress) {
         have_ = {in_.data(), 0, 0};
         ZSTD_DCtx_reset(context_.get(), ZSTD_reset_session_only);
         ended_ = false;
-        std::string why;
-        for (std::uint64_t done = 0; done != length && why.empty();) {
+        std::optional<std::string> why;
+        for (std::uint64_t done = 0; done != length && !why;) {
             const std::uint64_t part = std::min(step, length - done);
             why = writer_.write(at + done, part,
                                 [this](std::span<std::byte> memory) { return decompress(memory); });
             done += part;
-            if (why.empty()) progress(at + done);
+            if (!why) progress(at + done);
         }
         if (at + length == size_ && size_ != file_.size()) return why;
         // The checksum follows the last byte.
-        while (why.empty() && !ended_) why = decompress_some({});
-        if (why.empty()) offset_ -= have_.size - have_.pos;  // what belongs to the next record
+        while (!why && !ended_) why = decompress_some({});
+        if (!why) offset_ -= have_.size - have_.pos;  // what belongs to the next record
         return why;
     }
 
-    std::string decompress(std::span<std::byte> memory) {
+    std::optional<std::string> decompress(std::span<std::byte> memory) {
         // The memory may be a mapping of a device, which zstd must not read.
         std::array<std::byte, std::size_t{64} << 10> part;
         while (!memory.empty()) {
@@ -125,7 +127,7 @@ class CompressedImage {
             out_ = 0;
             while (out_ != to.size()) {
                 if (ended_) return damaged();
-                if (std::string why = decompress_some(to); !why.empty()) return why;
+                if (auto why = decompress_some(to)) return why;
             }
             std::memcpy(memory.data(), to.data(), to.size());
             memory = memory.subspan(to.size());
@@ -134,11 +136,11 @@ class CompressedImage {
     }
 
     // Continues at out_ of `to`.
-    std::string decompress_some(std::span<std::byte> to) {
+    std::optional<std::string> decompress_some(std::span<std::byte> to) {
         if (stop_.stop_requested()) return cancelled;
         if (have_.pos == have_.size) {
             std::size_t got = 0;
-            if (std::string why = file_.read_some(offset_, in_, got); !why.empty()) return why;
+            if (auto why = file_.read_some(offset_, in_, got)) return why;
             if (got == 0) return file_.problem("it is damaged: it is too short");
             offset_ += got;
             have_ = {in_.data(), got, 0};
@@ -173,32 +175,34 @@ VolumeWriter::VolumeWriter(Volume& volume, const ChannelOptions& options)
     for (Device* const device : volume.devices()) channels_.open(*device);
 }
 
-std::string VolumeWriter::write(std::uint64_t offset, std::uint64_t length, const Fill& fill) {
+std::optional<std::string> VolumeWriter::write(std::uint64_t offset, std::uint64_t length,
+                                               const Fill& fill) {
     const TransferContext context{.volume = volume_, .channels = channels_, .account = account_};
     WriteTransfer transfer;
     transfer.begin(context, *this, {offset, length});
-    std::string why;
+    std::optional<std::string> why;
     while (!transfer.done()) {
         std::array<iovec, 1> lent{};
-        if (why.empty() && transfer.status() == Status::ok && transfer.lend(lent) != 0) {
+        if (!why && transfer.status() == Status::ok && transfer.lend(lent) != 0) {
             why = fill({static_cast<std::byte*>(lent[0].iov_base), lent[0].iov_len});
-            if (why.empty()) {
+            if (!why) {
                 transfer.filled(lent[0].iov_len);
                 continue;
             }
         }
-        if (!why.empty() || transfer.status() != Status::ok) transfer.abandon();
+        if (why || transfer.status() != Status::ok) transfer.abandon();
         if (!transfer.done()) wait_for_device(channels_);
     }
     store_fence();
-    if (!why.empty()) return why;
+    if (why) return why;
     if (transfer.status() == Status::no_space) return "there is no memory for the contents";
-    return transfer.status() == Status::ok ? std::string() : "a device cannot be written";
+    if (transfer.status() != Status::ok) return "a device cannot be written";
+    return std::nullopt;
 }
 
 std::variant<std::uint64_t, std::string> image_size(const std::string& path) {
     ImageFile file(path);
-    if (std::string why = file.open(); !why.empty()) return why;
+    if (auto why = file.open()) return *std::move(why);
     return file.size();
 }
 
@@ -206,19 +210,20 @@ std::string larger_image_error(const std::string& path, std::uint64_t image, std
     return fmt::format("{}: it has {} bytes, and the export only {}", path, image, volume);
 }
 
-std::string restore_image(const std::string& path, Volume& volume, const ChannelOptions& channels,
-                          const std::stop_token& stop, const Progress& progress,
-                          LargerImage larger) {
+std::optional<std::string> restore_image(const std::string& path, Volume& volume,
+                                         const ChannelOptions& channels,
+                                         const std::stop_token& stop, const Progress& progress,
+                                         LargerImage larger) {
     try {
         ImageFile file(path);
-        if (std::string why = file.open(); !why.empty()) return why;
+        if (auto why = file.open()) return why;
         if (file.size() > volume.size() && larger == LargerImage::refused) {
             return larger_image_error(path, file.size(), volume.size());
         }
         const std::uint64_t size = std::min(file.size(), volume.size());
         VolumeWriter writer(volume, channels);
-        std::string why = file.compressed()
-                              ? CompressedImage(file, size, writer, stop).restore(progress)
+        std::optional<std::string> why =
+            file.compressed() ? CompressedImage(file, size, writer, stop).restore(progress)
                               : restore_raw(file, size, writer, stop, progress);
         // Also instead of damage, which a file that is being written seems to have.
         if (why != cancelled && file.changed()) {

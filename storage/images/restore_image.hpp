@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -22,9 +23,9 @@ class VolumeWriter final : private TransferOwner {
     VolumeWriter(Volume& volume, const ChannelOptions& options);
 
     // Writes `length` bytes at `offset`. `fill` stores the next bytes in the
-    // memory of the volume, in order, all of each span. Both return the problem; empty: none.
-    using Fill = std::function<std::string(std::span<std::byte> memory)>;
-    std::string write(std::uint64_t offset, std::uint64_t length, const Fill& fill);
+    // memory of the volume, in order, all of each span. Both return an error, if there is one.
+    using Fill = std::function<std::optional<std::string>(std::span<std::byte> memory)>;
+    std::optional<std::string> write(std::uint64_t offset, std::uint64_t length, const Fill& fill);
 
  private:
     void transfer_moved(Transfer& /*transfer*/) override {}
@@ -47,10 +48,11 @@ enum class LargerImage : std::uint8_t { refused, cut };
 std::string larger_image_error(const std::string& path, std::uint64_t image, std::uint64_t volume);
 
 // Writes the data of the file to a volume without contents. `progress` is called with the bytes of
-// the contents that are done. Returns the problem; empty: none. Blocks.
-std::string restore_image(const std::string& path, Volume& volume, const ChannelOptions& channels,
-                          const std::stop_token& stop,
-                          const std::function<void(std::uint64_t)>& progress,
-                          LargerImage larger = LargerImage::refused);
+// the contents that are done. Returns an error, if there is one. Blocks.
+std::optional<std::string> restore_image(const std::string& path, Volume& volume,
+                                         const ChannelOptions& channels,
+                                         const std::stop_token& stop,
+                                         const std::function<void(std::uint64_t)>& progress,
+                                         LargerImage larger = LargerImage::refused);
 
 }  // namespace gpunbd::storage

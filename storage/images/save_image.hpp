@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -17,9 +18,10 @@ struct ImageFormat {
 };
 
 // `progress` is called with the bytes of the volume that are done. The file gets its name when it
-// is complete; otherwise nothing is left of it. Returns the problem; empty: none. Blocks.
-std::string save_image(Volume& volume, const ChannelOptions& channels, const std::string& path,
-                       const ImageFormat& format, const std::stop_token& stop,
-                       const std::function<void(std::uint64_t)>& progress);
+// is complete; otherwise nothing is left of it. Returns an error, if there is one. Blocks.
+std::optional<std::string> save_image(Volume& volume, const ChannelOptions& channels,
+                                      const std::string& path, const ImageFormat& format,
+                                      const std::stop_token& stop,
+                                      const std::function<void(std::uint64_t)>& progress);
 
 }  // namespace gpunbd::storage

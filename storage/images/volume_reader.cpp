@@ -19,17 +19,18 @@ VolumeReader::VolumeReader(Volume& volume, const ChannelOptions& options)
     for (Device* const device : volume.devices()) channels_.open(*device);
 }
 
-std::string VolumeReader::read(std::uint64_t size, const std::stop_token& stop, VolumeSink& sink,
-                               const std::function<void(std::uint64_t)>& progress) {
+std::optional<std::string> VolumeReader::read(std::uint64_t size, const std::stop_token& stop,
+                                              VolumeSink& sink,
+                                              const std::function<void(std::uint64_t)>& progress) {
     for (std::uint64_t at = 0; at != size;) {
         if (stop.stop_requested()) return "cancelled";
         // What a smaller volume has dropped reads as zeroes.
         const Volume::Run run = volume_.run_at(at, std::min(longest_hole, size - at));
         const std::uint64_t length =
             run.device == 0 ? run.length : std::min(longest_run, run.length);
-        std::string why = run.device == 0 ? sink.hole(length) : sink.run(length);
-        if (why.empty() && run.device != 0) why = read({at, length}, stop, sink);
-        if (!why.empty()) return why;
+        std::optional<std::string> why = run.device == 0 ? sink.hole(length) : sink.run(length);
+        if (!why && run.device != 0) why = read({at, length}, stop, sink);
+        if (why) return why;
         at += length;
         progress(at);
         if (volume_.size() != size) return "it was resized meanwhile; save it again";
@@ -37,7 +38,8 @@ std::string VolumeReader::read(std::uint64_t size, const std::stop_token& stop, 
     return {};
 }
 
-std::string VolumeReader::read(Range range, const std::stop_token& stop, VolumeSink& sink) {
+std::optional<std::string> VolumeReader::read(Range range, const std::stop_token& stop,
+                                              VolumeSink& sink) {
     const TransferContext context{.volume = volume_, .channels = channels_, .account = account_};
     ReadTransfer transfer;
     transfer.begin(context, *this, range);
@@ -53,9 +55,10 @@ std::string VolumeReader::read(Range range, const std::stop_token& stop, VolumeS
             continue;
         }
         channels_.poll();  // copies for the next pieces run meanwhile
-        std::string why = stop.stop_requested() ? "cancelled" : sink.data(piece.data, piece.length);
+        std::optional<std::string> why =
+            stop.stop_requested() ? "cancelled" : sink.data(piece.data, piece.length);
         transfer.give_back();
-        if (why.empty()) continue;
+        if (!why) continue;
         settle(transfer);
         return why;
     }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -23,14 +24,14 @@ inline void wait_for_device(Channels& channels) {
 }
 
 // Receives the contents of a volume in order. Each function returns a problem, which ends the
-// reading; empty: none.
+// reading, if there is one.
 class VolumeSink {
  public:
-    virtual std::string hole(std::uint64_t length) = 0;
+    virtual std::optional<std::string> hole(std::uint64_t length) = 0;
     // `length` bytes of data follow.
-    virtual std::string run(std::uint64_t length) = 0;
+    virtual std::optional<std::string> run(std::uint64_t length) = 0;
     // A part of the run. `from`: null for zeroes.
-    virtual std::string data(const std::byte* from, std::uint64_t length) = 0;
+    virtual std::optional<std::string> data(const std::byte* from, std::uint64_t length) = 0;
 
  protected:
     ~VolumeSink() = default;
@@ -45,12 +46,13 @@ class VolumeReader final : private TransferOwner {
     // `size`: of the volume. Returns the problem of the sink or of a device, or that the volume was
     // resized meanwhile; empty: the whole volume was read. `progress` is called with the bytes that
     // are done.
-    std::string read(std::uint64_t size, const std::stop_token& stop, VolumeSink& sink,
-                     const std::function<void(std::uint64_t)>& progress);
+    std::optional<std::string> read(std::uint64_t size, const std::stop_token& stop,
+                                    VolumeSink& sink,
+                                    const std::function<void(std::uint64_t)>& progress);
 
  private:
     void transfer_moved(Transfer& /*transfer*/) override {}
-    std::string read(Range range, const std::stop_token& stop, VolumeSink& sink);
+    std::optional<std::string> read(Range range, const std::stop_token& stop, VolumeSink& sink);
     // Lets the copies of a transfer that is given up end.
     void settle(ReadTransfer& transfer);
 

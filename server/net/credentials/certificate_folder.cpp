@@ -16,7 +16,6 @@
 #include <stdexcept>
 
 #include "config/unreadable.hpp"
-#include "server/net/credentials/openssl_error.hpp"
 #include "server/net/credentials/private_file.hpp"
 
 namespace gpunbd::server {
@@ -102,6 +101,15 @@ void need_file(const std::string& path) {
 int refuse_passphrase(char*, int, int, void*) { return -1; }
 
 }  // namespace
+
+std::string take_openssl_error(const char* otherwise) {
+    const unsigned long first = ::ERR_get_error();
+    ::ERR_clear_error();
+    if (first == 0) return otherwise;
+    if (ERR_SYSTEM_ERROR(first)) return std::strerror(ERR_GET_REASON(first));
+    const char* const reason = ::ERR_reason_error_string(first);
+    return reason != nullptr ? reason : otherwise;
+}
 
 std::optional<Validity> chain_validity(const std::string& path) {
     const std::vector<Validity> all = validities_in(path);

@@ -13,6 +13,12 @@
 
 namespace gpunbd::server {
 
+// OpenSSL keeps errors in a queue per thread. Every function here leaves it empty.
+
+// Takes the first error as text ("no shared cipher") and clears the queue; `otherwise` if it is
+// empty. Allocates.
+std::string take_openssl_error(const char* otherwise);
+
 // When certificates and lists of revoked ones are valid.
 
 // Certificates that expire within this time should be replaced.

@@ -10,7 +10,6 @@
 
 #include "config/quote.hpp"
 #include "server/net/credentials/certificate_folder.hpp"
-#include "server/net/credentials/openssl_error.hpp"
 #include "server/net/transport/tls_stream.hpp"
 
 namespace gpunbd::server {

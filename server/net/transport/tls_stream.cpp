@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
-#include "server/net/credentials/openssl_error.hpp"
+#include "server/net/credentials/certificate_folder.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
@@ -253,7 +253,7 @@ TlsIdentity TlsStream::identity() const {
     return {.names = names_of(*certificate), .psk_user = {}};
 }
 
-std::string TlsStream::words() const {
+std::string TlsStream::text() const {
     return fmt::format("TLS {}, {}, {}",
                        ::SSL_version(ssl_.get()) == TLS1_3_VERSION ? "1.3" : "1.2",
                        ::SSL_CIPHER_standard_name(::SSL_get_current_cipher(ssl_.get())),

@@ -133,7 +133,7 @@ class TlsStream {
     // The identity that the client has proved.
     TlsIdentity identity() const;
     // "TLS 1.3, TLS_AES_128_GCM_SHA256, kernel sending", or "in the process"
-    std::string words() const;
+    std::string text() const;
 
     // For callbacks of OpenSSL.
     static TlsStream& of(ssl_st& ssl);

@@ -16,7 +16,6 @@
 
 #include "config/quote.hpp"
 #include "server/base/background.hpp"
-#include "server/base/machine_shutdown.hpp"
 #include "server/base/process.hpp"
 #include "server/protection/locked_memory.hpp"
 #include "server/protection/protection.hpp"
@@ -24,12 +23,11 @@
 #include "server/tools/attach/attachment.hpp"
 #include "server/tools/attach/detachment.hpp"
 #include "server/tools/attach/device.hpp"
-#include "server/tools/attach/dismantling.hpp"
 #include "server/tools/attach/holders.hpp"
 #include "server/tools/attach/step.hpp"
 #include "server/tools/attach/swap.hpp"
 #include "server/tools/attach/unit.hpp"
-#include "server/tools/client/call.hpp"
+#include "server/tools/client/handshake.hpp"
 #include "server/tools/client/nbd_target.hpp"
 
 namespace gpunbd::attach {

@@ -8,7 +8,7 @@
 
 #include "server/tools/attach/device.hpp"
 #include "server/tools/attach/kernel_client.hpp"
-#include "server/tools/client/call.hpp"
+#include "server/tools/client/handshake.hpp"
 
 namespace gpunbd::attach {
 

@@ -24,7 +24,6 @@
 
 #include "server/base/process.hpp"
 #include "server/tools/attach/holders.hpp"
-#include "server/tools/attach/mounts.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::attach {

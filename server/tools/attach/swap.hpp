@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/tools/attach/device.hpp"
-#include "server/tools/attach/mounts.hpp"
+#include "server/tools/attach/holders.hpp"
 
 namespace gpunbd::attach {
 

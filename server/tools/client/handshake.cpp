@@ -9,6 +9,7 @@
 #include "protocol/bytes.hpp"
 
 namespace gpunbd::client {
+
 namespace {
 
 using protocol::load_be;
@@ -119,6 +120,31 @@ bool is_id(std::string_view text) {
 }
 
 }  // namespace
+
+Expected<Endpoint, Failure> find_endpoint(const NbdTarget& target, TlsBy by) {
+    Endpoint out;
+    out.name = target.export_name;
+    if (target.tls) {
+        auto tls = Tls::load(target, by);
+        if (!tls) return std::move(tls).error();
+        out.tls = *std::move(tls);
+    }
+    auto address = resolve(target);
+    if (!address) return std::move(address).error();
+    out.address = *std::move(address);
+    return out;
+}
+
+Expected<Stream, Failure> call(const Endpoint& endpoint, Deadline until) {
+    auto socket = dial(endpoint.address, until);
+    if (!socket) return std::move(socket).error();
+    Stream stream(*std::move(socket), until);
+    if (auto failed = greet(stream)) return std::move(*failed);
+    if (endpoint.tls) {
+        if (auto failed = enter_tls(stream, endpoint.tls)) return std::move(*failed);
+    }
+    return stream;
+}
 
 std::string instance_in(std::string_view description) {
     constexpr std::string_view alone = "instance ";

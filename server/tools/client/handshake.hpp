@@ -1,4 +1,3 @@
-// The client side of the fixed newstyle NBD handshake.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +8,31 @@
 
 #include "protocol/constants.hpp"
 #include "server/tools/client/failure.hpp"
+#include "server/tools/client/nbd_target.hpp"
 #include "server/tools/client/stream.hpp"
+#include "server/tools/client/tls.hpp"
 
 namespace gpunbd::client {
+
+// Opens connections to a server. The endpoint is prepared once, and then used for each new
+// connection.
+struct Endpoint {
+    Address address;
+    std::shared_ptr<const Tls> tls;  // null: no TLS
+    std::string name;                // of the export
+};
+
+// Resolves the host and reads the TLS files.
+Expected<Endpoint, Failure> find_endpoint(const NbdTarget& target, TlsBy by);
+
+// Connects, completes the greeting and, if configured, the TLS handshake. The server then waits for
+// options.
+Expected<Stream, Failure> call(const Endpoint& endpoint, Deadline until);
 
 std::optional<Failure> greet(Stream& stream);
 std::optional<Failure> enter_tls(Stream& stream, std::shared_ptr<const Tls> tls);
 
+// The client side of the fixed newstyle NBD handshake.
 struct ExportFacts {
     std::uint64_t size = 0;
     std::uint16_t flags = 0;

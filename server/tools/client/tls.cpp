@@ -12,7 +12,6 @@
 
 #include "config/quote.hpp"
 #include "server/net/credentials/certificate_folder.hpp"
-#include "server/net/credentials/openssl_error.hpp"
 #include "server/net/credentials/psk_keys.hpp"
 #include "server/tools/client/stream.hpp"
 

@@ -13,11 +13,10 @@
 
 #include "config/command_line/store.hpp"
 #include "config/quote.hpp"
-#include "server/base/machine_shutdown.hpp"
 #include "server/base/process.hpp"
 #include "server/tools/attach/attach_process.hpp"
+#include "server/tools/attach/detachment.hpp"
 #include "server/tools/attach/device.hpp"
-#include "server/tools/attach/dismantling.hpp"
 #include "server/tools/client/failure.hpp"
 #include "server/ublk/control.hpp"
 #include "server/ublk/parameters.hpp"

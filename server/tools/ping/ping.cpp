@@ -1,6 +1,6 @@
 #include "server/tools/ping/ping.hpp"
 
-#include "server/tools/client/call.hpp"
+#include "server/tools/client/handshake.hpp"
 
 namespace gpunbd::server {
 

@@ -15,7 +15,7 @@
 #include <stdexcept>
 
 #include "config/network.hpp"
-#include "server/net/credentials/openssl_error.hpp"
+#include "server/net/credentials/certificate_folder.hpp"
 
 namespace gpunbd::server {
 

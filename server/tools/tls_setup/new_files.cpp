@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "server/base/create_error.hpp"
+#include "server/base/file_checks.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {

@@ -10,7 +10,7 @@
 #include "storage/devices/cuda/persistent_kernel_path.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/gpu/competition_watch.hpp"
-#include "storage/devices/gpu/cpu_path.hpp"
+#include "storage/devices/gpu/copy_path.hpp"
 #include "storage/devices/gpu/gpu_channel.hpp"
 
 namespace gpunbd::storage::cuda {

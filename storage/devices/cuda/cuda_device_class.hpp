@@ -21,8 +21,8 @@
 #include "storage/devices/cuda/revocable_memory.hpp"
 #include "storage/devices/cuda/shareable_memory.hpp"
 #include "storage/devices/gpu/competition_watch.hpp"
+#include "storage/devices/gpu/measured_calibration.hpp"
 #include "storage/devices/gpu/opened_files.hpp"
-#include "storage/devices/gpu/saved_calibration.hpp"
 #include "storage/devices/vulkan/base/instance.hpp"
 
 namespace gpunbd::storage::cuda {

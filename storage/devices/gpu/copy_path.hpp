@@ -82,4 +82,13 @@ class AbsentPath final : public LingeringPath {
     void wake() override {}
 };
 
+// The path of copies that the CPU makes through the mapping of device memory, of a GPU or a BAR.
+// They end in add().
+class CpuPath final : public CopyPath {
+ public:
+    CpuPath() : CopyPath(any_length) {}
+
+    bool add(Copy& copy) override;
+};
+
 }  // namespace gpunbd::storage

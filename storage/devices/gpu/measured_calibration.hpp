@@ -4,14 +4,33 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "storage/devices/channel.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/gpu/gpu_channel.hpp"
-#include "storage/devices/gpu/saved_calibration.hpp"
+#include "storage/devices/gpu/policy.hpp"
 
 namespace gpunbd::storage {
+
+// Saves the result of a calibration as text, so that a later process need not measure again.
+// The policy and the chunk size. The defaults suit one H200.
+struct Calibration {
+    Policy policy = default_policy();
+    std::uint32_t chunk_size = 1 << 20;  // bytes: the smallest that reaches the speed of the link
+};
+
+// The options of a channel with the chunk size of the calibration, unless they have one. Without
+// their policy, which need not outlive the call that opens the channel.
+ChannelOptions tuned(const ChannelOptions& options, const Calibration& calibration);
+
+// `circumstances`: one line that describes what the result is valid for.
+std::string saved(const Calibration& calibration, std::string_view circumstances);
+// Empty: the result is for other circumstances, or the text is not exactly as saved() writes it.
+std::optional<Calibration> read_calibration(std::string_view text, std::string_view circumstances);
 
 // Copies that are enqueued together and awaited together.
 struct Round {

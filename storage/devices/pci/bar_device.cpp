@@ -12,7 +12,7 @@
 #include "storage/base/mutex.hpp"
 #include "storage/devices/channel.hpp"
 #include "storage/devices/device_driver.hpp"
-#include "storage/devices/gpu/cpu_path.hpp"
+#include "storage/devices/gpu/copy_path.hpp"
 #include "storage/devices/gpu/pci.hpp"
 #include "storage/devices/pci/bar_rules.hpp"
 #include "storage/devices/pci/mapped_bar.hpp"

@@ -7,7 +7,6 @@
 #include "storage/devices/device.hpp"
 #include "storage/devices/gpu/competition_watch.hpp"
 #include "storage/devices/gpu/copy_path.hpp"
-#include "storage/devices/gpu/cpu_path.hpp"
 #include "storage/devices/gpu/gpu_channel.hpp"
 #include "storage/devices/vulkan/shader_path.hpp"
 #include "storage/devices/vulkan/staging_memory.hpp"

@@ -11,7 +11,7 @@
 #include "storage/base/mutex.hpp"
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/gpu/competition_watch.hpp"
-#include "storage/devices/gpu/saved_calibration.hpp"
+#include "storage/devices/gpu/measured_calibration.hpp"
 #include "storage/devices/host/system_memory.hpp"
 #include "storage/devices/vulkan/command_buffers.hpp"
 #include "storage/devices/vulkan/copy_shader.hpp"

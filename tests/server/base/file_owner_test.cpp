@@ -1,5 +1,5 @@
 // Owners by name and by number.
-#include "server/base/file_owner.hpp"
+#include "server/base/file_checks.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

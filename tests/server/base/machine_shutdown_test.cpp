@@ -1,4 +1,4 @@
-#include "server/base/machine_shutdown.hpp"
+#include "server/base/process.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

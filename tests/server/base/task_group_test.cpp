@@ -9,7 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "server/base/counted.hpp"
 #include "server/base/task.hpp"
 #include "tests/server/failing_allocation.hpp"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "server/handover/kept_calibration.hpp"
+#include "server/handover/kept_device_state.hpp"
 #include "storage/devices/host/host_device.hpp"
 #include "tests/server/supervisor/living_supervisor.hpp"
 

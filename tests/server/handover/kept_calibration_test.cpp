@@ -1,5 +1,5 @@
 // The results of calibration, passed from one server to the next.
-#include "server/handover/kept_calibration.hpp"
+#include "server/handover/kept_device_state.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>

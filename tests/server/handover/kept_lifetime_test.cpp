@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "server/handover/kept_mappings.hpp"
+#include "server/handover/kept_device_state.hpp"
 #include "tests/server/handover/kept_rig.hpp"
 
 namespace gpunbd::server::test {

@@ -1,5 +1,5 @@
 // Driver mappings passed from one server to the next; pipes replace the driver's files.
-#include "server/handover/kept_mappings.hpp"
+#include "server/handover/kept_device_state.hpp"
 
 #include <doctest/doctest.h>
 #include <poll.h>

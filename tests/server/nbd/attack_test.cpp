@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "server/nbd/command_cost.hpp"
-#include "server/nbd/status_operation.hpp"
+#include "server/nbd/read_operation.hpp"
 #include "tests/server/happy_script.hpp"
 
 namespace gpunbd::server::test {

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "config/zoned_address.hpp"
-#include "server/base/create_error.hpp"
+#include "server/base/file_checks.hpp"
 #include "server/net/address_error.hpp"
 #include "server/net/unix_address.hpp"
 #include "server/net/vsock_address.hpp"

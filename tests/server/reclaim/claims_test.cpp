@@ -1,4 +1,4 @@
-#include "server/reclaim/claims.hpp"
+#include "server/reclaim/reclaimer.hpp"
 
 #include <doctest/doctest.h>
 

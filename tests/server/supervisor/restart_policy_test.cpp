@@ -1,4 +1,4 @@
-#include "server/supervisor/restart_policy.hpp"
+#include "server/supervisor/server_process.hpp"
 
 #include <doctest/doctest.h>
 

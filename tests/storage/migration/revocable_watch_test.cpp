@@ -1,5 +1,5 @@
 // Revocable memory becomes fixed while the host is short of memory.
-#include "storage/migration/revocable_watch.hpp"
+#include "storage/migration/free_memory_watch.hpp"
 
 #include <doctest/doctest.h>
 

@@ -34,12 +34,12 @@ class Numbers final : public storage::VolumeSink {
     explicit Numbers(const storage::Volume& volume)
         : page_size_(volume.page_size()), pages_(volume.pages()) {}
 
-    std::string hole(std::uint64_t length) override {
+    std::optional<std::string> hole(std::uint64_t length) override {
         at_ += length;
         return {};
     }
-    std::string run(std::uint64_t /*length*/) override { return {}; }
-    std::string data(const std::byte* from, std::uint64_t length) override {
+    std::optional<std::string> run(std::uint64_t /*length*/) override { return {}; }
+    std::optional<std::string> data(const std::byte* from, std::uint64_t length) override {
         for (std::uint64_t end = at_ + length; at_ < end;) {
             const std::uint64_t offset = at_ % page_size_;
             const std::uint64_t part = std::min(end - at_, page_size_ - offset);
@@ -63,8 +63,8 @@ class Numbers final : public storage::VolumeSink {
 std::vector<std::uint64_t> read_by_channel(storage::Volume& volume) {
     Numbers numbers(volume);
     storage::VolumeReader reader(volume, channels);
-    const std::string why = reader.read(volume.size(), {}, numbers, [](std::uint64_t) {});
-    if (!why.empty()) throw std::runtime_error("an export cannot be read: " + why);
+    const auto why = reader.read(volume.size(), {}, numbers, [](std::uint64_t) {});
+    if (why) throw std::runtime_error("an export cannot be read: " + *why);
     return numbers.pages();
 }
 
@@ -88,9 +88,9 @@ bool write_page(storage::Volume& volume, std::uint64_t page, std::uint64_t conte
     }
     const auto fill = [contents](std::span<std::byte> memory) {
         fill_page(memory, contents);
-        return std::string();
+        return std::nullopt;
     };
-    return storage::VolumeWriter(volume, channels).write(page * size, size, fill).empty();
+    return !storage::VolumeWriter(volume, channels).write(page * size, size, fill);
 }
 
 std::vector<std::uint64_t> read_pages(storage::Volume& volume) {

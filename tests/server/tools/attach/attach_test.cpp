@@ -14,7 +14,6 @@
 #include "server/tools/attach/device.hpp"
 #include "server/tools/attach/generic_socket.hpp"
 #include "server/tools/attach/holders.hpp"
-#include "server/tools/attach/mounts.hpp"
 #include "server/tools/attach/step.hpp"
 #include "server/tools/attach/swap.hpp"
 
@@ -250,7 +249,7 @@ TEST_CASE("attach: creates swap on an empty device only") {
 
 std::optional<Failure> result_of(const std::function<std::optional<Failure>()>& work) {
     auto step = Step::begin(work);
-    REQUIRE(step);
+    REQUIRE(step.has_value());
     return step->result();
 }
 

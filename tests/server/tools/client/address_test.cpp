@@ -45,7 +45,7 @@ TEST_CASE("address: localhost and its subdomains are loopback addresses without 
          {"localhost", "LocalHost", "localhost.", "a.localhost", "b.a.localhost."}) {
         CAPTURE(host);
         const auto found = resolve({.host = host, .port = "10809"});
-        REQUIRE(found);
+        REQUIRE(found.has_value());
         const auto& address = *found;
         CHECK(address.text == std::string(host) + ":10809");
         CHECK(!address.addresses.empty());

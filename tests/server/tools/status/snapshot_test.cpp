@@ -14,7 +14,7 @@ namespace {
 
 const Snapshot& good(const Expected<Snapshot, Failure>& read) {
     CAPTURE((read ? std::string() : read.error().text));
-    REQUIRE(read);
+    REQUIRE(read.has_value());
     return *read;
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("sums of untrusted counts do not overflow") {
 
 TEST_CASE("a tick consists of a status and connections") {
     const auto tick = read_tick(sample_tick(100, 0));
-    REQUIRE(tick);
+    REQUIRE(tick.has_value());
     CHECK(tick->connections.size() == 2);
     CHECK(tick->connections[0].peer == "10.1.2.3:4567");
     CHECK(tick->connections[1].export_name == "(handshake)");

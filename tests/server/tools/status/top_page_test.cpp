@@ -17,7 +17,7 @@ constexpr PageSize usual{.rows = 24, .columns = 80};
 
 Tick tick_of(const std::string& text) {
     auto read = read_tick(text);
-    REQUIRE(read);
+    REQUIRE(read.has_value());
     return *std::move(read);
 }
 

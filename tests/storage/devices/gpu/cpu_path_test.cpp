@@ -1,4 +1,4 @@
-#include "storage/devices/gpu/cpu_path.hpp"
+#include "storage/devices/gpu/copy_path.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Saving a calibration result and reading it back.
-#include "storage/devices/gpu/saved_calibration.hpp"
+#include "storage/devices/gpu/measured_calibration.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,3 @@
-// "user", "user:group" or ":group" as the numbers that chown() takes.
 #pragma once
 
 #include <sys/types.h>
@@ -7,6 +6,15 @@
 
 namespace gpunbd::server {
 
+// Error messages, with remedies, for failures to create a file or a socket.
+
+std::string folder_of(const std::string& path);
+// `error` is the errno of creating `path`.
+std::string create_error(const std::string& path, int error);
+// Returns the error that creating `path` would probably give now. Empty: none. Creates nothing.
+std::string cannot_create(const std::string& path);
+
+// "user", "user:group" or ":group" as the numbers that chown() takes.
 struct FileOwner {
     uid_t uid = static_cast<uid_t>(-1);  // -1: unchanged
     gid_t gid = static_cast<gid_t>(-1);

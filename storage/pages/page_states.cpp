@@ -1,4 +1,4 @@
-#include "storage/pages/pin_counts.hpp"
+#include "storage/pages/page_states.hpp"
 
 #include <algorithm>
 #include <atomic>

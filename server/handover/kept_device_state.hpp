@@ -1,12 +1,9 @@
-// Stores the driver files of this process's device mappings with the supervisor. A driver removes
-// the mappings when the last copy of such a file is closed, which takes 10 ms per GiB
-// (server/PERFORMANCE.md). With a copy at the supervisor, a killed server ends without this delay,
-// and the next server removes the mappings once it serves clients. They hold memory but cause no
-// work.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,6 +12,11 @@
 
 namespace gpunbd::server {
 
+// Stores the driver files of this process's device mappings with the supervisor. A driver removes
+// the mappings when the last copy of such a file is closed, which takes 10 ms per GiB
+// (server/PERFORMANCE.md). With a copy at the supervisor, a killed server ends without this delay,
+// and the next server removes the mappings once it serves clients. They hold memory but cause no
+// work.
 class KeptMappings {
  public:
     using Files = std::vector<OwnedFd>;
@@ -43,6 +45,25 @@ class KeptMappings {
     bool others_kept_ = true;  // the supervisor may store files of an earlier server
     Files left_;
     std::thread undoing_;
+};
+
+// Stores the results of calibrating the devices with the supervisor, so that a restarted server
+// need not calibrate.
+class KeptCalibration {
+ public:
+    using States = std::map<std::string, std::string>;  // DeviceRegistry::calibration_states()
+
+    // Takes the data of an earlier server out of `handed_over`. The store outlives this object.
+    KeptCalibration(DescriptorStore& store, PassedDescriptors& handed_over);
+
+    // Empty if there are no valid data.
+    const States& states() const { return states_; }
+    // Replaces the stored states if they differ.
+    void keep(const States& states);
+
+ private:
+    DescriptorStore& store_;
+    States states_;
 };
 
 }  // namespace gpunbd::server
