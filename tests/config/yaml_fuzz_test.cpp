@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <random>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "config/yaml_file.hpp"
 #include "tests/config/text.hpp"
@@ -11,61 +14,20 @@
 namespace gpunbd::config {
 namespace {
 
+// What a change inserts.
+std::vector<std::string> all_pieces() {
+    std::vector<std::string> all{": ",   "- ",           "\n", "\n  ",        "\t",   "&a ",
+                                 "|\n",  ">\n",          "? ", "---\n",       "\xc3", "\xff",
+                                 "\x04", "\xef\xbb\xbf", "\r", "\xe2\x80\xa8"};
+    std::istringstream words(
+        R"([ ] { } : *a " ' # % ! !! ... ~ null -1 0 1e9 99999 8GB 5% \ , <<: name size @ ` = )"
+        R"(true cuda: exports: 64K "\x" "\ud800" !< & *)");
+    for (std::string word; words >> word;) all.push_back(word);
+    return all;
+}
+
 std::string mutated(std::string text, std::mt19937_64& random) {
-    static const char* const pieces[] = {"[",
-                                         "]",
-                                         "{",
-                                         "}",
-                                         ":",
-                                         ": ",
-                                         "- ",
-                                         "\n",
-                                         "\n  ",
-                                         "\t",
-                                         "&a ",
-                                         "*a",
-                                         "\"",
-                                         "'",
-                                         "|\n",
-                                         ">\n",
-                                         "? ",
-                                         "#",
-                                         "%",
-                                         "!",
-                                         "!!",
-                                         "---\n",
-                                         "...",
-                                         "~",
-                                         "null",
-                                         "-1",
-                                         "0",
-                                         "1e9",
-                                         "99999",
-                                         "8GB",
-                                         "5%",
-                                         "\\",
-                                         ",",
-                                         "<<:",
-                                         "\xc3",
-                                         "\xff",
-                                         "\x04",
-                                         "\r",
-                                         "\xef\xbb\xbf",
-                                         "name",
-                                         "size",
-                                         "@",
-                                         "`",
-                                         "=",
-                                         "true",
-                                         "cuda:",
-                                         "exports:",
-                                         "64K",
-                                         "\xe2\x80\xa8",
-                                         "\"\\x\"",
-                                         "\"\\ud800\"",
-                                         "!<",
-                                         "&",
-                                         "*"};
+    static const std::vector<std::string> pieces = all_pieces();
     const std::uint64_t changes = 1 + random() % 6;
     for (std::uint64_t i = 0; i < changes && !text.empty(); ++i) {
         const std::size_t at = random() % text.size();
@@ -78,7 +40,7 @@ std::string mutated(std::string text, std::mt19937_64& random) {
                 text.erase(at, length);
                 break;
             case 2:
-                text.insert(at, pieces[random() % std::size(pieces)]);
+                text.insert(at, pieces[random() % pieces.size()]);
                 break;
             case 3:
                 text.insert(random() % text.size(), text.substr(at, length));
@@ -87,7 +49,7 @@ std::string mutated(std::string text, std::mt19937_64& random) {
                 text.resize(at);
                 break;
             case 5:
-                text.replace(at, 1, pieces[random() % std::size(pieces)]);
+                text.replace(at, 1, pieces[random() % pieces.size()]);
                 break;
             case 6: {  // indentation
                 const std::size_t line = text.rfind('\n', at);

@@ -9,14 +9,6 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::uint32_t ack = 1;
-constexpr std::uint32_t unsup = 0x80000001;
-constexpr std::uint32_t invalid = 0x80000003;
-constexpr std::uint32_t unknown = 0x80000006;
-constexpr std::uint32_t shutdown = 0x80000007;
-constexpr std::uint32_t too_big = 0x80000009;
-constexpr std::uint32_t ext_header_reqd = 0x8000000a;
-
 const PlainExportDirectory exports;
 
 Bytes after_flags(std::initializer_list<Bytes> parts) {
@@ -54,6 +46,11 @@ TEST_CASE("client flags are validated") {
         CHECK(outcome.reason.empty() == (row.next == Next::receive));
     }
     CHECK(run(exports, hex("000000")).next == Next::receive);
+    Negotiation negotiation(exports);
+    std::size_t used = 1;
+    CHECK(negotiation.feed({}, used) == Next::receive);
+    CHECK(used == 0);
+    CHECK(negotiation.take_output().empty());
 }
 
 // Complete replies as encoded bytes.
@@ -282,7 +279,7 @@ TEST_CASE("ABORT ignores its data, long or short") {
     }
 }
 
-TEST_CASE("EXPORT_NAME pads with zeroes unless NO_ZEROES was negotiated") {
+TEST_CASE("EXPORT_NAME pads with zeroes unless NO_ZEROES was negotiated, and GO never does") {
     struct Row {
         const char* flags;
         std::size_t padding;
@@ -299,13 +296,16 @@ TEST_CASE("EXPORT_NAME pads with zeroes unless NO_ZEROES was negotiated") {
         CHECK(outcome.negotiated.headers == Headers::simple);
         CHECK(outcome.negotiated.contexts.none());
     }
-}
-
-TEST_CASE("GO is never followed by zeroes") {
-    const Outcome outcome =
-        run_all_ways(exports, joined({hex("00000001"), option(opt::go, info_data("ro"))}));
-    CHECK(outcome.next == Next::transmit);
-    CHECK(last_answer(outcome) == ack);
+    // No zeroes follow the reply to GO.
+    const Outcome go =
+        run_all_ways(exports, joined({hex("00000001"), option(opt::go, info_data("coarse", {3}))}));
+    REQUIRE(go.next == Next::transmit);
+    CHECK(last_answer(go) == ack);
+    const ExportInfo& info = go.negotiated.export_info;
+    CHECK(info.name == "coarse");
+    CHECK(info.size == 1 << 20);
+    CHECK(info.minimum_block == 512);
+    CHECK(info.maximum_payload == 1 << 20);
 }
 
 TEST_CASE("bytes after the handshake are left for the transmission phase") {
@@ -336,14 +336,6 @@ TEST_CASE("after the handshake has ended, no more input is consumed") {
         CHECK(used == 0);
         CHECK(negotiation.take_output().empty());
     }
-}
-
-TEST_CASE("feeding an empty input changes nothing") {
-    Negotiation negotiation(exports);
-    std::size_t used = 1;
-    CHECK(negotiation.feed({}, used) == Next::receive);
-    CHECK(used == 0);
-    CHECK(negotiation.take_output().empty());
 }
 
 TEST_CASE("the client may disconnect at any byte") {
@@ -555,8 +547,12 @@ TEST_CASE("meta contexts: GO fails if the contents were replaced after SET_META_
 
 TEST_CASE("meta contexts: when a selected set applies in transmission") {
     const Bytes structured = option(opt::structured);
-    const Bytes set = option(opt::set_meta, meta_data("disk", {"base:allocation"}));
-    const Bytes go = option(opt::go, info_data("disk"));
+    const auto set_for = [](std::string_view name) {
+        return option(opt::set_meta, meta_data(name, {"base:allocation"}));
+    };
+    const auto go_to = [](std::string_view name) { return option(opt::go, info_data(name)); };
+    const Bytes set = set_for("disk");
+    const Bytes go = go_to("disk");
     struct Row {
         const char* name;
         Bytes input;
@@ -566,31 +562,24 @@ TEST_CASE("meta contexts: when a selected set applies in transmission") {
         {"set, go", joined({structured, set, go}), true},
         {"set, EXPORT_NAME",
          joined({structured, set, option(opt::export_name, text_bytes("disk"))}), true},
-        {"the default export by its empty name",
-         joined({structured, option(opt::set_meta, meta_data("", {"base:allocation"})),
-                 option(opt::go, info_data(""))}),
+        {"the default export by its empty name", joined({structured, set_for(""), go_to("")}),
          true},
         {"never set", joined({structured, go}), false},
         {"only listed", joined({structured, option(opt::list_meta, meta_data("disk", {})), go}),
          false},
         {"set before structured replies", joined({set, structured, go}), false},
-        {"go to another export", joined({structured, set, option(opt::go, info_data("ro"))}),
-         false},
+        {"go to another export", joined({structured, set, go_to("ro")}), false},
         {"EXPORT_NAME of another export",
          joined({structured, set, option(opt::export_name, text_bytes("ro"))}), false},
-        {"go by another name of the export",
-         joined({structured, set, option(opt::go, info_data(""))}), false},
-        {"a failed go between",
-         joined({structured, set, option(opt::go, info_data("nowhere")), go}), true},
+        {"go by another name of the export", joined({structured, set, go_to("")}), false},
+        {"a failed go between", joined({structured, set, go_to("nowhere"), go}), true},
         {"the set listed after",
          joined({structured, set, option(opt::list_meta, meta_data("ro", {})), go}), true},
         {"replaced by nothing",
          joined({structured, set, option(opt::set_meta, meta_data("disk", {})), go}), false},
         {"replaced by a wildcard",
          joined({structured, set, option(opt::set_meta, meta_data("disk", {"base:"})), go}), false},
-        {"replaced for another export",
-         joined({structured, set, option(opt::set_meta, meta_data("ro", {"base:allocation"})), go}),
-         false},
+        {"replaced for another export", joined({structured, set, set_for("ro"), go}), false},
         {"replaced by a malformed set",
          joined({structured, set, option(opt::set_meta, hex("ffffffff")), go}), false},
         {"replaced by a set cut after its match",
@@ -600,9 +589,7 @@ TEST_CASE("meta contexts: when a selected set applies in transmission") {
                  go}),
          false},
         {"replaced by a set for an unknown export",
-         joined({structured, set, option(opt::set_meta, meta_data("nowhere", {"base:allocation"})),
-                 go}),
-         false},
+         joined({structured, set, set_for("nowhere"), go}), false},
         {"replaced by a set too long",
          joined({structured, set, option(opt::set_meta, Bytes(max_option_data + 1)), go}), false},
         {"set again after a failure",
@@ -618,34 +605,6 @@ TEST_CASE("meta contexts: when a selected set applies in transmission") {
     }
 }
 
-TEST_CASE("GO returns the negotiated options") {
-    const Outcome outcome =
-        run_all_ways(exports, after_flags({option(opt::go, info_data("coarse", {3}))}));
-    REQUIRE(outcome.next == Next::transmit);
-    const ExportInfo& info = outcome.negotiated.export_info;
-    CHECK(info.name == "coarse");
-    CHECK(info.size == 1 << 20);
-    CHECK(info.minimum_block == 512);
-    CHECK(info.maximum_payload == 1 << 20);
-    CHECK(outcome.negotiated.headers == Headers::simple);
-}
-
-TEST_CASE("a failed GO leaves the handshake open") {
-    const Outcome outcome = run_all_ways(
-        exports, after_flags({option(opt::go, info_data("nowhere")), option(opt::go, hex("")),
-                              option(opt::go, info_data("ro"))}));
-    CHECK(outcome.next == Next::transmit);
-    CHECK(outcome.negotiated.export_info.name == "ro");
-}
-
-TEST_CASE("structured replies may be negotiated twice") {
-    const Outcome outcome =
-        run_all_ways(exports, after_flags({option(opt::structured), option(opt::structured),
-                                           option(opt::go, info_data("disk"))}));
-    CHECK(outcome.next == Next::transmit);
-    CHECK(outcome.negotiated.headers == Headers::structured);
-}
-
 TEST_CASE("extended headers take precedence over structured replies, in any order") {
     const Bytes structured = option(opt::structured);
     const Bytes extended = option(opt::extended);
@@ -659,6 +618,7 @@ TEST_CASE("extended headers take precedence over structured replies, in any orde
     const Row rows[] = {
         {"neither", {}, Headers::simple, false},
         {"structured", structured, Headers::structured, false},
+        {"structured twice", joined({structured, structured}), Headers::structured, false},
         {"extended alone", extended, Headers::extended, false},
         {"extended twice", joined({extended, extended}), Headers::extended, false},
         {"extended after structured", joined({structured, extended}), Headers::extended, false},
@@ -683,13 +643,10 @@ TEST_CASE("extended headers take precedence over structured replies, in any orde
     }
 }
 
-TEST_CASE("STRUCTURED_REPLY after EXTENDED_HEADERS is an error") {
-    const Outcome outcome =
-        run_all_ways(exports, after_flags({option(opt::extended), option(opt::structured)}));
-    CHECK(last_answer(outcome) == ext_header_reqd);
-}
-
-TEST_CASE("EXPORT_NAME after EXTENDED_HEADERS closes without a reply") {
+TEST_CASE("after EXTENDED_HEADERS, STRUCTURED_REPLY fails and EXPORT_NAME closes without a reply") {
+    CHECK(last_answer(run_all_ways(
+              exports, after_flags({option(opt::extended), option(opt::structured)}))) ==
+          ext_header_reqd);
     const Outcome outcome = run_all_ways(
         exports,
         after_flags({option(opt::extended), option(opt::export_name, text_bytes("disk"))}));
@@ -963,13 +920,10 @@ TEST_CASE("the request of a client is described as text for the log") {
         CHECK(asked.refusal == row.refusal);
         CHECK(asked.words == row.words);
     }
-}
-
-TEST_CASE("the text for a client during a shutdown") {
-    const Asked asked =
+    const Asked stopping =
         run_all_ways(exports, after_flags({option(opt::go, info_data("disk"))}), true).asked;
-    CHECK(asked.export_name == "disk");
-    CHECK(asked.words == "asked for export 'disk', refused: the server is shutting down");
+    CHECK(stopping.export_name == "disk");
+    CHECK(stopping.words == "asked for export 'disk', refused: the server is shutting down");
 }
 
 TEST_CASE("the text names the first exports of a long list") {

@@ -8,14 +8,6 @@
 namespace gpunbd::protocol::test {
 namespace {
 
-constexpr std::uint32_t ack = 1;
-constexpr std::uint32_t unsup = 0x80000001;
-constexpr std::uint32_t invalid = 0x80000003;
-constexpr std::uint32_t tls_reqd = 0x80000005;
-constexpr std::uint32_t unknown = 0x80000006;
-constexpr std::uint32_t shutdown = 0x80000007;
-constexpr std::uint32_t too_big = 0x80000009;
-
 const PlainExportDirectory exports({{.name = "open", .size = 4096},
                                     {.name = "secret", .size = 8192, .tls_required = true}});
 constexpr TlsMode all_modes[] = {TlsMode::off, TlsMode::optional, TlsMode::required};
@@ -148,7 +140,7 @@ TEST_CASE("SELECTIVETLS: LIST hides exports that require TLS from clients withou
     CHECK(talk.listed() == 2);
 }
 
-TEST_CASE("STARTTLS with data is refused, and the next option is understood") {
+TEST_CASE("STARTTLS with data and STARTTLS inside TLS are refused") {
     for (const TlsMode mode : {TlsMode::optional, TlsMode::required}) {
         Talk talk(mode);
         CHECK(talk.ask(opt::starttls, text_bytes("x")) == invalid);
@@ -156,14 +148,9 @@ TEST_CASE("STARTTLS with data is refused, and the next option is understood") {
         CHECK(talk.next == Next::receive);
         CHECK(talk.ask(opt::starttls) == ack);
         CHECK(talk.next == Next::start_tls);
-    }
-}
-
-TEST_CASE("STARTTLS inside TLS is ERR_INVALID") {
-    for (const TlsMode mode : {TlsMode::optional, TlsMode::required}) {
-        Talk talk(mode);
-        talk.enter_tls();
-        CHECK(talk.ask(opt::starttls) == invalid);
+        CHECK(to_hex(talk.output) == squeezed("0003e889045565a9 00000005 00000001 00000000"));
+        talk.negotiation.enter_tls();
+        CHECK(talk.ask(opt::starttls) == invalid);  // inside TLS
         CHECK(talk.next == Next::receive);
     }
 }
@@ -183,12 +170,6 @@ TEST_CASE("no option returns TLS_REQD inside TLS") {
         talk.enter_tls();
         CHECK(talk.log(option(opt::export_name, text_bytes("secret"))) == Next::transmit);
     }
-}
-
-TEST_CASE("the reply to STARTTLS, to the byte") {
-    Talk talk(TlsMode::required);
-    CHECK(talk.ask(opt::starttls) == ack);
-    CHECK(to_hex(talk.output) == squeezed("0003e889045565a9 00000005 00000001 00000000"));
 }
 
 TEST_CASE("STARTTLS discards all earlier state") {
@@ -247,7 +228,7 @@ TEST_CASE("STARTTLS does not reset the count of options") {
     CHECK(talk.log(option(opt::list)) == Next::close);
 }
 
-TEST_CASE("a server that stops refuses STARTTLS") {
+TEST_CASE("a server that stops refuses STARTTLS, and every option inside TLS") {
     for (const TlsMode mode : all_modes) {
         Talk talk(mode);
         talk.negotiation.shut_down();
@@ -257,14 +238,12 @@ TEST_CASE("a server that stops refuses STARTTLS") {
     talk.enter_tls();
     talk.negotiation.shut_down();
     CHECK(talk.ask(opt::go, info_data("open")) == shutdown);
-}
-
-TEST_CASE("a stop during the TLS handshake takes effect afterwards") {
-    Talk talk(TlsMode::required);
-    REQUIRE(talk.ask(opt::starttls) == ack);
-    talk.negotiation.shut_down();
-    talk.negotiation.enter_tls();
-    CHECK(talk.ask(opt::list) == shutdown);
+    // During the TLS handshake.
+    Talk later(TlsMode::required);
+    REQUIRE(later.ask(opt::starttls) == ack);
+    later.negotiation.shut_down();
+    later.negotiation.enter_tls();
+    CHECK(later.ask(opt::list) == shutdown);
 }
 
 }  // namespace

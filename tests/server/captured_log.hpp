@@ -1,17 +1,22 @@
 // Captures the log lines during its lifetime, with the queue of the logger.
 #pragma once
 
+#include <doctest/doctest.h>
 #include <spdlog/details/log_msg_buffer.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/logging/log.hpp"
+#include "tests/contains.hpp"
 
 namespace gpunbd::server::test {
 
@@ -37,6 +42,17 @@ class CapturedLog {
             lines.emplace_back(line.data(), line.size());
         }
         return lines;
+    }
+    // The number of lines that contain this text.
+    std::ptrdiff_t count(std::string_view part) const {
+        const auto all = lines(config::LogFormat::text);
+        return std::ranges::count_if(all, [&](const auto& line) { return contains(line, part); });
+    }
+    void check(std::string_view part) const {
+        const auto all = lines(config::LogFormat::text);
+        CAPTURE(part);
+        CAPTURE(all);
+        CHECK(count(part) != 0);
     }
 
  private:

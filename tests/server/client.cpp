@@ -226,6 +226,15 @@ std::uint64_t Client::expect(const Ask& ask) {
     return cookie;
 }
 
+Bytes Client::expect_all(const std::vector<Ask>& asks) {
+    Bytes bytes;
+    for (const Ask& ask : asks) {
+        const Bytes each = encoded(ask, expect(ask), handshake_.extended);
+        bytes.insert(bytes.end(), each.begin(), each.end());
+    }
+    return bytes;
+}
+
 std::uint64_t Client::send(const Ask& ask) {
     const std::uint64_t cookie = expect(ask);
     send_bytes(encoded(ask, cookie, handshake_.extended));
@@ -383,6 +392,19 @@ Answer Client::answer(std::uint64_t cookie) {
     auto answer = answer_or_end(cookie);
     REQUIRE_MESSAGE(answer.has_value(), "the server hung up");
     return std::move(*answer);
+}
+
+void Client::receive_all(std::optional<Error> error) {
+    while (unanswered() != 0) {
+        const auto answer = next();
+        REQUIRE(answer.has_value());
+        if (error) REQUIRE(answer->error == *error);
+    }
+}
+
+void Client::disconnect() {
+    send({CommandType::disc});
+    CHECK_FALSE(next().has_value());
 }
 
 void Client::check_end() {

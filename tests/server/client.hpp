@@ -15,10 +15,12 @@
 #include "protocol/reply_encoder.hpp"
 #include "protocol/request.hpp"
 #include "tests/protocol/wire.hpp"
+#include "tests/socket_pairs.hpp"
 
 namespace gpunbd::server::test {
 
 using Bytes = std::vector<std::byte>;
+using gpunbd::test::unix_pair;
 using protocol::CommandType;
 using protocol::Error;
 
@@ -82,6 +84,12 @@ class Client {
     std::uint64_t send(const Ask& ask);
     // Registers a request whose bytes the caller sends, in pieces or together with others.
     std::uint64_t expect(const Ask& ask);
+    // Registers these requests, and returns their bytes.
+    Bytes expect_all(const std::vector<Ask>& asks);
+    // Sends the same request many times at once.
+    void flood(const Ask& ask, std::size_t count) {
+        send_bytes(expect_all(std::vector<Ask>(count, ask)));
+    }
     void send_bytes(std::span<const std::byte> bytes);
     // Sends as much as the socket accepts without blocking. Returns the number of bytes.
     std::size_t offer(std::span<const std::byte> bytes);
@@ -92,6 +100,8 @@ class Client {
     Answer answer(std::uint64_t cookie);
     std::optional<Answer> answer_or_end(std::uint64_t cookie);
     Answer ask(const Ask& what) { return answer(send(what)); }
+    // Receives all replies. Without `error`, they may have any.
+    void receive_all(std::optional<Error> error = Error::none);
     // For tests that run the server on the same thread. Neither call blocks. Receives at most `max`
     // bytes.
     void receive_here(std::size_t max);
@@ -100,6 +110,8 @@ class Client {
     bool ended() const { return ended_; }
     // Checks that the server has closed the connection after it has answered every request.
     void check_end();
+    // Sends DISC, and checks that the server closes the connection.
+    void disconnect();
     bool ended_within_an_answer() const { return ended_within_; }
     std::size_t unanswered() const { return pending_.size(); }
     // Received data has not been processed.

@@ -1,5 +1,6 @@
 #include "tests/server/failing_allocation.hpp"
 
+#include <doctest/doctest.h>
 #include <openssl/crypto.h>
 
 #include <algorithm>
@@ -64,6 +65,26 @@ void arm(std::int64_t number, std::int64_t count) {
 bool disarm() {
     armed = false;
     return made() >= first_to_fail;
+}
+
+void in_turn(std::initializer_list<std::int64_t> counts,
+             const std::function<void(const Failing& fails)>& round) {
+    take_part();
+    for (const std::int64_t count : counts) {
+        bool failed = true;
+        for (std::int64_t number = 1; failed; ++number) {
+            CAPTURE(count);
+            CAPTURE(number);
+            round([&](const std::function<void()>& call) {
+                arm(number, count);
+                try {
+                    call();
+                } catch (const std::bad_alloc&) {
+                }
+                return failed = disarm();
+            });
+        }
+    }
 }
 
 void count() { arm(std::numeric_limits<std::int64_t>::max()); }

@@ -25,6 +25,13 @@ void Model::apply(const Ask& ask, bool succeeded) {
     std::fill_n(known_.begin() + at, ask.length, succeeded ? 1 : 0);
 }
 
+void Model::ask(Client& client, const Ask& ask) {
+    const Answer answer = client.ask(ask);
+    REQUIRE(answer.error == Error::none);
+    if (ask.type == CommandType::read) check(ask, answer);
+    apply(ask, true);
+}
+
 void Model::check(const Ask& read, const Answer& answer) const {
     REQUIRE(answer.data.size() == read.length);
     if (std::equal(answer.data.begin(), answer.data.end(),

@@ -14,6 +14,8 @@ class Model {
     explicit Model(std::uint64_t size) : bytes_(size), known_(size, true) {}
     void apply(const Ask& ask, bool succeeded);
     void check(const Ask& read, const Answer& answer) const;
+    // Sends a request that has to succeed, and checks the reply.
+    void ask(Client& client, const Ask& ask);
 
  private:
     Bytes bytes_;

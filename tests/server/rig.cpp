@@ -1,8 +1,6 @@
 #include "tests/server/rig.hpp"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,7 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
-#include <variant>
+
+#include "tests/checked.hpp"
+#include "tests/protocol/wire.hpp"
 
 namespace gpunbd::server::test {
 
@@ -22,30 +22,6 @@ constexpr int waits_to_settle = 12;
 constexpr int rounds_per_wait = 5;
 // Exceeds the inline buffer of std::string, so that copies allocate memory, as with real names.
 constexpr const char* listener_name = "unix socket /run/gpunbd/socket-of-a-test";
-
-std::pair<int, int> tcp_pair() {
-    const int listening = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(::bind(listening, generic, length) == 0);
-    REQUIRE(::listen(listening, 1) == 0);
-    REQUIRE(::getsockname(listening, generic, &length) == 0);
-    const int client = ::socket(AF_INET, SOCK_STREAM, 0);
-    REQUIRE(::connect(client, generic, length) == 0);
-    const int server = ::accept(listening, nullptr, nullptr);
-    REQUIRE(server >= 0);
-    ::close(listening);
-    return {client, server};
-}
-
-std::pair<int, int> unix_pair() {
-    int both[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
-    return {both[0], both[1]};
-}
 
 class KeepsAll final : public storage::KeptParts {
     bool keep_table(const OwnedFd&) noexcept override { return true; }
@@ -90,7 +66,7 @@ std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
     std::vector<storage::Device*> all;
     all.reserve(devices.size());
     for (const auto& device : devices) all.push_back(device.get());
-    auto made = storage::Volume::create(
+    return checked(storage::Volume::create(
         {.size = size,
          .page_size = options.page_size,
          .stripe_size = all.size() == 1 ? 0 : options.page_size,
@@ -98,9 +74,7 @@ std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
         all, {},
         {.name = {},
          .wanted = {},
-         .kept_parts = options.kept ? std::make_shared<KeepsAll>() : nullptr});
-    REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
-    return std::get<std::unique_ptr<storage::Volume>>(std::move(made));
+         .kept_parts = options.kept ? std::make_shared<KeepsAll>() : nullptr}));
 }
 
 std::shared_ptr<const Export> Rig::make_export(std::string name, std::uint64_t size) {
@@ -113,7 +87,8 @@ std::shared_ptr<const Export> Rig::make_export(std::string name, std::uint64_t s
 }
 
 int Rig::connect_socket(Transport transport) {
-    const auto [client, server] = transport == Transport::tcp ? tcp_pair() : unix_pair();
+    const auto [client, server] =
+        transport == Transport::tcp ? gpunbd::test::tcp_pair() : unix_pair();
     serve(server);
     return client;
 }
@@ -136,11 +111,7 @@ Client Rig::enter(const Handshake& handshake, Transport transport) {
 Client Rig::enter_at_once(const std::vector<Ask>& asks) {
     const auto [fd, server] = unix_pair();
     Client client(fd, {});
-    Bytes bytes = handshake_bytes({});
-    for (const Ask& ask : asks) {
-        const Bytes request = encoded(ask, client.expect(ask));
-        bytes.insert(bytes.end(), request.begin(), request.end());
-    }
+    const Bytes bytes = protocol::test::joined({handshake_bytes({}), client.expect_all(asks)});
     REQUIRE(client.offer(bytes) == bytes.size());
     serve(server);
     REQUIRE(client.shake_hands(true) == 0);

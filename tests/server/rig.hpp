@@ -93,11 +93,22 @@ class Rig {
     // Waits until every session has ended.
     void wait_until_left();
     // Waits for the sessions to end, and checks that no staging memory is lent and nothing is in
-    // flight.
+    // flight. First closes these clients, or vectors of clients.
     void check_over();
-    // Calls check_over(), and checks that every page can be allocated. Discards the contents of the
-    // volume.
+    void check_over(auto&... clients) {
+        (close(clients), ...);
+        check_over();
+    }
+    // The same, and checks that every page can be allocated. Discards the contents of the volume.
     void check_clean();
+    void check_clean(auto&... clients) {
+        (close(clients), ...);
+        check_clean();
+    }
+    // Bytes that the requests of the worker are charged with.
+    std::uint64_t budget_used() {
+        return on_worker_with([](WorkerContext& its) { return its.budget.used(); });
+    }
 
     const RigOptions options;
     storage::FaultScript script;  // of all staged devices
@@ -112,6 +123,10 @@ class Rig {
     struct Rounds;
     // Waits until the worker has had some rounds in succession in which it was not busy.
     void run_rounds(IsBusy is_busy);
+    static void close(Client& client) { client.close(); }
+    static void close(std::vector<Client>& clients) {
+        for (Client& each : clients) each.close();
+    }
     static void wait(const auto& future) {
         if (future.wait_for(std::chrono::milliseconds(guard)) != std::future_status::ready) hang();
     }

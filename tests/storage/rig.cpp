@@ -7,10 +7,10 @@
 #include <cstring>
 #include <string>
 #include <thread>
-#include <variant>
 
 #include "storage/devices/file/file_device.hpp"
 #include "storage/devices/pci/bar_device.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/example_driver.hpp"
 
 namespace gpunbd::storage::test {
@@ -38,13 +38,12 @@ Rig::Rig(const RigOptions& with) : options(with) {
     for (const char kind : options.spills) {
         spills.push_back({.device = &make_device(kind), .budget = &spill_budget});
     }
-    auto made = Volume::create({.size = options.size,
+    volume =
+        checked(Volume::create({.size = options.size,
                                 .page_size = options.page_size,
                                 .stripe_size = options.stripe_size,
                                 .provision = options.provision},
-                               all, {}, {}, options.spills_later ? std::vector<Spill>() : spills);
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    volume = std::get<std::unique_ptr<Volume>>(std::move(made));
+                               all, {}, {}, options.spills_later ? std::vector<Spill>() : spills));
     channels = open_channels();
     model.resize(options.size);
     known.assign(options.size, true);
@@ -124,6 +123,16 @@ void Rig::check_idle(Channels& of) {
     CHECK_FALSE(of.busy());
 }
 
+void Rig::check_settled() {
+    settle(*channels);
+    check_idle(*channels);
+}
+
+void Rig::finish(const std::vector<Job*>& jobs, Random& random) {
+    REQUIRE(run(*channels, jobs, random));
+    check_settled();
+}
+
 void Rig::map_all() {
     for (std::uint64_t page = 0; page != pages(); ++page) {
         PageRef ref;
@@ -149,12 +158,7 @@ void Rig::check_pages() {
     CHECK(volume->allocated_bytes() == pages() * options.page_size);
     std::ranges::fill(model, std::byte{0});
     set_known(0, options.size, true);
-    ClientAccount account;
-    Random random(1);
-    ReadJob job(*this, *channels, account, 0, static_cast<std::uint32_t>(options.size));
-    REQUIRE(run(*channels, {&job}, random));
-    CHECK(job.status() == Status::ok);
-    settle(*channels);
+    CHECK(Requests{*this, Random(1)}.read_all() == Status::ok);
     for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
 }
 
@@ -346,6 +350,32 @@ bool ZeroJob::step(Random&) {
     std::fill(first, first + length_, std::byte{0});
     rig_.set_known(offset_, length_, true);
     return true;
+}
+
+Status Requests::finish(Job& job) {
+    rig.finish({&job}, random);
+    CHECK(account.reads == 0);
+    CHECK(account.writes == 0);
+    return job.status();
+}
+
+Status Requests::write(std::uint64_t offset, std::uint32_t length) {
+    WriteJob job(rig, *rig.channels, account, offset, length, ++seed);
+    return finish(job);
+}
+
+Status Requests::read(std::uint64_t offset, std::uint32_t length) {
+    ReadJob job(rig, *rig.channels, account, offset, length);
+    return finish(job);
+}
+
+Status Requests::zero(std::uint64_t offset, std::uint32_t length, bool keep_pages) {
+    ZeroJob job(rig, *rig.channels, account, offset, length, keep_pages);
+    const Status status = finish(job);
+    for (const std::uint64_t whole : job.whole_pages()) {
+        if (!keep_pages && status == Status::ok) CHECK_FALSE(rig.mapped(whole));
+    }
+    return status;
 }
 
 bool run(Channels& channels, const std::vector<Job*>& jobs, Random& random) {

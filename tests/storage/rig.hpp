@@ -42,6 +42,8 @@ struct RigOptions {
     ChannelOptions channels = {.chunk_size = 64 * kib, .slots = 2, .pinned = 256 * kib};
 };
 
+class Job;
+
 class Rig {
  public:
     explicit Rig(const RigOptions& options);
@@ -56,6 +58,10 @@ class Rig {
     void set_known(std::uint64_t offset, std::uint64_t length, bool is_known);
     // No staging memory is lent and nothing is in progress on these channels.
     void check_idle(Channels& of);
+    // Waits until nothing is in progress, and checks that.
+    void check_settled();
+    // Runs these requests to their ends, and does the same.
+    void finish(const std::vector<Job*>& jobs, Random& random);
     // Maps every page.
     void map_all();
     // The spill memory on devices[index] for each of these indices, in this order.
@@ -169,6 +175,26 @@ class ZeroJob final : public Job {
     std::uint64_t offset_;
     std::uint32_t length_;
     std::vector<std::uint64_t> whole_;  // pages
+};
+
+// An owner that needs no calls.
+struct SilentOwner final : TransferOwner {
+    void transfer_moved(Transfer&) override {}
+};
+
+// The requests of one client, one after another.
+struct Requests {
+    Rig& rig;
+    Random random;
+    ClientAccount account = {};
+    std::uint32_t seed = 0;
+
+    Status finish(Job& job);
+    Status write(std::uint64_t offset, std::uint32_t length);
+    Status read(std::uint64_t offset, std::uint32_t length);
+    Status read_all() { return read(0, static_cast<std::uint32_t>(rig.options.size)); }
+    // Checks that whole pages are unmapped, if they are not kept.
+    Status zero(std::uint64_t offset, std::uint32_t length, bool keep_pages);
 };
 
 // Runs all jobs to their ends. False: they hang.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/checked.hpp"
 #include "tests/sanitized.hpp"
 #include "tests/storage/rig.hpp"
 #include "tests/storage/test_pool.hpp"
@@ -73,10 +74,8 @@ TEST_CASE("threads: a pinned page is not reused") {
         MemoryDevice device(0, {.discards = row.discards});
         std::vector<std::unique_ptr<Volume>> volumes;
         for (int i = 0; i != 2; ++i) {
-            auto made = Volume::create(
-                {.size = row.pages * row.page_size, .page_size = row.page_size}, {&device});
-            REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-            volumes.push_back(std::get<std::unique_ptr<Volume>>(std::move(made)));
+            volumes.push_back(checked(Volume::create(
+                {.size = row.pages * row.page_size, .page_size = row.page_size}, {&device})));
         }
         device.set_capacity(row.capacity * row.page_size);
         std::atomic<std::uint32_t> wrong{0};
@@ -154,10 +153,10 @@ TEST_CASE("threads: pinned pages cause no ENOSPC for writers") {
             constexpr std::uint64_t page_size = 64 * kib;
             constexpr std::uint32_t pages = 24;
             MemoryDevice device(0, {.capacity = pages * page_size, .discards = discards});
-            auto made = Volume::create(
+            const auto made = checked(Volume::create(
                 {.size = pages * page_size, .page_size = page_size, .provision = provision},
-                {&device});
-            Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
+                {&device}));
+            Volume& volume = *made;
             std::atomic<std::uint32_t> refused{0};
             std::atomic<std::uint32_t> wrong{0};
             on_threads([&](std::uint32_t thread) {
@@ -199,8 +198,9 @@ TEST_CASE("threads: pinned pages cause no ENOSPC for writers") {
 TEST_CASE("threads: a reused page is found only under its own number") {
     constexpr std::uint64_t page_size = 64;  // so that it changes owners quickly
     MemoryDevice device(0, {});
-    auto made = Volume::create({.size = 2 * page_size, .page_size = page_size}, {&device});
-    Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
+    const auto made =
+        checked(Volume::create({.size = 2 * page_size, .page_size = page_size}, {&device}));
+    Volume& volume = *made;
     std::atomic<bool> over{false};
     std::atomic<std::uint32_t> wrong{0};
     on_threads([&](std::uint32_t thread) {
@@ -229,21 +229,21 @@ TEST_CASE("threads: a page number is not mapped twice") {
     constexpr std::uint32_t pages = 64;
     for (int round = 0; round != 20; ++round) {
         MemoryDevice device(0, {});
-        auto made = Volume::create({.size = pages * page_size, .page_size = page_size}, {&device});
-        const auto& volume = *std::get<std::unique_ptr<Volume>>(made);
+        const auto volume =
+            checked(Volume::create({.size = pages * page_size, .page_size = page_size}, {&device}));
         std::vector<std::vector<std::byte*>> seen(threads);
         std::barrier together(threads);
         on_threads([&](std::uint32_t thread) {
             for (std::uint32_t page = 0; page != pages; ++page) {
                 together.arrive_and_wait();
                 PageRef ref;
-                if (std::get<std::unique_ptr<Volume>>(made)->map(page, ref) != Status::ok) continue;
+                if (volume->map(page, ref) != Status::ok) continue;
                 seen[thread].push_back(ref.cpu());
             }
         });
         for (const auto& each : seen) CHECK(each == seen[0]);
         CHECK(seen[0].size() == pages);
-        CHECK(volume.mapped_bytes() == pages * page_size);
+        CHECK(volume->mapped_bytes() == pages * page_size);
         CHECK(device.used() == pages * page_size);
     }
 }
@@ -255,8 +255,8 @@ TEST_CASE("threads: a page is not written between the begin and the end of its m
     // Sanitizers find races, not a weaker order, with which several of 150'000 rounds go wrong.
     constexpr int rounds = gpunbd::test::is_sanitized ? 5'000 : 150'000;
     MemoryDevice device(0, {});
-    auto made = Volume::create({.size = page_size, .page_size = page_size}, {&device});
-    const auto volume = std::get<std::unique_ptr<Volume>>(std::move(made));
+    const auto volume =
+        checked(Volume::create({.size = page_size, .page_size = page_size}, {&device}));
     PagePool& pool = volume->pool(0);
     std::atomic<int> round{0};
     const auto begin_together = [&round](int next) {
@@ -352,9 +352,7 @@ TEST_CASE("threads: workers write, read and zero concurrently within the same pa
         for (std::uint32_t i = 0; i != threads; ++i) channels.push_back(rig.open_channels());
         std::atomic<std::uint32_t> wrong{0};
         on_threads([&](std::uint32_t thread) {
-            struct Owner final : TransferOwner {
-                void transfer_moved(Transfer&) override {}
-            } owner;
+            SilentOwner owner;
             Random random(thread);
             Channels& mine = *channels[thread];
             ClientAccount account;

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -47,6 +48,25 @@ struct Rig {
         server->run_time_exports->perform(
             request, Completion([outcome](Outcome its) { *outcome = std::move(its); }));
         return outcome;
+    }
+    // Returns why it was refused; empty: it was not.
+    std::string make(const ExportRequest& request) {
+        const auto outcome = perform(request);
+        server->run_until([&] { return outcome->has_value(); });
+        server->settle();
+        return refusal_of(*outcome);
+    }
+    // The same, for a clone.
+    std::string make_clone(const std::string& client, const std::string& peer) {
+        std::optional<std::string> answer;
+        server->context.exports.clone_requests().send(
+            {.template_name = "node",
+             .client = client,
+             .peer = peer,
+             .answer = [&](std::string why) { answer = std::move(why); }});
+        server->run_until([&] { return answer.has_value(); });
+        server->settle();
+        return *answer;
     }
     static config::ExportOptions keys(const std::string& name) {
         config::ExportOptions options;
@@ -95,12 +115,7 @@ TEST_CASE("control plane: a failed restore is withdrawn later if it cannot be at
 
 TEST_CASE("control plane: a restore that fails leaves the kept contents of its name") {
     Rig rig;
-    const auto make = [&](const ExportRequest& request) {
-        const auto outcome = rig.perform(request);
-        rig.server->run_until([&] { return outcome->has_value(); });
-        rig.server->settle();
-        return refusal_of(*outcome);
-    };
+    const auto make = [&](const ExportRequest& request) { return rig.make(request); };
     CHECK(make(CreateExport{.options = Rig::keys("old")}) == "");
     const std::string instance = rig.server->context.exports.find("old")->info.instance;
     CHECK(make(RemoveExport{.name = "old", .keep_contents = true}) == "");
@@ -123,6 +138,76 @@ TEST_CASE("control plane: a restore that ends with the server leaves nothing of 
     rig.start();
     CHECK_FALSE(rig.server->context.exports.find("new"));
     CHECK(rig.server->context.kept.contents->summaries().size() == 1);  // base
+}
+
+TEST_CASE("control plane: a removed export is not entered by a client that has found it before") {
+    Rig rig;
+    CHECK(rig.make(CreateExport{.options = Rig::keys("new")}) == "");
+    const auto found = rig.server->context.exports.find("new");
+    REQUIRE(found->use->enter("a client").lease);
+    CHECK(rig.make(RemoveExport{.name = "new"}) == "");
+    CHECK_FALSE(found->use->enter("a client").lease);
+}
+
+TEST_CASE(
+    "control plane: an export has one of its names if the server dies while it gets another") {
+    for (const std::uint64_t message : {0, 1}) {  // the options of the new name; the end of others
+        CAPTURE(message);
+        Rig rig;
+        CHECK(rig.make(CreateExport{.options = Rig::keys("old")}) == "");
+        const std::string instance = rig.server->context.exports.find("old")->info.instance;
+        rig.supervisor.kill_at(message);
+        rig.perform(RenameExport{.name = "old", .new_name = "new"});
+        rig.server->run_until([&] { return rig.supervisor.is_dead(); });
+        rig.start();
+        const auto found = rig.server->context.exports.find(message == 0 ? "old" : "new");
+        REQUIRE(found);
+        CHECK(found->info.instance == instance);
+        CHECK_FALSE(rig.server->context.exports.find(message == 0 ? "new" : "old"));
+    }
+}
+
+TEST_CASE("control plane: contents of a removed export are freed when their grace is over") {
+    Rig rig;
+    rig.server->context.options.keeping.grace = std::chrono::seconds(1);
+    CHECK(rig.make(CreateExport{.options = Rig::keys("old")}) == "");
+    const KeptContents& contents = *rig.server->context.kept.contents;
+    CHECK(rig.make(RemoveExport{.name = "old", .keep_contents = true}) == "");
+    rig.server->run_until([&] { return contents.summaries().size() == 1; });
+    CHECK(contents.unused().empty());
+}
+
+TEST_CASE("control plane: a reload that is refused does not change the spill memory of devices") {
+    Rig rig;
+    std::ofstream(rig.folder + "/config.yaml")
+        << "devices: [{id: host, spill: [{file: " << rig.folder
+        << "/spill, size: 2M}]}]\nthreads: 1\n"
+           "exports: [{name: base, size: 1M, page_size: 64K, devices: [host], keep: true}, "
+           "{name: other, size: 1M, devices: [\"cuda:99\"]}]\n";
+    rig.server->exports->reload_file();
+    rig.server->settle();
+    DeviceRegistry& devices = rig.server->context.devices;
+    CHECK_FALSE(rig.server->context.exports.find("other"));
+    CHECK(devices.spills_of({&devices.open("host")}).empty());
+}
+
+TEST_CASE("control plane: clients get as many clones as their template permits") {
+    Rig rig;
+    config::ExportOptions node;
+    node.name = "node";
+    node.clone_per_client.of = "base";
+    node.clone_per_client.name = config::ClientId::machine;
+    node.clone_per_client.max = 3;
+    node.clone_per_client.max_per_peer = 2;
+    CHECK(rig.make(CreateExport{.options = node}) == "");
+    const std::string refusal = "there are too many clones of this export";
+    CHECK(rig.make_clone("a", "x") == "");
+    CHECK(rig.make_clone("b", "x") == "");
+    CHECK(rig.make_clone("b", "x") == "");  // it has one
+    CHECK(rig.make_clone("c", "x") == refusal);
+    CHECK(rig.make_clone("c", "y") == "");
+    CHECK(rig.make_clone("d", "y") == refusal);
+    CHECK(rig.server->context.exports.snapshot()->size() == 4);
 }
 
 // Of the environment.

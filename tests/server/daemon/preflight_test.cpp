@@ -4,12 +4,13 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
+
+#include "tests/contains.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -25,12 +26,10 @@ std::string found(const config::Options& options) {
     return lines;
 }
 
-bool starts(const std::string& text, const std::string& start) {
+void starts(const std::string& text, const std::string& start) {
     CAPTURE(text);
     CAPTURE(start);
-    const bool yes = text.starts_with(start);
-    CHECK(yes);
-    return yes;
+    CHECK(text.starts_with(start));
 }
 
 config::Options with_export(std::uint64_t bytes) {
@@ -58,7 +57,7 @@ TEST_CASE("preflight: sizes, each alone and the sum of the full ones") {
            "most 20M");
     options.exports[1].size = config::Size{.percent = 100};
     CHECK(found(options).empty());
-    CHECK(starts(found(with_export(101 * MiB)), "exports[0]: 101M do not fit on host"));
+    starts(found(with_export(101 * MiB)), "exports[0]: 101M do not fit on host");
 }
 
 TEST_CASE("preflight: missing devices") {
@@ -102,13 +101,14 @@ TEST_CASE("preflight: addresses of the configuration that exclude each other") {
     options.tcp = {{.address = "127.0.0.1", .port = fixed_port},
                    {.address = "::1", .port = fixed_port, .optional = true}};
     options.admin.tcp.address = "0:0::1";
-    CHECK(found(options).find("the port is taken by listeners") == std::string::npos);
+    CHECK_FALSE(contains(found(options), "the port is taken by listeners"));
     options.admin.tcp.port = fixed_port;
-    CHECK(found(options).find("admin.tcp: [0:0::1]:22123: the port is taken by listeners.tcp[1]") !=
-          std::string::npos);
+    CHECK(contains(found(options),
+                   "admin.tcp: [0:0::1]:22123: the port is taken by listeners.tcp[1]"));
     options.tcp[1] = {.address = "0.0.0.0", .port = fixed_port};
-    CHECK(found(options).find("listeners.tcp[1]: 0.0.0.0:22123: the port is taken by "
-                              "listeners.tcp[0]; choose another port") != std::string::npos);
+    CHECK(contains(found(options),
+                   "listeners.tcp[1]: 0.0.0.0:22123: the port is taken by "
+                   "listeners.tcp[0]; choose another port"));
     options = with_export(MiB);
     options.unix_sockets.resize(1);
     options.unix_sockets[0].path = "/tmp/gpunbd-preflight";
@@ -122,16 +122,15 @@ TEST_CASE("preflight: addresses of the configuration that exclude each other") {
 }
 
 TEST_CASE("preflight: files and folders") {
-    char pattern[] = "/tmp/gpunbd-preflightXXXXXX";
-    REQUIRE(::mkdtemp(pattern) != nullptr);
-    const std::string folder = pattern;
+    const gpunbd::test::TemporaryFolder made;
+    const std::string& folder = made.path();
     config::Options options = with_export(MiB);
     config::ExportOptions& exported = options.exports[0];
     exported.restore = folder + "/image";
     starts(found(options), "exports[0].restore: " + folder + "/image: No such file or directory");
     exported.keep = true;
     starts(found(options), "exports[0].restore: note: ");
-    std::ofstream(exported.restore) << "x";
+    made.write("image", "x");
     CHECK(found(options).empty());
     exported.save.path = folder + "/no/image";
     starts(found(options), "exports[0].save.path: note: the folder " + folder + "/no does not");
@@ -142,15 +141,13 @@ TEST_CASE("preflight: files and folders") {
     CHECK(found(options).empty());
     CHECK_FALSE(std::filesystem::exists(options.state));
     options.state = folder;
-    std::ofstream(folder + "/a.yaml") << "nam: a";
-    CHECK(found(options).find("state: " + folder + "/a.yaml:1:1: nam: unknown key") == 0);
-    std::filesystem::remove_all(folder);
+    made.write("a.yaml", "nam: a");
+    starts(found(options), "state: " + folder + "/a.yaml:1:1: nam: unknown key");
 }
 
 TEST_CASE("preflight: Unix sockets") {
-    char pattern[] = "/tmp/gpunbd-preflightXXXXXX";
-    REQUIRE(::mkdtemp(pattern) != nullptr);
-    const std::string folder = pattern;
+    const gpunbd::test::TemporaryFolder made;
+    const std::string& folder = made.path();
     config::Options options = with_export(MiB);
     options.unix_sockets.resize(1);
     options.unix_sockets[0].path = folder + "/socket";
@@ -166,16 +163,14 @@ TEST_CASE("preflight: Unix sockets") {
         starts(findings, "listeners.unix[0].owner: note: not tried: uid ");
     }
     options.unix_sockets[0].owner.clear();
-    std::ofstream(folder + "/file") << "x";
-    options.unix_sockets[0].path = folder + "/file";
-    CHECK(found(options).find("listeners.unix[0].path: unix socket " + folder +
-                              "/file: the path is a file that is not a socket") == 0);
+    options.unix_sockets[0].path = made.write("file", "x");
+    starts(found(options), "listeners.unix[0].path: unix socket " + folder +
+                               "/file: the path is a file that is not a socket");
     options.unix_sockets[0].path = folder + "/no/socket";
     starts(found(options),
            "listeners.unix[0].path: the folder " + folder + "/no does not exist; create it");
     options.unix_sockets[0].path = folder + "/file/socket";
     starts(found(options), "listeners.unix[0].path: " + folder + "/file is not a folder");
-    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("preflight: vsock") {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "tests/checked.hpp"
 #include "tests/server/supervisor/living_supervisor.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 
@@ -31,19 +32,17 @@ Outcome outcome_of(const Begin& begin) {
 // A server with an export of one slab, whose device has spill memory.
 struct ReclaimRig {
     ReclaimRig() {
-        context.kept.contents = std::make_unique<KeptContents>(store, inherited);
+        context.kept.contents =
+            std::make_unique<KeptContents>(inheritance.store, inheritance.descriptors);
         context.exports.replace({make_export("a")});
         context.lifecycle.enter(Phase::serving);
     }
 
     // With all of its pages.
     std::shared_ptr<storage::Volume> make_volume(const storage::KeepOptions& keep) {
-        auto made = storage::Volume::create(
+        auto volume = context.disposal.shared(checked(storage::Volume::create(
             {.size = reclaimed_pages * reclaimed_page, .page_size = reclaimed_page}, {&home}, {},
-            keep, {{.home = 0, .device = &spill, .budget = &budget}});
-        REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
-        auto volume =
-            context.disposal.shared(std::move(std::get<std::unique_ptr<storage::Volume>>(made)));
+            keep, {{.home = 0, .device = &spill, .budget = &budget}})));
         for (std::uint64_t page = 0; page != reclaimed_pages; ++page) {
             storage::PageRef held;
             REQUIRE(volume->map(page, held) == storage::Status::ok);
@@ -77,9 +76,7 @@ struct ReclaimRig {
     storage::test::LatchDevice spill{1, {}};
     storage::SlabBudget budget;
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    PassedDescriptors inherited = supervisor.hand_over(way);
-    DescriptorStore store{way, {}, {}};
+    Inheritance inheritance{supervisor};
     ServerContext context{{}, {}};
     ReclaimService service{context};
 };
@@ -240,9 +237,7 @@ TEST_CASE("ReclaimService: contents that no export has are freed first, unless t
     made.reset();
     REQUIRE(contents.unused().size() == 1);
     rig.service.start();
-    const Outcome outcome = rig.reclaim({.bytes = all_pages});
-    REQUIRE(std::holds_alternative<Reclaimed>(outcome));
-    const ReclaimStatus& status = std::get<Reclaimed>(outcome).devices.at(0);
+    const ReclaimStatus status = only_device(rig.reclaim({.bytes = all_pages}));
     CHECK(status.complete());
     CHECK(status.released == all_pages);
     CHECK(status.freed == (is_freed ? all_pages : 0));

@@ -61,6 +61,7 @@ struct Watched {
         return observed.status();
     }
     ExportStatus exported() { return status().exports.at(0); }
+    std::string name() const { return rig.exports.snapshot()->front()->info.name; }
 
     Rig rig;
     std::unique_ptr<boost::asio::io_context> io = std::make_unique<boost::asio::io_context>();
@@ -82,13 +83,15 @@ TEST_CASE("observed: requests by type, with their bytes and errors") {
     Client client = watched.rig.enter();
     const Ask write{.type = CommandType::write, .offset = 0, .length = page_of_rig};
     const Ask read{.offset = 100, .length = 1000};
-    CHECK(client.answer(client.send(write)).error == Error::none);
-    for (int i = 0; i != 3; ++i) CHECK(client.answer(client.send(read)).error == Error::none);
-    CHECK(client.answer(client.send({.type = CommandType::flush})).error == Error::none);
-    CHECK(client.answer(client.send({.type = CommandType::block_status, .length = page_of_rig}))
-              .error == Error::none);
+    CHECK(client.ask(write).error == Error::none);
+    for (int i = 0; i != 3; ++i) CHECK(client.ask(read).error == Error::none);
+    CHECK(client.ask({.type = CommandType::flush}).error == Error::none);
+    CHECK(client.ask({.type = CommandType::block_status, .length = page_of_rig}).error ==
+          Error::none);
     const Ask beyond{.offset = 1 << 30, .length = 512};
-    CHECK(client.answer(client.send(beyond)).error == Error::einval);
+    CHECK(client.ask(beyond).error == Error::einval);
+
+    CHECK(client.ask({.type = static_cast<CommandType>(77)}).error == Error::einval);
 
     const ExportStatus exported = watched.exported();
     struct Row {
@@ -107,25 +110,26 @@ TEST_CASE("observed: requests by type, with their bytes and errors") {
         CHECK(found.latency.count() == row.timed);
     }
     CHECK(of_type(exported, "read").errors == CountsByReason{{"EINVAL", 1}});
-    CHECK(exported.requests.size() == 4);
+    CHECK(of_type(exported, "unknown").requests == 1);
+    CHECK(of_type(exported, "unknown").errors == CountsByReason{{"EINVAL", 1}});
+    CHECK(exported.requests.size() == 5);
     CHECK(exported.memory.at(0).used == page_of_rig);
 }
 
-TEST_CASE("observed: an invalid request is counted separately") {
+TEST_CASE("observed: a full device") {
     Watched watched;
+    watched.rig.script.allocations_until_failure = 0;
     Client client = watched.rig.enter();
-    CHECK(client.answer(client.send({.type = static_cast<CommandType>(77)})).error ==
-          Error::einval);
-    const RequestStatus found = of_type(watched.exported(), "unknown");
-    CHECK(found.requests == 1);
-    CHECK(found.errors == CountsByReason{{"EINVAL", 1}});
+    const Ask more{.type = CommandType::write, .offset = page_of_rig, .length = page_of_rig};
+    CHECK(client.ask(more).error == Error::enospc);
+    CHECK(of_type(watched.exported(), "write").errors == CountsByReason{{"ENOSPC", 1}});
 }
 
 TEST_CASE("observed: requests in flight, and a copy that fails") {
     Watched watched;
     Client client = watched.rig.enter();
     const Ask write{.type = CommandType::write, .offset = 0, .length = 4 * kib};
-    CHECK(client.answer(client.send(write)).error == Error::none);
+    CHECK(client.ask(write).error == Error::none);
     watched.rig.script.hold = true;
     const std::uint64_t held = client.send({.offset = 0, .length = 4 * kib});
     watched.rig.let_run();
@@ -144,22 +148,13 @@ TEST_CASE("observed: requests in flight, and a copy that fails") {
     CHECK(status.devices.at(0).staging_used == 0);
 }
 
-TEST_CASE("observed: a full device") {
-    Watched watched;
-    watched.rig.script.allocations_until_failure = 0;
-    Client client = watched.rig.enter();
-    const Ask more{.type = CommandType::write, .offset = page_of_rig, .length = page_of_rig};
-    CHECK(client.answer(client.send(more)).error == Error::enospc);
-    CHECK(of_type(watched.exported(), "write").errors == CountsByReason{{"ENOSPC", 1}});
-}
-
 TEST_CASE("observed: connections appear, are described, and disappear") {
     Watched watched;
     CHECK(watched.status().connections.empty());
     {
         Client waits = watched.rig.connect();
         Client client = watched.rig.enter();
-        CHECK(client.answer(client.send({.length = 512})).error == Error::none);
+        CHECK(client.ask({.length = 512}).error == Error::none);
         watched.rig.let_run();
         const Status status = watched.observed.status();
         REQUIRE(status.connections.size() == 2);
@@ -169,7 +164,7 @@ TEST_CASE("observed: connections appear, are described, and disappear") {
         const ConnectionStatus& other = status.connections[first_serves ? 1 : 0];
         CHECK(served.serving);
         CHECK_FALSE(other.serving);
-        CHECK(served.export_name == watched.rig.exports.snapshot()->front()->info.name);
+        CHECK(served.export_name == watched.name());
         CHECK(served.requests == 1);
         CHECK(served.read == 512);
         CHECK(served.written == 0);
@@ -263,8 +258,7 @@ TEST_CASE("observed: a client that does not read its replies is stalled until it
         for (const std::uint64_t each : asked) CHECK(client.answer(each).error == Error::none);
         CHECK(watched.status().exports.at(0).stalled == 0);
         const CapturedLog log(spdlog::level::info);
-        client.send({CommandType::disc});
-        CHECK_FALSE(client.next().has_value());
+        client.disconnect();
         // The session logs its line after it has closed the socket.
         std::vector<std::string> lines;
         for (int i = 0; i != 1000 && lines.empty(); ++i) {
@@ -308,12 +302,12 @@ TEST_CASE("observed: closes the connection with the id, and no other") {
     CHECK(std::get<NotDone>(unknown).unknown);
     CHECK(std::holds_alternative<Done>(end(id)));
     CHECK_FALSE(first.next().has_value());
-    CHECK(second.answer(second.send({.length = 512})).error == Error::none);
+    CHECK(second.ask({.length = 512}).error == Error::none);
 }
 
 TEST_CASE("observed: the map of an export, its pages, and recent accesses") {
     Watched watched;
-    const std::string name = watched.rig.exports.snapshot()->front()->info.name;
+    const std::string name = watched.name();
     const std::uint64_t size = watched.rig.options.size;
     Client client = watched.rig.enter();
     auto map = watched.observed.map(name, 0, size, 1024);
@@ -327,9 +321,8 @@ TEST_CASE("observed: the map of an export, its pages, and recent accesses") {
     for (auto begin = now() - 1h; now() - begin >= 1s;) {
         begin = now();
         watched.observed.map(name, 0, size, 1024);  // what follows is recorded for this second
-        CHECK(client.answer(client.send(write)).error == Error::none);
-        CHECK(client.answer(client.send({.offset = 4 * page_of_rig, .length = 512})).error ==
-              Error::none);
+        CHECK(client.ask(write).error == Error::none);
+        CHECK(client.ask({.offset = 4 * page_of_rig, .length = 512}).error == Error::none);
         watched.rig.settle();
         map = watched.observed.map(name, 0, size, 1024);
     }
@@ -363,7 +356,7 @@ TEST_CASE("observed: the map of an export, its pages, and recent accesses") {
     CHECK(some->next == 3 * page_of_rig);
     // A hole again.
     const Ask trim{.type = CommandType::trim, .offset = 2 * page_of_rig, .length = page_of_rig};
-    CHECK(client.answer(client.send(trim)).error == Error::none);
+    CHECK(client.ask(trim).error == Error::none);
     watched.rig.settle();
     CHECK(watched.observed.map(name, 0, size, 1024)->used[2] == 0);
 
@@ -389,7 +382,7 @@ TEST_CASE("observed: counters are consistent while workers count") {
         }
     });
     for (int i = 0; i != 2000; ++i) {
-        CHECK(client.answer(client.send({.length = 512})).error == Error::none);
+        CHECK(client.ask({.length = 512}).error == Error::none);
     }
     stop = true;
     reader.join();
@@ -398,26 +391,25 @@ TEST_CASE("observed: counters are consistent while workers count") {
 
 TEST_CASE("observed: a change that the server refuses, or does not complete") {
     Watched watched;
-    const std::string name = watched.rig.exports.snapshot()->front()->info.name;
+    const std::string name = watched.name();
     std::optional<Outcome> outcome;
     const auto completion = [&] {
         outcome.reset();
         return Completion([&](Outcome its) { outcome = std::move(its); });
     };
+    const auto why_not = [&] {
+        watched.io->restart();
+        watched.io->run();
+        return std::get<NotDone>(outcome.value()).why;
+    };
     watched.observed.perform(SetRates{.name = name, .rates = {.bytes_per_second = {}, .iops = 5}},
                              completion());
     CHECK_FALSE(outcome);  // the change runs on the server's thread, and the caller does not wait
-    watched.io->run();
-    REQUIRE(outcome);
-    CHECK(std::get<NotDone>(*outcome).why == "not asked");
+    CHECK(why_not() == "not asked");
     watched.observed.list_kept(completion());
-    watched.io->restart();
-    watched.io->run();
-    CHECK(std::get<NotDone>(outcome.value()).why == "no list");
+    CHECK(why_not() == "no list");
     watched.observed.drop_kept("old", completion());
-    watched.io->restart();
-    watched.io->run();
-    CHECK(std::get<NotDone>(outcome.value()).why == "old");
+    CHECK(why_not() == "old");
     watched.observed.perform(SetReadOnly{.name = name, .read_only = true}, completion());
     watched.io.reset();  // as at the end of the server
     REQUIRE(outcome);

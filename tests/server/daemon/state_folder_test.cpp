@@ -2,36 +2,26 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "config/rules.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
-struct State {
-    State() {
-        REQUIRE(::mkdtemp(path.data()) != nullptr);
-        folder = StateFolder(path);
-    }
-    ~State() { std::filesystem::remove_all(path); }
+struct State : gpunbd::test::TemporaryFolder {
     std::string first_problem() const {
         const auto read = folder.read();
-        return read.problems.empty() ? "" : read.problems.front().text().substr(path.size());
+        return read.problems.empty() ? "" : read.problems.front().text().substr(path().size());
     }
-    void put(const std::string& file, const std::string& text) const {
-        std::ofstream(path + "/" + file) << text;
-    }
-    std::string path = "/tmp/gpunbd-state-XXXXXX";
-    StateFolder folder{path};
+    StateFolder folder{path()};
 };
 
 TEST_CASE("state folder: the names of files") {
@@ -44,7 +34,7 @@ TEST_CASE("state folder: the names of files") {
 
 TEST_CASE("state folder: exports are read as they were written, until they are removed") {
     State state;
-    const StateFolder folder(state.path + "/new");
+    const StateFolder folder(state.path("new"));
     CHECK(folder.read().problems.empty());  // creates it
     config::ExportOptions options;
     options.name = "a/b 'c'";
@@ -87,50 +77,50 @@ TEST_CASE("state folder: a renamed export has one file, whenever the server is k
     CHECK(state.folder.rename(one, two).has_value());
     check_two();
     // Killed between its two steps.
-    std::filesystem::rename(state.path + "/two.yaml", state.path + "/one.yaml");
+    std::filesystem::rename(state.path("two.yaml"), state.path("one.yaml"));
     check_two();
-    CHECK(std::filesystem::exists(state.path + "/two.yaml"));
+    CHECK(std::filesystem::exists(state.path("two.yaml")));
     CHECK(state.folder.remove("two").has_value());
     CHECK(state.folder.read().exports.empty());
     // A copy of the file is a mistake, and not the result of a kill.
     REQUIRE(state.folder.write(one).has_value());
     REQUIRE(state.folder.rename(one, two).has_value());
-    std::filesystem::copy(state.path + "/two.yaml", state.path + "/one.yaml");
+    std::filesystem::copy(state.path("two.yaml"), state.path("one.yaml"));
     CHECK(state.first_problem().find("/one.yaml: name: 'two' belongs in the file two.yaml") == 0);
-    std::filesystem::remove(state.path + "/one.yaml");
+    std::filesystem::remove(state.path("one.yaml"));
     // What fails changes nothing.
     config::ExportOptions three = two;
     three.name = std::string(300, 'x');
     CHECK(state.folder.rename(two, three).error().find("its name is too long") == 0);
     three.name = "three";
-    std::filesystem::create_directory(state.path + "/three.yaml");
+    std::filesystem::create_directory(state.path("three.yaml"));
     CHECK(state.folder.rename(two, three).error().find("the state folder ") == 0);
-    std::filesystem::remove(state.path + "/three.yaml");
+    std::filesystem::remove(state.path("three.yaml"));
     check_two();
 }
 
 TEST_CASE("state folder: problems have the file, the line and the key") {
     const State state;
-    state.put(".draft.yaml.new", "{");
-    state.put("other.txt", "{");
+    state.write(".draft.yaml.new", "{");
+    state.write("other.txt", "{");
     CHECK(state.first_problem() == "");
-    state.put("a.yaml", "name: a\nsize: 1000\n");
+    state.write("a.yaml", "name: a\nsize: 1000\n");
     CHECK(state.first_problem().find("/a.yaml:2:7: size: '1000' is not a multiple of 512") == 0);
-    state.put("a.yaml", "name: b\nsize: 1M\n");
+    state.write("a.yaml", "name: b\nsize: 1M\n");
     CHECK(state.first_problem() ==
           "/a.yaml: name: 'b' belongs in the file b.yaml; rename the file, or correct the name");
 }
 
 TEST_CASE("state folder: only files that no other user may change are read") {
     const State state;
-    const std::string file = state.path + "/a.yaml";
+    const std::string file = state.path("a.yaml");
     const auto problem_without_remedy = [&] {
         const std::string problem = state.first_problem();
         return problem.substr(0, problem.find(", so"));
     };
-    state.put("a.yaml", "name: a\nsize: 1M\n");
+    state.write("a.yaml", "name: a\nsize: 1M\n");
     for (const auto& [path, name, modes] :
-         {std::tuple{state.path, "", std::pair{0702, 0700}}, {file, "/a.yaml", {0620, 0600}}}) {
+         {std::tuple{state.path(), "", std::pair{0702, 0700}}, {file, "/a.yaml", {0620, 0600}}}) {
         REQUIRE(::chmod(path.c_str(), static_cast<mode_t>(modes.first)) == 0);
         CHECK(problem_without_remedy() == fmt::format("{}: has mode {:04o}", name, modes.first));
         REQUIRE(::chmod(path.c_str(), static_cast<mode_t>(modes.second)) == 0);
@@ -145,7 +135,7 @@ TEST_CASE("state folder: only files that no other user may change are read") {
         CHECK(state.first_problem() == "/a.yaml: is not a regular file; remove it");
         std::filesystem::remove(file);
     };
-    std::filesystem::rename(file, state.path + "/other");
+    std::filesystem::rename(file, state.path("other"));
     std::filesystem::create_symlink("other", file);
     check_irregular();
     REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
@@ -157,19 +147,19 @@ TEST_CASE("state folder: only files that no other user may change are read") {
 TEST_CASE("state folder: there are no more exports than a server can have") {
     const State state;
     config::Options options;
-    options.state = state.path;
+    options.state = state.path();
     for (std::size_t i = 0; i != config::rules::max_exports; ++i) {
         options.exports.emplace_back().name = fmt::format("e{}", i);
     }
     CHECK(add_persistent_exports(options).empty());
-    state.put("one.yaml", "name: one\nsize: 1M\n");
+    state.write("one.yaml", "name: one\nsize: 1M\n");
     const auto problems = add_persistent_exports(options);
     REQUIRE(problems.size() == 1);
     CHECK(problems[0].what ==
           "its 1 exports and the 4096 of the configuration are more than a "
           "server can have (4096); remove some");
     for (std::size_t i = 0; i <= config::rules::max_exports; ++i) {
-        state.put(fmt::format("e{}.yaml", i), "");
+        state.write(fmt::format("e{}.yaml", i), "");
     }
     CHECK(state.first_problem() ==
           ": has 4098 exports, more than a server can have (4096); remove some of its files");

@@ -21,7 +21,7 @@ struct Served {
         system.swaps_to("/dev/nbd0");
         system.has("nbd0", sectors);
     }
-    std::size_t found() const { return swapped_to(exports, system.root()).size(); }
+    std::size_t found() const { return swapped_to(exports, system.path()).size(); }
 
     FakeSwaps system;
     std::shared_ptr<ExportUse> use;
@@ -32,7 +32,7 @@ TEST_CASE("swap use: a device of the export's size matches if the export has a c
     Served served(true);
     CHECK(served.found() == 0);
     auto client = served.use->enter("uid 0");
-    CHECK(swapped_to(served.exports, served.system.root()) ==
+    CHECK(swapped_to(served.exports, served.system.path()) ==
           std::vector<std::string>{"/dev/nbd0"});
     served.system.has("nbd0", sectors + 8);
     CHECK(served.found() == 0);

@@ -12,6 +12,7 @@
 
 #include "server/handover/kept_device_state.hpp"
 #include "storage/devices/host/host_device.hpp"
+#include "tests/checked.hpp"
 #include "tests/server/supervisor/living_supervisor.hpp"
 
 namespace gpunbd::server::test {
@@ -127,12 +128,7 @@ class NamedOnlyDriver : public storage::DeviceDriver {
 };
 
 std::string refusal(DeviceRegistry& registry, const std::string& id) {
-    try {
-        registry.open(id);
-    } catch (const std::runtime_error& error) {
-        return error.what();
-    }
-    return {};
+    return error_of([&] { registry.open(id); });
 }
 
 TEST_CASE("device registry: devices that lacked room for a mapping can be opened again") {
@@ -276,16 +272,14 @@ TEST_CASE("device registry: calibration results outlive the registry") {
 
     // Pass the results through a supervisor.
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     {
-        PassedDescriptors none;
-        DescriptorStore store(way, std::nullopt, {});
-        KeptCalibration(store, none).keep(next.calibration_states());
+        Inheritance own(supervisor);
+        KeptCalibration(own.store, own.descriptors).keep(next.calibration_states());
     }
-    PassedDescriptors handed_over = supervisor.hand_over(way);
-    DescriptorStore store(way, std::nullopt, handed_over.names());
+    Inheritance inheritance(supervisor);
     DeviceRegistry last({}, true, drivers);
-    last.set_calibration_states(KeptCalibration(store, handed_over).states());
+    last.set_calibration_states(
+        KeptCalibration(inheritance.store, inheritance.descriptors).states());
     last.open("red:0");
     last.open("red:1");
     CHECK(last.calibration("red:0").empty());

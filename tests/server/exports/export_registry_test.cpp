@@ -105,16 +105,15 @@ TEST_CASE("registry: a session keeps a replaced export until it ends") {
         std::weak_ptr<storage::Volume> old_volume = rig.volume;
 
         Client old_client = rig.enter(variant.handshake());
-        CHECK(old_client.ask(write).error == Error::none);
-        old_model.apply(write, true);
+        old_model.ask(old_client, write);
         rig.exports.replace({rig.make_export("new", 2 * page)});
         rig.volume.reset();
         CHECK_FALSE(old_volume.expired());
 
         Client new_client = rig.enter(
             {.structured = variant.structured, .extended = variant.extended, .name = "new"});
-        new_model.check(read, new_client.ask(read));
-        old_model.check(read, old_client.ask(read));
+        new_model.ask(new_client, read);
+        old_model.ask(old_client, read);
         const Ask behind{CommandType::read, 2 * page, 1};
         CHECK(new_client.ask(behind).error == Error::einval);
         CHECK(old_client.ask(behind).error == Error::none);
@@ -126,12 +125,11 @@ TEST_CASE("registry: a session keeps a replaced export until it ends") {
         late.close();
         rig.settle();
         new_model.apply(write, true);
-        new_model.check(read, new_client.ask(read));
+        new_model.ask(new_client, read);
         while (rig.worker.connections() != 1) rig.let_run();
         rig.let_run();
         CHECK(old_volume.expired());
-        new_client.close();
-        rig.check_over();
+        rig.check_over(new_client);
     }
 }
 

@@ -126,11 +126,8 @@ TEST_CASE("question: reports the exports of a client, with the rule and its line
 TEST_CASE("question: an invalid client is refused with an explanation") {
     for (const char* who :
          {"", "10.1.2", "10.1.2.3/8", "localhost", "unix:", "unix:gid=7", "unix:uid",
-          "unix:uid=1,x=2", "unix:uid=1,uid=2", "fe80::1%", "tcp:10.1.2.3"}) {
-        CAPTURE(who);
-        CHECK_THROWS_AS(peer_of({.client = who}), std::runtime_error);
-    }
-    for (const char* who : {"vsock:", "vsock:x", "vsock:4294967296", "unix:uid=no such user"}) {
+          "unix:uid=1,x=2", "unix:uid=1,uid=2", "fe80::1%", "tcp:10.1.2.3", "vsock:", "vsock:x",
+          "vsock:4294967296", "unix:uid=no such user"}) {
         CAPTURE(who);
         CHECK_THROWS_AS(peer_of({.client = who}), std::runtime_error);
     }

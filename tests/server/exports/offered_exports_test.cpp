@@ -20,6 +20,7 @@ using protocol::test::info_data;
 using protocol::test::joined;
 using protocol::test::meta_data;
 using protocol::test::option;
+using protocol::test::Outcome;
 using protocol::test::text_bytes;
 
 config::AccessRule network_rule(const char* network, config::AccessMode mode = {}) {
@@ -77,7 +78,7 @@ const AskingOption askings[] = {
      }},
 };
 
-protocol::test::Outcome ask(const protocol::ExportDirectory& exports, const Bytes& options) {
+Outcome ask(const protocol::ExportDirectory& exports, const Bytes& options) {
     return protocol::test::run(exports, joined({protocol::wire::client_flags(), options}));
 }
 
@@ -93,11 +94,11 @@ TEST_CASE("offered: an export without access is not listed, and looks like an un
     CHECK(ask(exports, option(opt::list)).output == ask(nothing_hidden, option(opt::list)).output);
     for (const AskingOption& asking : askings) {
         CAPTURE(asking.name);
-        const protocol::test::Outcome absent = ask(exports, asking.bytes("absent"));
+        const Outcome absent = ask(exports, asking.bytes("absent"));
         for (const char* name :
              {"secret", ""}) {  // the default export is the first, which is hidden
             CAPTURE(name);
-            const protocol::test::Outcome denied = ask(exports, asking.bytes(name));
+            const Outcome denied = ask(exports, asking.bytes(name));
             CHECK(denied.output == absent.output);
             CHECK(denied.next == absent.next);
             CHECK(denied.used - std::string(name).size() == absent.used - 6);
@@ -106,8 +107,7 @@ TEST_CASE("offered: an export without access is not listed, and looks like an un
         CHECK_FALSE(exports.find("secret").has_value());
         // The bytes sent to an unauthorised client do not contain the name.
         CHECK(absent.next != protocol::Negotiation::Next::transmit);
-        const protocol::test::Outcome shared =
-            ask(OfferedExports(registry, stranger), asking.bytes("shared"));
+        const Outcome shared = ask(OfferedExports(registry, stranger), asking.bytes("shared"));
         CHECK((shared.output.size() != absent.output.size() || shared.next != absent.next));
     }
 }
@@ -174,8 +174,7 @@ TEST_CASE("offered: a rule may make an export read-only, but never writable") {
     protocol::Listing listing = read.list();
     CHECK(read.next(listing)->read_only);
     CHECK(OfferedExports(registry, writer).find("image")->read_only);
-    const protocol::test::Outcome went =
-        ask(OfferedExports(registry, reader), option(opt::go, info_data("a")));
+    const Outcome went = ask(OfferedExports(registry, reader), option(opt::go, info_data("a")));
     CHECK(went.negotiated.export_info.read_only);
 }
 
@@ -212,8 +211,7 @@ TEST_CASE("offered: a full export is refused with a reason, or hidden without ac
     CHECK(protocol::test::answers(ask(exports, option(opt::info, info_data("full"))).output)
               .back()
               .type == 1);
-    const protocol::test::Outcome closed =
-        ask(exports, option(opt::export_name, text_bytes("full")));
+    const Outcome closed = ask(exports, option(opt::export_name, text_bytes("full")));
     CHECK(closed.next == protocol::Negotiation::Next::close);
     CHECK(closed.output.empty());
     CHECK(closed.reason == "EXPORT_NAME: the export has 1 connection, which is its limit");
@@ -323,8 +321,8 @@ TEST_CASE("offered: a template without access, or without its base, does not exi
     CHECK(names(exports) == std::vector<std::string>{"base"});
     for (const AskingOption& asking : askings) {
         CAPTURE(asking.name);
-        const protocol::test::Outcome denied = ask(hidden, asking.bytes("node/a"));
-        const protocol::test::Outcome absent = ask(hidden, asking.bytes("absent"));
+        const Outcome denied = ask(hidden, asking.bytes("node/a"));
+        const Outcome absent = ask(hidden, asking.bytes("absent"));
         CHECK(denied.output == absent.output);
         CHECK(denied.next == absent.next);
     }

@@ -4,9 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <stdexcept>
 
 #include "storage/devices/host/host_device.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 
 namespace gpunbd::server::test {
@@ -25,12 +25,7 @@ config::ExportOptions on(std::vector<std::string> devices) {
 
 std::string complaint(const config::ExportOptions& options, DeviceRegistry& registry,
                       const Promised& promised = {}) {
-    try {
-        static_cast<void>(plan_volume(options, registry, promised));
-    } catch (const std::runtime_error& error) {
-        return error.what();
-    }
-    return "";
+    return error_of([&] { return plan_volume(options, registry, promised); });
 }
 
 DeviceRegistry host_of(std::uint64_t capacity, std::uint64_t reserve = 0) {

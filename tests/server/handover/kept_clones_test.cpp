@@ -1,10 +1,12 @@
 // Kept contents that share pages: they are taken over together, and each ends by itself.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <string>
 
+#include "tests/contains.hpp"
 #include "tests/server/handover/kept_rig.hpp"
 
 namespace gpunbd::server::test {
@@ -40,8 +42,8 @@ std::uint64_t read(Life& life, std::size_t number, std::uint64_t page) {
 const config::ExportList both = {kept_export("source"), kept_clone("clone", "source")};
 
 // A server with both. They have page 0 in common, and different pages 1.
-void leave_both(LivingSupervisor& supervisor, const NotifySocket& way) {
-    Life life(supervisor, way);
+void leave_both(LivingSupervisor& supervisor) {
+    Life life(supervisor);
     REQUIRE(life.make({both[0]}).problems.empty());
     write(life, 0, 0, 1);
     write(life, 0, 1, 2);
@@ -52,10 +54,9 @@ void leave_both(LivingSupervisor& supervisor, const NotifySocket& way) {
 
 TEST_CASE("kept clones: the next server takes them over with their source") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    leave_both(supervisor, way);
+    leave_both(supervisor);
     for (int lives = 0; lives != 2; ++lives) {
-        Life next(supervisor, way);
+        Life next(supervisor);
         REQUIRE(next.make(both).problems.empty());
         REQUIRE(next.exports.size() == 2);
         CHECK_FALSE(next.settle(Clock::now()));
@@ -68,47 +69,45 @@ TEST_CASE("kept clones: the next server takes them over with their source") {
         // For a successor, each part once.
         std::set<std::string> names;
         for (const auto& each : next.contents.copies()) CHECK(names.insert(each.name).second);
-        const auto stored = supervisor.names(way);
+        const auto stored = supervisor.names();
         CHECK(names == std::set(stored.begin(), stored.end()));
     }
 }
 
 TEST_CASE("kept clones: incomplete contents are freed and made again, and the others stay") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     std::uint64_t of_source = 2;
     std::uint64_t of_clone = 3;
     bool alone = false;
     SUBCASE("those of a clone") {
-        leave_both(supervisor, way);
-        Life life(supervisor, way);
+        leave_both(supervisor);
+        Life life(supervisor);
         REQUIRE(life.make(both).problems.empty());
         REQUIRE(life.exports[1]->volume->set_incomplete().empty());
         of_clone = 2;  // what its source has when it is made again
     }
     SUBCASE("those of its source") {
-        leave_both(supervisor, way);
-        Life life(supervisor, way);
+        leave_both(supervisor);
+        Life life(supervisor);
         REQUIRE(life.make(both).problems.empty());
         REQUIRE(life.exports[0]->volume->set_incomplete().empty());
         of_source = 0;
     }
     SUBCASE("those without a clone") {
         alone = true;
-        Life life(supervisor, way);
+        Life life(supervisor);
         REQUIRE(life.make({both[0]}).problems.empty());
         write(life, 0, 1, 2);
         REQUIRE(life.volume().set_incomplete().empty());
         CHECK(life.state_of("source") == "being restored");
         const MadeExports made = life.make(both);
         REQUIRE(made.refused.size() == 1);
-        CHECK(made.refused[0].why.find("export 'source' is being restored; try again later") !=
-              std::string::npos);
+        CHECK(contains(made.refused[0].why, "export 'source' is being restored; try again later"));
         CHECK(life.volume().resize(kept_page) == "its contents are being made; try again later");
     }
-    Life next(supervisor, way);
+    Life next(supervisor);
     if (alone) {
-        CHECK(supervisor.names(way).empty());
+        CHECK(supervisor.names().empty());
         return;
     }
     REQUIRE(next.make(both).refused.empty());
@@ -124,12 +123,11 @@ TEST_CASE("kept clones: incomplete contents are freed and made again, and the ot
 
 TEST_CASE("kept clones: they outlive their source") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    leave_both(supervisor, way);
+    leave_both(supervisor);
     config::ExportOptions clone = both[1];
     clone.origin.run_time = true;
     {
-        Life without(supervisor, way);
+        Life without(supervisor);
         REQUIRE(without.make({clone}).problems.empty());
         CHECK(without.settle(Clock::now()));
         CHECK(without.state_of("source") == "no export has them");
@@ -137,7 +135,7 @@ TEST_CASE("kept clones: they outlive their source") {
         CHECK(without.state_of("source") == "there is none");
         write(without, 0, 2, 4);
     }
-    Life next(supervisor, way);
+    Life next(supervisor);
     REQUIRE(next.make({clone}).problems.empty());
     CHECK(read(next, 0, 0) == 1);
     CHECK(read(next, 0, 1) == 3);
@@ -147,14 +145,13 @@ TEST_CASE("kept clones: they outlive their source") {
     CHECK(next.make({}).problems.empty());
     next.settle(Clock::now());
     next.settle(Clock::now() + beyond_grace);
-    CHECK(supervisor.names(way).empty());
+    CHECK(supervisor.names().empty());
 }
 
 TEST_CASE("kept clones: those that no export has are freed, and their source stays") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    leave_both(supervisor, way);
-    Life next(supervisor, way);
+    leave_both(supervisor);
+    Life next(supervisor);
     SUBCASE("after the others were taken over") {
         REQUIRE(next.make({both[0]}).problems.empty());
         next.settle(Clock::now());
@@ -175,9 +172,8 @@ TEST_CASE("kept clones: those that no export has are freed, and their source sta
 TEST_CASE(
     "kept clones: without an export they are taken over and counted, and an export gets them") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    leave_both(supervisor, way);
-    Life next(supervisor, way);
+    leave_both(supervisor);
+    Life next(supervisor);
     REQUIRE(next.make({}).problems.empty());
     next.settle(Clock::now());
     const auto unused = next.contents.unused();
@@ -208,9 +204,8 @@ TEST_CASE(
 
 TEST_CASE("kept clones: contents that were made for another export are refused") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    leave_both(supervisor, way);
-    Life next(supervisor, way);
+    leave_both(supervisor);
+    Life next(supervisor);
     const MadeExports made = next.make({both[0], kept_export("clone")});
     REQUIRE(made.refused.size() == 1);
     CHECK(made.refused[0].why.find("export 'clone': its kept contents cannot be taken over: they "
@@ -224,13 +219,12 @@ TEST_CASE("kept clones: contents that were made for another export are refused")
 
 TEST_CASE("kept clones: those of a removed clone do not prevent a new export of its name") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     config::ExportOptions source = kept_export("source");
     config::ExportOptions other = kept_export("clone", 4);
     SUBCASE("with kept contents of its own") {}
     SUBCASE("without kept contents") { other.keep = false; }
     {
-        Life first(supervisor, way);
+        Life first(supervisor);
         REQUIRE(first.make({source, kept_clone("clone", "source")}).problems.empty());
         REQUIRE(first.make({source}).problems.empty());
         first.settle(Clock::now());
@@ -238,7 +232,7 @@ TEST_CASE("kept clones: those of a removed clone do not prevent a new export of 
         first.settle(Clock::now());
         CHECK(first.contents.summaries().size() == (other.keep ? 3 : 2));
     }
-    Life next(supervisor, way);
+    Life next(supervisor);
     REQUIRE(next.make({source, other}).refused.empty());
     next.settle(Clock::now());
     CHECK(next.contents.summaries().size() == (other.keep ? 3 : 2));
@@ -247,8 +241,7 @@ TEST_CASE("kept clones: those of a removed clone do not prevent a new export of 
 
 TEST_CASE("kept clones: keep does not change while pages are shared") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life life(supervisor, way);
+    Life life(supervisor);
     REQUIRE(life.make(both).problems.empty());
     life.settle(Clock::now());
     config::ExportList without = both;
@@ -260,11 +253,10 @@ TEST_CASE("kept clones: keep does not change while pages are shared") {
 
 TEST_CASE("kept clones: a snapshot does not become writable, by a change or by the next server") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     config::ExportList exports = both;
     exports[1].read_only = true;
     {
-        Life life(supervisor, way);
+        Life life(supervisor);
         REQUIRE(life.make(exports).problems.empty());
         life.settle(Clock::now());
         const MadeExports made = life.make(both);
@@ -273,18 +265,16 @@ TEST_CASE("kept clones: a snapshot does not become writable, by a change or by t
               "export 'clone': it is a snapshot, which cannot become writable; write to a clone of "
               "it (gpunbd export clone 'clone' NAME)");
     }
-    Life next(supervisor, way);
+    Life next(supervisor);
     const MadeExports made = next.make(both);
     REQUIRE(made.refused.size() == 1);
-    CHECK(made.refused[0].why.find("clone_of 'source', read_only, but the export has") !=
-          std::string::npos);
+    CHECK(contains(made.refused[0].why, "clone_of 'source', read_only, but the export has"));
     CHECK(next.make(exports).refused.empty());
 }
 
 TEST_CASE("kept clones: a clone that an administrator makes read-only can be written again") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life life(supervisor, way);
+    Life life(supervisor);
     REQUIRE(life.make(both).problems.empty());
     config::ExportList exports = both;
     exports[1].read_only = exports[1].origin.made_read_only = true;
@@ -294,15 +284,46 @@ TEST_CASE("kept clones: a clone that an administrator makes read-only can be wri
 
 TEST_CASE("kept clones: an export is refused together with its source") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    leave_both(supervisor, way);
-    Life next(supervisor, way);
+    leave_both(supervisor);
+    Life next(supervisor);
     const MadeExports made =
         next.make({kept_export("source", 4), kept_clone("new", "source"), kept_export("other")});
     CHECK(made.problems.empty());
     REQUIRE(made.refused.size() == 2);
     CHECK(made.refused[1].why == "export 'new': clone_of: there is no export 'source' above it");
     CHECK(made.exports.size() == 1);
+}
+
+TEST_CASE("kept clones: without the table of one, none is taken over, and nothing is freed") {
+    LivingSupervisor supervisor;
+    leave_both(supervisor);
+    const Names names = supervisor.names();
+    const auto of_clone = std::ranges::find_if(
+        names, [](const std::string& each) { return each.find("/table/") != std::string::npos; });
+    REQUIRE(of_clone != names.end());
+    supervisor.corrupt(*of_clone, 0);
+    Life next(supervisor);
+    const MadeExports made = next.make({both[0]});
+    REQUIRE(made.refused.size() == 1);
+    CHECK(made.refused[0].why.find("they share pages with the contents ") != std::string::npos);
+    next.settle(Clock::now());
+    next.settle(Clock::now() + beyond_grace);
+    CHECK(supervisor.names() == names);
+}
+
+TEST_CASE("kept clones: none is made while another process takes the contents over") {
+    LivingSupervisor supervisor;
+    Life life(supervisor);
+    REQUIRE(life.make({both[0]}).problems.empty());
+    write(life, 0, 0, 1);
+    life.contents.quiesce();
+    const MadeExports made = life.make(both);
+    REQUIRE(made.problems.size() == 1);
+    CHECK(made.problems[0].find("a kept export with clone_of cannot be added by an upgrade") !=
+          std::string::npos);
+    life.contents.resume();
+    REQUIRE(life.make(both).problems.empty());
+    CHECK(read(life, 1, 0) == 1);
 }
 
 }  // namespace

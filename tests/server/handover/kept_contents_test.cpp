@@ -55,21 +55,20 @@ TEST_CASE("kept contents: names") {
 
 TEST_CASE("kept contents: the next server takes them over") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     std::string instance;
     Names names;
     {
-        Life first(supervisor, way);
+        Life first(supervisor);
         REQUIRE(first.make({kept_export("one")}).problems.empty());
         instance = first.instance();
         first.fill(5);
         CHECK(first.state_of("one") == "in use");
         CHECK_FALSE(first.settle(Clock::now()));
-        names = supervisor.names(way);
+        names = supervisor.names();
         CHECK(names.size() == 3);  // the table, and one slab per device
     }
     for (int i = 0; i != 2; ++i) {
-        Life next(supervisor, way);
+        Life next(supervisor);
         CHECK(next.state_of("one") == "no export has them");
         REQUIRE(next.make({kept_export("one"), kept_export("two")}).refused.empty());
         CHECK(next.instance() == instance);
@@ -81,7 +80,7 @@ TEST_CASE("kept contents: the next server takes them over") {
               0);  // settle() has not decided yet whether an export has them
         next.settle(Clock::now());
         CHECK(next.contents.drop("two") == 1);
-        CHECK(supervisor.names(way) == names);
+        CHECK(supervisor.names() == names);
     }
 }
 
@@ -102,7 +101,6 @@ storage::Migration move_pages(Life& server, bool away) {
 void take_over_spilled_pages(bool added) {
     CAPTURE(added);
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     config::ExportOptions one = kept_export("one");
     one.devices = {"memory:0"};
     one.layout = config::LayoutKind::linear;
@@ -112,7 +110,7 @@ void take_over_spilled_pages(bool added) {
     home.spill = {{"memory:1", 1 << 30}};
     spilling.device_options = {home};
     {
-        Life first(supervisor, way, added ? ServerOptions{} : spilling);
+        Life first(supervisor, added ? ServerOptions{} : spilling);
         REQUIRE(first.make({one}).problems.empty());
         first.fill(5);
         if (added) {
@@ -126,7 +124,7 @@ void take_over_spilled_pages(bool added) {
         first.settle(Clock::now());
     }
     for (const ServerOptions& next_options : {spilling, ServerOptions{}}) {
-        Life next(supervisor, way, next_options);
+        Life next(supervisor, next_options);
         REQUIRE(next.make({one}).refused.empty());
         next.settle(Clock::now());
         CHECK(next.volume().mapped_bytes() == 5 * kept_page);
@@ -181,19 +179,18 @@ TEST_CASE("kept contents: incomplete or unsuitable contents are rejected and sta
     for (const Refusal& row : refusals) {
         CAPTURE(row.name);
         LivingSupervisor supervisor;
-        const NotifySocket way = supervisor.way();
         std::string instance;
         {
-            Life first(supervisor, way);
+            Life first(supervisor);
             REQUIRE(first.make({kept_export("one")}).problems.empty());
             instance = first.instance();
             first.fill(8);
         }
-        row.spoil(supervisor, supervisor.names(way));
-        const Names left = supervisor.names(way);
+        row.spoil(supervisor, supervisor.names());
+        const Names left = supervisor.names();
         // Repeated attempts change nothing.
         for (int i = 0; i != 2; ++i) {
-            Life next(supervisor, way, row.next);
+            Life next(supervisor, row.next);
             const MadeExports made = next.make({kept_export("one", row.pages)});
             CHECK(made.problems.empty());
             CHECK(made.exports.empty());
@@ -203,12 +200,12 @@ TEST_CASE("kept contents: incomplete or unsuitable contents are rejected and sta
             has(made.refused[0].why, "to free them, run gpunbd kept --drop 'one'");
             has(next.state_of("one"), row.reason);
             CHECK_FALSE(next.settle(Clock::now()));  // no grace period is running
-            CHECK(supervisor.names(way) == left);
+            CHECK(supervisor.names() == left);
         }
-        Life last(supervisor, way, row.next);
+        Life last(supervisor, row.next);
         last.make({kept_export("one", row.pages)});
         CHECK(std::holds_alternative<Done>(drop_kept(last.contents, "one")));
-        CHECK(supervisor.names(way).empty());
+        CHECK(supervisor.names().empty());
         CHECK(last.state_of("one") == "there is none");
     }
 }
@@ -226,23 +223,22 @@ TEST_CASE("kept contents: an unreadable table is listed by its id, and stays") {
     for (const Row& row : rows) {
         CAPTURE(row.offset);
         LivingSupervisor supervisor;
-        const NotifySocket way = supervisor.way();
         std::string id;
         {
-            Life first(supervisor, way);
+            Life first(supervisor);
             REQUIRE(first.make({kept_export("one")}).problems.empty());
             id = first.instance().substr(0, 12);
             first.fill(1);
         }
         supervisor.corrupt("gpunbd/" + id + "/table", row.offset);
-        const Names left = supervisor.names(way);
-        Life next(supervisor, way);
+        const Names left = supervisor.names();
+        Life next(supervisor);
         has(next.state_of(id), row.reason);
         // Their export is unknown: an export of that name gets new contents.
         REQUIRE(next.make({kept_export("one")}).refused.empty());
         CHECK(next.instance().substr(0, 12) != id);
         CHECK_FALSE(next.settle(Clock::now()));
-        const Names now = supervisor.names(way);
+        const Names now = supervisor.names();
         CHECK(std::includes(now.begin(), now.end(), left.begin(), left.end()));
         const std::vector<KeptStatus> listed = list_kept(next.contents).contents;
         CHECK(std::any_of(listed.begin(), listed.end(), [&](const KeptStatus& each) {
@@ -256,11 +252,10 @@ TEST_CASE("kept contents: an unreadable table is listed by its id, and stays") {
 
 TEST_CASE("kept contents: of two with one name, the suitable ones are taken over") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     std::string small;
     std::string large;
     {
-        Life first(supervisor, way);
+        Life first(supervisor);
         REQUIRE(first.make({kept_export("one")}).problems.empty());
         small = first.instance();
         REQUIRE(first.make({kept_export("one", 16)}).problems.empty());
@@ -268,28 +263,27 @@ TEST_CASE("kept contents: of two with one name, the suitable ones are taken over
         first.settle(Clock::now());  // within the grace period
     }
     for (const std::uint64_t pages : {8, 16, 8}) {
-        Life next(supervisor, way);
+        Life next(supervisor);
         REQUIRE(next.make({kept_export("one", pages)}).refused.empty());
         CHECK(next.instance() == (pages == 8 ? small : large));
         CHECK(next.contents.summaries().size() == 2);
     }
-    Life third(supervisor, way);
+    Life third(supervisor);
     const MadeExports made = third.make({kept_export("one", 32)});
     REQUIRE(made.refused.size() == 1);
     has(made.refused[0].why, "they were made for");
     CHECK(third.contents.drop("one") == 2);
-    CHECK(supervisor.names(way).empty());
+    CHECK(supervisor.names().empty());
 }
 
 TEST_CASE("kept contents: of another size than in the options, they can be resized to that") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     {
-        Life first(supervisor, way);
+        Life first(supervisor);
         REQUIRE(first.make({kept_export("one")}).problems.empty());
         REQUIRE(first.volume().resize(16 * kept_page, {}, 8 * kept_page) == "");
     }
-    Life next(supervisor, way);
+    Life next(supervisor);
     REQUIRE(next.make({kept_export("one")}).refused.empty());
     CHECK(next.exports.at(0)->info.size == 16 * kept_page);
     REQUIRE(next.volume().resize(8 * kept_page, {}, 8 * kept_page) == "");
@@ -297,19 +291,26 @@ TEST_CASE("kept contents: of another size than in the options, they can be resiz
     CHECK(next.exports.at(0)->info.size == 8 * kept_page);
 }
 
+// A server with three pages of the export "one", or the next one, which does not offer it yet; and
+// the instance of the contents.
+std::pair<std::unique_ptr<Life>, std::string> filled_server(LivingSupervisor& supervisor,
+                                                            bool next) {
+    auto server = std::make_unique<Life>(supervisor);
+    REQUIRE(server->make({kept_export("one")}).problems.empty());
+    std::string instance = server->instance();
+    server->fill(3);
+    if (next) {
+        server.reset();
+        server = std::make_unique<Life>(supervisor);
+    }
+    return {std::move(server), std::move(instance)};
+}
+
 TEST_CASE("kept contents: freed after the grace period if no export has them") {
     for (const bool by_the_next : {false, true}) {
         CAPTURE(by_the_next);
         LivingSupervisor supervisor;
-        const NotifySocket way = supervisor.way();
-        auto server = std::make_unique<Life>(supervisor, way);
-        REQUIRE(server->make({kept_export("one")}).problems.empty());
-        const std::string instance = server->instance();
-        server->fill(3);
-        if (by_the_next) {
-            server.reset();
-            server = std::make_unique<Life>(supervisor, way);
-        }
+        const auto [server, instance] = filled_server(supervisor, by_the_next);
         const Clock::time_point start = Clock::now();
         server->make({});
         CHECK(server->settle(start) == start + 60s);
@@ -324,11 +325,50 @@ TEST_CASE("kept contents: freed after the grace period if no export has them") {
         CHECK(server->volume().mapped_bytes() == 3 * kept_page);
         server->make({});
         CHECK(server->settle(start + 59s) == start + 119s);
-        CHECK_FALSE(supervisor.names(way).empty());
+        CHECK_FALSE(supervisor.names().empty());
         CHECK_FALSE(server->settle(start + 119s));
-        CHECK(supervisor.names(way).empty());
+        CHECK(supervisor.names().empty());
         CHECK(server->contents.summaries().empty());
     }
+}
+
+TEST_CASE("kept contents: freed after the grace period if their device is missing, too") {
+    LivingSupervisor supervisor;
+    {
+        Life first(supervisor);
+        REQUIRE(first.make({kept_export("one")}).problems.empty());
+        first.fill(3);
+    }
+    Life next(supervisor, {.devices = 1});
+    next.make({});
+    const Clock::time_point start = Clock::now();
+    CHECK(next.settle(start) == start + 60s);
+    has(next.state_of("one"), "they are on memory:1, which is not available");
+    CHECK(next.settle(start + 59s) == start + 60s);
+    CHECK_FALSE(next.settle(start + 60s));
+    CHECK(supervisor.names().empty());
+}
+
+TEST_CASE("kept contents: for another program, those are freed first that would end first") {
+    LivingSupervisor supervisor;
+    Life server(supervisor);
+    const config::ExportOptions one = kept_export("one");
+    const config::ExportOptions two = kept_export("two");
+    REQUIRE(server.make({one}).problems.empty());
+    server.fill(2);
+    REQUIRE(server.make({two, one}).problems.empty());
+    server.fill(2);
+    const Clock::time_point start = Clock::now();
+    REQUIRE(server.make({two}).problems.empty());
+    server.settle(start);
+    REQUIRE(server.make({}).problems.empty());
+    server.settle(start + 10s);
+    for (const char* const left : {"two", "none"}) {
+        CHECK(server.contents.drop_unused(server.device()));
+        const auto unused = server.contents.unused();
+        CHECK((unused.empty() ? "none" : unused.at(0).name) == left);
+    }
+    CHECK_FALSE(server.contents.drop_unused(server.device()));
 }
 
 TEST_CASE("kept contents: a configuration that is rejected later does not free them") {
@@ -339,23 +379,15 @@ TEST_CASE("kept contents: a configuration that is rejected later does not free t
     for (const bool of_an_earlier_server : {true, false}) {
         CAPTURE(of_an_earlier_server);
         LivingSupervisor supervisor;
-        const NotifySocket way = supervisor.way();
-        auto server = std::make_unique<Life>(supervisor, way);
-        REQUIRE(server->make({kept_export("one")}).problems.empty());
-        const std::string instance = server->instance();
-        server->fill(3);
-        if (of_an_earlier_server) {
-            server.reset();
-            server = std::make_unique<Life>(supervisor, way);
-        }
+        const auto [server, instance] = filled_server(supervisor, of_an_earlier_server);
         server->make({});
         const Clock::time_point start = Clock::now();
         CHECK(server->settle(start) == start + 60s);
-        const Names names = supervisor.names(way);
+        const Names names = supervisor.names();
         // The configuration has the export, and its contents are in use meanwhile.
         CHECK(server->make({kept_export("one"), impossible}).problems.size() == 1);
         CHECK(server->settle(start + 10s) == start + 70s);
-        CHECK(supervisor.names(way) == names);
+        CHECK(supervisor.names() == names);
         CHECK(server->state_of("one") == "no export has them");
         REQUIRE(server->make({kept_export("one")}).refused.empty());
         CHECK(server->instance() == instance);
@@ -365,25 +397,24 @@ TEST_CASE("kept contents: a configuration that is rejected later does not free t
 
 TEST_CASE("kept contents: without keep they end with the server") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life server(supervisor, way);
+    Life server(supervisor);
     REQUIRE(server.make({kept_export("one")}).problems.empty());
     server.fill(2);
     config::ExportOptions plain = kept_export("one");
     plain.keep = false;
     REQUIRE(server.make({plain}).problems.empty());
     CHECK_FALSE(server.settle(Clock::now()));
-    CHECK(supervisor.names(way).empty());
+    CHECK(supervisor.names().empty());
+    CHECK(server.contents.copies().empty());
     CHECK(server.volume().mapped_bytes() == 2 * kept_page);
     server.fill(8);  // also for later contents
-    CHECK(supervisor.names(way).empty());
+    CHECK(supervisor.names().empty());
     CHECK(server.contents.summaries().empty());
 }
 
 TEST_CASE(
     "kept contents: a restore that did not end is made again, and nothing is made of it before") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     config::ExportOptions restored = kept_export("one");
     restored.restore = "/an/image";
     config::ExportOptions clone;
@@ -391,7 +422,7 @@ TEST_CASE(
     clone.clone_of = "one";
     clone.keep = true;
     {
-        Life first(supervisor, way);
+        Life first(supervisor);
         first.restores_later = true;
         MadeExports made = first.make({restored, clone, kept_export("other")});
         CHECK(made.problems.empty());
@@ -409,7 +440,7 @@ TEST_CASE(
         first.settle(Clock::now());
         CHECK(first.exports[0]->use->enter("a").lease == nullptr);
     }
-    Life next(supervisor, way);
+    Life next(supervisor);
     CHECK(next.state_of("one") == "there is none");
     CHECK(next.state_of("other") == "no export has them");
     next.restores_later = true;
@@ -435,11 +466,10 @@ TEST_CASE(
 
 TEST_CASE("kept contents: after a restore that did not end, earlier contents of the name stay") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     const config::ExportOptions wanted = kept_export("one", 16);
     std::string earlier;
     {
-        Life first(supervisor, way);
+        Life first(supervisor);
         REQUIRE(first.make({kept_export("one")}).problems.empty());
         first.fill(3);
         earlier = first.instance();
@@ -448,7 +478,7 @@ TEST_CASE("kept contents: after a restore that did not end, earlier contents of 
         REQUIRE(first.make({wanted}).refused.empty());
         CHECK(first.volume().set_incomplete() == "");
     }
-    Life next(supervisor, way);
+    Life next(supervisor);
     REQUIRE(next.make({wanted}).refused.empty());
     CHECK(next.volume().mapped_bytes() == 0);
     CHECK(next.settle(Clock::now()));
@@ -459,8 +489,7 @@ TEST_CASE("kept contents: after a restore that did not end, earlier contents of 
 
 TEST_CASE("kept contents: forgotten ones end with the server, even if keep is set again") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life server(supervisor, way);
+    Life server(supervisor);
     REQUIRE(server.make({kept_export("one")}).problems.empty());
     const auto before = server.exports;
     CHECK(before.front()->contents_outlive_server());
@@ -481,15 +510,14 @@ TEST_CASE("kept contents: forgotten ones end with the server, even if keep is se
 
 TEST_CASE("kept contents: contents in use are not dropped") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life server(supervisor, way);
+    Life server(supervisor);
     REQUIRE(server.make({kept_export("one")}).problems.empty());
-    const Names before = supervisor.names(way);
+    const Names before = supervisor.names();
     has(std::get<NotDone>(drop_kept(server.contents, "one")).why, "export 'one' uses them");
     const auto none = std::get<NotDone>(drop_kept(server.contents, "two"));
     has(none.why, "nothing is kept under the name");
     CHECK(none.unknown);
-    CHECK(supervisor.names(way) == before);
+    CHECK(supervisor.names() == before);
 }
 
 TEST_CASE("kept contents: a full or unresponsive store keeps nothing partially") {
@@ -498,28 +526,26 @@ TEST_CASE("kept contents: a full or unresponsive store keeps nothing partially")
     for (const bool answers : {true, false}) {
         CAPTURE(answers);
         LivingSupervisor supervisor;
-        const NotifySocket way = supervisor.way();
         ServerOptions options{.capacity = 2};       // for the table, and one of two slabs
         if (!answers) options = {.patience = 10s};  // sufficient for a store that answers
-        Life server(supervisor, way, options);
+        Life server(supervisor, options);
         supervisor.answers = answers;
         const MadeExports made = server.make({filled});
         CHECK(made.exports.empty());
         CHECK(made.problems.size() == 1);
         CHECK(server.contents.summaries().empty());
-        CHECK(supervisor.names(way).empty());
+        CHECK(supervisor.names().empty());
         if (!answers) CHECK(server.make({filled}).problems.empty());
     }
 }
 
 TEST_CASE("kept contents: a write fails if its new slab cannot be stored") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life server(supervisor, way, {.capacity = 1});
+    Life server(supervisor, {.capacity = 1});
     REQUIRE(server.make({kept_export("one")}).problems.empty());
     storage::PageRef held;
     CHECK(server.volume().map(0, held) != storage::Status::ok);
-    CHECK(supervisor.names(way).size() == 1);
+    CHECK(supervisor.names().size() == 1);
 }
 
 }  // namespace

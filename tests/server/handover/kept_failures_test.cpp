@@ -4,9 +4,10 @@
 #include <sys/resource.h>
 
 #include <cstring>
-#include <new>
 #include <vector>
 
+#include "tests/checked.hpp"
+#include "tests/contains.hpp"
 #include "tests/server/failing_allocation.hpp"
 #include "tests/server/handover/kept_rig.hpp"
 #include "tests/storage/no_threads.hpp"
@@ -44,19 +45,18 @@ bool is_stamped(const storage::Volume& volume) {
 // The contents of an earlier server.
 struct EarlierServer {
     LivingSupervisor supervisor;
-    NotifySocket way = supervisor.way();
     config::ExportOptions options = kept_export("one");
     std::string instance;
     Names names;
 
     explicit EarlierServer(config::Provision provision = config::Provision::thin) {
         options.provision = provision;
-        Life server(supervisor, way);
+        Life server(supervisor);
         REQUIRE(server.make({options}).problems.empty());
         instance = server.instance();
         stamp(server.volume());
         server.settle(Clock::now());
-        names = supervisor.names(way);
+        names = supervisor.names();
         REQUIRE(names.size() == 3);
     }
 };
@@ -66,42 +66,32 @@ void check_all_is_there(EarlierServer& earlier, Life& next) {
     if (next.exports.empty()) next.refused = {{"one", ""}};
     const auto now = Clock::now();
     for (const auto later : {0s, 1s, 3600s}) next.settle(now + later);
-    CHECK(earlier.supervisor.names(earlier.way) == earlier.names);
+    CHECK(earlier.supervisor.names() == earlier.names);
     REQUIRE(next.make({earlier.options}).problems.empty());
     REQUIRE(next.refused.empty());
     CHECK(next.instance() == earlier.instance);
     CHECK(is_stamped(next.volume()));
     CHECK(next.volume().mapped_bytes() == failing_pages * kept_page);
     next.settle(now + 3600s);
-    CHECK(earlier.supervisor.names(earlier.way) == earlier.names);
+    CHECK(earlier.supervisor.names() == earlier.names);
 }
 
 TEST_CASE("kept contents: taking over fails at each allocation, and loses nothing") {
-    failing_allocation::take_part();
     for (const auto provision : {config::Provision::thin, config::Provision::full}) {
-        for (const std::int64_t count : {1, 1000}) {
-            bool failed = true;
-            for (std::int64_t number = 1; failed; ++number) {
-                CAPTURE(number);
-                EarlierServer earlier(provision);
-                Life next(earlier.supervisor, earlier.way);
-                next.device(0);
-                next.device(1);
-                failing_allocation::arm(number, count);
-                try {
-                    next.make({earlier.options});
-                } catch (const std::bad_alloc&) {
-                }
-                failed = failing_allocation::disarm();
-                check_all_is_there(earlier, next);
-            }
-        }
+        failing_allocation::in_turn({1, 1000}, [&](const auto& fails) {
+            EarlierServer earlier(provision);
+            Life next(earlier.supervisor);
+            next.device(0);
+            next.device(1);
+            fails([&] { next.make({earlier.options}); });
+            check_all_is_there(earlier, next);
+        });
     }
 }
 
 TEST_CASE("kept contents: taking over without a new thread loses nothing") {
     EarlierServer earlier;
-    Life next(earlier.supervisor, earlier.way);
+    Life next(earlier.supervisor);
     {
         const storage::test::NoThreads none;
         CHECK(next.make({earlier.options}).exports.empty());
@@ -128,7 +118,7 @@ TEST_CASE("kept contents: taking over fails at each descriptor, loses nothing an
     for (; failed; ++room) {
         CAPTURE(room);
         EarlierServer earlier;
-        Life next(earlier.supervisor, earlier.way);
+        Life next(earlier.supervisor);
         next.device(0);
         next.device(1);
         const std::size_t files = storage::test::open_files();
@@ -149,7 +139,7 @@ TEST_CASE("kept contents: two slabs under one name are rejected") {
     EarlierServer earlier;
     PassedDescriptors::Descriptors twice;
     {
-        PassedDescriptors once = earlier.supervisor.hand_over(earlier.way);
+        PassedDescriptors once = earlier.supervisor.hand_over();
         for (const std::string& name : earlier.names) {
             for (OwnedFd& each : once.take(name)) {
                 if (name.ends_with("/0/0")) twice.emplace(name, OwnedFd::copy_of(each.get()));
@@ -157,23 +147,15 @@ TEST_CASE("kept contents: two slabs under one name are rejected") {
             }
         }
     }
-    PassedDescriptors handed_over(std::move(twice));
-    DescriptorStore store(earlier.way, std::nullopt, handed_over.names());
-    const MemoryDriver driver(2);
-    const std::array<const storage::DeviceDriver*, 1> drivers{&driver};
-    DeviceRegistry devices({}, false, drivers);
-    VolumeDisposal disposal;
-    KeptContents contents(store, handed_over);
+    Life next(PassedDescriptors(std::move(twice)), earlier.supervisor.way);
     for (int round = 0; round != 2; ++round) {
-        const MadeExports made = make_exports({earlier.options}, devices, {},
-                                              {.disposal = &disposal, .contents = &contents});
+        const MadeExports made = next.make({earlier.options});
         REQUIRE(made.refused.size() == 1);
-        CHECK(made.refused[0].why.find("2 descriptors under the name gpunbd/") !=
-              std::string::npos);
+        CHECK(contains(made.refused[0].why, "2 descriptors under the name gpunbd/"));
     }
-    CHECK(earlier.supervisor.names(earlier.way) == earlier.names);
-    CHECK(contents.drop("one") == 1);
-    CHECK(earlier.supervisor.names(earlier.way).empty());
+    CHECK(earlier.supervisor.names() == earlier.names);
+    CHECK(next.contents.drop("one") == 1);
+    CHECK(earlier.supervisor.names().empty());
 }
 
 // A reload that fails after it has created its exports may be followed by another one before
@@ -181,7 +163,7 @@ TEST_CASE("kept contents: two slabs under one name are rejected") {
 TEST_CASE(
     "kept contents: contents that a failed reload took over are available to the next reload") {
     EarlierServer earlier;
-    Life next(earlier.supervisor, earlier.way);
+    Life next(earlier.supervisor);
     REQUIRE(next.make({earlier.options}).refused.empty());
     next.exports.clear();
     REQUIRE(next.make({earlier.options}).refused.empty());
@@ -189,43 +171,29 @@ TEST_CASE(
 }
 
 TEST_CASE("kept contents: new contents fail at each allocation, and nothing is kept") {
-    failing_allocation::take_part();
     for (const auto provision : {config::Provision::thin, config::Provision::full}) {
-        for (const std::int64_t count : {1, 1000}) {
-            config::ExportOptions options = kept_export("one");
-            options.provision = provision;
-            bool failed = true;
-            for (std::int64_t number = 1; failed; ++number) {
-                CAPTURE(number);
-                LivingSupervisor supervisor;
-                const NotifySocket way = supervisor.way();
-                Life server(supervisor, way);
-                server.device(0);
-                server.device(1);
-                failing_allocation::arm(number, count);
-                try {
-                    server.make({options});
-                } catch (const std::bad_alloc&) {
-                }
-                failed = failing_allocation::disarm();
-                const bool made = !server.exports.empty();
-                server.settle(Clock::now());
-                const std::size_t whole = provision == config::Provision::full ? 3 : 1;
-                CHECK(supervisor.names(way).size() == (made ? whole : 0));
-                CHECK(server.contents.summaries().size() == (made ? 1 : 0));
-            }
-        }
+        config::ExportOptions options = kept_export("one");
+        options.provision = provision;
+        failing_allocation::in_turn({1, 1000}, [&](const auto& fails) {
+            LivingSupervisor supervisor;
+            Life server(supervisor);
+            server.device(0);
+            server.device(1);
+            fails([&] { server.make({options}); });
+            const bool made = !server.exports.empty();
+            server.settle(Clock::now());
+            const std::size_t whole = provision == config::Provision::full ? 3 : 1;
+            CHECK(supervisor.names().size() == (made ? whole : 0));
+            CHECK(server.contents.summaries().size() == (made ? 1 : 0));
+        });
     }
 }
 
 TEST_CASE("kept contents: freeing fails at each allocation, and is done later") {
-    failing_allocation::take_part();
     for (const bool of_an_earlier_server : {false, true}) {
-        bool failed = true;
-        for (std::int64_t number = 1; failed; ++number) {
-            CAPTURE(number);
+        failing_allocation::in_turn({1000}, [&](const auto& fails) {
             EarlierServer earlier;
-            Life server(earlier.supervisor, earlier.way);
+            Life server(earlier.supervisor);
             if (!of_an_earlier_server) {
                 REQUIRE(server.make({earlier.options}).refused.empty());
                 server.settle(Clock::now());
@@ -233,20 +201,15 @@ TEST_CASE("kept contents: freeing fails at each allocation, and is done later") 
             server.make({});
             const auto start = Clock::now();
             REQUIRE(server.settle(start));
-            failing_allocation::arm(number, 1000);
-            std::optional<Clock::time_point> next;
-            try {
-                next = server.contents.settle({}, 60s, start + 60s);
-            } catch (const std::bad_alloc&) {
-                next = start + 60s;  // the server checks again at the next reload
-            }
-            failed = failing_allocation::disarm();
+            // After an exception, the server checks again at the next reload.
+            std::optional<Clock::time_point> next = start + 60s;
+            fails([&] { next = server.contents.settle({}, 60s, start + 60s); });
             // settle() returns the time of the next call.
             for (int rounds = 0; next && rounds != 3; ++rounds) next = server.settle(*next);
             CHECK_FALSE(next);
-            CHECK(earlier.supervisor.names(earlier.way).empty());
+            CHECK(earlier.supervisor.names().empty());
             CHECK(server.contents.summaries().empty());
-        }
+        });
     }
 }
 
@@ -254,33 +217,24 @@ TEST_CASE("kept contents: freeing fails at each allocation, and is done later") 
 TEST_CASE("take over: each allocation fails in turn, and nothing has changed") {
     using namespace storage;
     using namespace storage::test;
-    failing_allocation::take_part();
     for (const CrashImage& image :
          {whole_volume_image(Provision::thin), unfinished_volume_image()}) {
-        for (const std::int64_t count : {1, 1000}) {
-            bool failed = true;
-            for (std::int64_t number = 1; failed; ++number) {
-                CAPTURE(number);
-                AbandonedVolume left(image);
-                TwoDevices devices;
-                const CrashImage before = left.read();
-                auto table = PageTable::open(OwnedFd::copy_of(left.table.get()));
-                REQUIRE(std::holds_alternative<PageTable>(table));
-                auto slabs = left.store->copies();
-                std::optional<Taken> taken;
-                failing_allocation::arm(number, count);
-                try {
-                    taken = Volume::take_over(std::move(std::get<PageTable>(table)), devices.all,
-                                              std::move(slabs), left.store);
-                } catch (const std::bad_alloc&) {
-                }
-                failed = failing_allocation::disarm();
-                if (taken && std::holds_alternative<std::unique_ptr<Volume>>(*taken)) continue;
-                CHECK(failed);
-                CHECK(devices.used() == 0);
-                CHECK(left.read() == before);
-            }
-        }
+        failing_allocation::in_turn({1, 1000}, [&](const auto& fails) {
+            AbandonedVolume left(image);
+            TwoDevices devices;
+            const CrashImage before = left.read();
+            auto table = checked(PageTable::open(OwnedFd::copy_of(left.table.get())));
+            auto slabs = left.store->copies();
+            std::optional<Taken> taken;
+            const bool failed = fails([&] {
+                taken =
+                    Volume::take_over(std::move(table), devices.all, std::move(slabs), left.store);
+            });
+            if (taken && std::holds_alternative<std::unique_ptr<Volume>>(*taken)) return;
+            CHECK(failed);
+            CHECK(devices.used() == 0);
+            CHECK(left.read() == before);
+        });
     }
 }
 

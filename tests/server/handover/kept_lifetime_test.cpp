@@ -3,10 +3,10 @@
 
 #include <atomic>
 #include <chrono>
-#include <memory>
 #include <thread>
 
 #include "server/handover/kept_device_state.hpp"
+#include "tests/checked.hpp"
 #include "tests/server/handover/kept_rig.hpp"
 
 namespace gpunbd::server::test {
@@ -18,8 +18,7 @@ using Clock = KeptContents::Clock;
 // With AddressSanitizer it also detects calls of destroyed kept parts.
 TEST_CASE("kept contents: a volume that outlives its freed contents ends correctly") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life server(supervisor, way);
+    Life server(supervisor);
     constexpr std::uint64_t slabs = 6;
     REQUIRE(server.make({export_of_slabs("one", slabs)}).problems.empty());
     server.fill(slabs);
@@ -29,7 +28,7 @@ TEST_CASE("kept contents: a volume that outlives its freed contents ends correct
     server.make({});
     CHECK(server.settle(start) == start + 60s);
     CHECK_FALSE(server.settle(start + 60s));
-    CHECK(supervisor.names(way).empty());
+    CHECK(supervisor.names().empty());
 
     server.device().releasing.close();
     for (std::uint64_t page = 0; page != slabs; ++page) client->unmap(page);
@@ -41,20 +40,19 @@ TEST_CASE("kept contents: a volume that outlives its freed contents ends correct
 
 TEST_CASE("kept contents: a server ends with contents that no export has") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     Names names;
     for (const bool settled : {false, true}) {
         CAPTURE(settled);
-        Life server(supervisor, way);
+        Life server(supervisor);
         REQUIRE(server.make({kept_export("one")}).problems.empty());
         REQUIRE(server.make({kept_export("one", 16)}).problems.empty());
         if (settled) server.settle(Clock::now());
         server.fill(3);
         server.contents.quiesce();  // so that no slab is allocated ahead
-        names = supervisor.names(way);
+        names = supervisor.names();
         CHECK(names.size() >= 4);  // two tables, two slabs
     }
-    CHECK(supervisor.names(way) == names);
+    CHECK(supervisor.names() == names);
 }
 
 // Like the thread that removes the mappings of an earlier server.
@@ -64,10 +62,8 @@ TEST_CASE("volume disposal: waits for volumes that other threads still own") {
     std::thread other;
     {
         VolumeDisposal disposal;
-        auto made =
-            storage::Volume::create({.size = 4 * kept_page, .page_size = kept_page}, {&device});
-        REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
-        auto volume = disposal.shared(std::get<std::unique_ptr<storage::Volume>>(std::move(made)));
+        auto volume = disposal.shared(checked(
+            storage::Volume::create({.size = 4 * kept_page, .page_size = kept_page}, {&device})));
         {
             storage::PageRef held;
             REQUIRE(volume->map(0, held) == storage::Status::ok);

@@ -7,8 +7,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -42,30 +40,27 @@ class DriverFile {
 
 TEST_CASE("kept mappings: the next server removes them on request") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     DriverFile first;
     DriverFile second;
     {
-        PassedDescriptors none = supervisor.hand_over(way);
-        DescriptorStore store(way, std::nullopt, none.names());
-        KeptMappings mappings(store, none);
+        Inheritance own(supervisor);
+        KeptMappings mappings(own.store, own.descriptors);
         CHECK(mappings.take_left().empty());
         mappings.keep({first.get(), second.get()});
         mappings.keep({first.get(), second.get()});
-        CHECK(supervisor.names(way) == std::vector<std::string>{mappings_name, mappings_name});
+        CHECK(supervisor.names() == std::vector<std::string>{mappings_name, mappings_name});
     }
     first.close();  // its server is killed
     second.close();
 
-    PassedDescriptors handed_over = supervisor.hand_over(way);
-    DescriptorStore store(way, std::nullopt, handed_over.names());
+    Inheritance next(supervisor);
     const DriverFile own;
     std::atomic<bool> undone{false};
     {
-        KeptMappings mappings(store, handed_over);
-        CHECK(handed_over.names().empty());
+        KeptMappings mappings(next.store, next.descriptors);
+        CHECK(next.descriptors.names().empty());
         mappings.keep({own.get()});
-        CHECK(supervisor.names(way) == std::vector<std::string>{mappings_name});
+        CHECK(supervisor.names() == std::vector<std::string>{mappings_name});
         CHECK(first.is_open());  // the supervisor did not close the last copy
         CHECK(second.is_open());
         auto left = std::make_shared<KeptMappings::Files>(mappings.take_left());
@@ -79,30 +74,25 @@ TEST_CASE("kept mappings: the next server removes them on request") {
 
 TEST_CASE("kept mappings: removed at once if there is no address space for both") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     DriverFile file;
     {
-        PassedDescriptors none = supervisor.hand_over(way);
-        DescriptorStore store(way, std::nullopt, none.names());
-        KeptMappings(store, none).keep({file.get()});
+        Inheritance own(supervisor);
+        KeptMappings(own.store, own.descriptors).keep({file.get()});
     }
-    PassedDescriptors handed_over = supervisor.hand_over(way);
+    Inheritance next(supervisor);
     file.close();
-    DescriptorStore store(way, std::nullopt, handed_over.names());
-    KeptMappings mappings(store, handed_over);
+    KeptMappings mappings(next.store, next.descriptors);
     CHECK(file.is_open());
     mappings.undo_now();
     CHECK(!file.is_open());
-    CHECK(supervisor.names(way).empty());
+    CHECK(supervisor.names().empty());
     CHECK(mappings.take_left().empty());
 }
 
 TEST_CASE("kept mappings: without any, `then` is called at once") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    PassedDescriptors none = supervisor.hand_over(way);
-    DescriptorStore store(way, std::nullopt, none.names());
-    KeptMappings mappings(store, none);
+    Inheritance own(supervisor);
+    KeptMappings mappings(own.store, own.descriptors);
     bool followed = false;
     mappings.undo(std::make_shared<KeptMappings::Files>(), [&] { followed = true; });
     CHECK(followed);
@@ -110,49 +100,36 @@ TEST_CASE("kept mappings: without any, `then` is called at once") {
 
 TEST_CASE("kept mappings: a server without mappings leaves none with the supervisor") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     const DriverFile file;
-    PassedDescriptors none = supervisor.hand_over(way);
-    DescriptorStore store(way, std::nullopt, none.names());
-    KeptMappings(store, none).keep({file.get()});
-    CHECK(supervisor.names(way).size() == 1);
-    KeptMappings(store, none).keep({});
-    CHECK(supervisor.names(way).empty());
+    Inheritance own(supervisor);
+    KeptMappings(own.store, own.descriptors).keep({file.get()});
+    CHECK(supervisor.names().size() == 1);
+    KeptMappings(own.store, own.descriptors).keep({});
+    CHECK(supervisor.names().empty());
 }
 
 TEST_CASE("kept mappings: a failed removal is retried by the next call") {
-    const std::string path =
-        (std::filesystem::temp_directory_path() / ("gpunbd-mappings-" + std::to_string(::getpid())))
-            .string();
-    ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
-    const NotifySocket way = std::move(*NotifySocket::from_environment());
+    LateSupervisor supervisor;
     const DriverFile file;
     PassedDescriptors none;
-    DescriptorStore store(way, std::nullopt, {mappings_name});
+    DescriptorStore store(supervisor.way, std::nullopt, {mappings_name});
     KeptMappings mappings(store, none);
     mappings.keep({file.get()});
-    const PlayedSupervisor supervisor(path);
+    supervisor.start();
     mappings.keep({file.get()});
-    for (const std::string& expected : {"FDSTOREREMOVE=1\nFDNAME=" + mappings_name,
-                                        "FDSTORE=1\nFDNAME=" + mappings_name + "\nFDPOLL=0"}) {
-        const auto message = supervisor.next();
-        REQUIRE(message);
-        CHECK(message->text == expected);
-    }
-    CHECK_FALSE(supervisor.next());
-    ::unlink(path.c_str());
+    CHECK(supervisor.socket->next_text() == "FDSTOREREMOVE=1\nFDNAME=" + mappings_name);
+    CHECK(supervisor.socket->next_text() == "FDSTORE=1\nFDNAME=" + mappings_name + "\nFDPOLL=0");
+    CHECK_FALSE(supervisor.socket->next());
 }
 
 TEST_CASE("kept mappings: a full supervisor is logged once") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     const DriverFile one;
     const DriverFile two;
-    PassedDescriptors none = supervisor.hand_over(way);
-    DescriptorStore store(way, 1, none.names());
-    KeptMappings mappings(store, none);
+    Inheritance own(supervisor, 1);
+    KeptMappings mappings(own.store, own.descriptors);
     mappings.keep({one.get(), two.get()});
-    CHECK(supervisor.names(way).size() == 1);
+    CHECK(supervisor.names().size() == 1);
 }
 
 }  // namespace

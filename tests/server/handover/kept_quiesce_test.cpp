@@ -38,38 +38,36 @@ PassedDescriptors handed_over(std::vector<KeptContents::Copy> copies) {
 
 TEST_CASE("kept contents: while quiesced no slab is removed; afterwards it is") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     {
-        Life server(supervisor, way);
+        Life server(supervisor);
         REQUIRE(server.make({export_of_slabs("one", resting_slabs)}).problems.empty());
         server.fill(resting_slabs);
         server.settle(Clock::now());
         server.contents.quiesce();
         unmap_all(server.volume());
         CHECK(server.device().memory.slabs() == resting_slabs);
-        CHECK(supervisor.names(way).size() == 1 + resting_slabs);
+        CHECK(supervisor.names().size() == 1 + resting_slabs);
     }
     // The next server has them, quiesced from the beginning.
-    Life next(supervisor, way);
+    Life next(supervisor);
     next.contents.quiesce();
     REQUIRE(next.make({export_of_slabs("one", resting_slabs)}).refused.empty());
     CHECK(next.volume().allocated_bytes() == resting_slabs * kept_slab);
-    CHECK(supervisor.names(way).size() == 1 + resting_slabs);
+    CHECK(supervisor.names().size() == 1 + resting_slabs);
     next.contents.resume();
     while (next.device().memory.slabs() != 1) std::this_thread::yield();
     next.volume().quiesce();  // after the last message
-    CHECK(supervisor.names(way).size() == 2);
+    CHECK(supervisor.names().size() == 2);
 }
 
 TEST_CASE("kept contents: requests while quiesced wait, also for contents made meanwhile") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life server(supervisor, way);
+    Life server(supervisor);
     REQUIRE(server.make({export_of_slabs("one", 2)}).problems.empty());
     server.settle(Clock::now());
     server.contents.quiesce();
     REQUIRE(server.make({export_of_slabs("one", 2), export_of_slabs("two", 2)}).problems.empty());
-    const Names names = supervisor.names(way);
+    const Names names = supervisor.names();
     CHECK(names.size() == 2);  // tables
     TestWaiter first;
     TestWaiter second;
@@ -93,8 +91,7 @@ TEST_CASE("kept contents: requests while quiesced wait, also for contents made m
 // hand-over: in the table, with the supervisor, and among the copies.
 TEST_CASE("kept contents: quiesce() waits for a slab that is being allocated") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life server(supervisor, way);
+    Life server(supervisor);
     const config::ExportOptions options = export_of_slabs("one", resting_slabs);
     REQUIRE(server.make({options}).problems.empty());
     server.settle(Clock::now());
@@ -116,26 +113,17 @@ TEST_CASE("kept contents: quiesce() waits for a slab that is being allocated") {
     server.device().allocating.open();
     upgrade.join();
     CHECK(waiter.answer() == storage::Status::ok);
-    const Names kept = supervisor.names(way);
+    const Names kept = supervisor.names();
     CHECK(kept.size() >= 2);
     CHECK(names_of(copies) == kept);
 
     // The next process: completes what was cancelled here.
-    PassedDescriptors all = handed_over(std::move(copies));
-    DescriptorStore store(way, std::nullopt, all.names());
-    const MemoryDriver driver(1);
-    const std::array<const storage::DeviceDriver*, 1> drivers{&driver};
-    DeviceRegistry devices({}, false, drivers);
-    VolumeDisposal disposal;
-    KeptContents contents(store, all);
-    contents.quiesce();
-    MadeExports made =
-        make_exports({options}, devices, {}, {.disposal = &disposal, .contents = &contents});
-    REQUIRE(made.refused.empty());
-    REQUIRE(made.exports.size() == 1);
-    storage::Volume& volume = *made.exports.at(0)->volume;
-    CHECK(volume.mapped(0));
-    CHECK(volume.allocated_bytes() == (kept.size() - 1) * kept_slab);
+    Life next(handed_over(std::move(copies)), supervisor.way, {.devices = 1});
+    next.contents.quiesce();
+    REQUIRE(next.make({options}).refused.empty());
+    REQUIRE(next.exports.size() == 1);
+    CHECK(next.volume().mapped(0));
+    CHECK(next.volume().allocated_bytes() == (kept.size() - 1) * kept_slab);
 }
 
 }  // namespace

@@ -85,8 +85,10 @@ struct ServerOptions {
 // One server and its lifetime.
 class Life {
  public:
-    Life(LivingSupervisor& supervisor, const NotifySocket& way, const ServerOptions& options = {})
-        : handed_over_(supervisor.hand_over(way)),
+    explicit Life(LivingSupervisor& supervisor, const ServerOptions& options = {})
+        : Life(supervisor.hand_over(), supervisor.way, options) {}
+    Life(PassedDescriptors handed_over, const NotifySocket& way, const ServerOptions& options = {})
+        : handed_over_(std::move(handed_over)),
           store(way, options.capacity, handed_over_.names()),
           driver_(options.devices),
           devices_(options.device_options, false, drivers_),

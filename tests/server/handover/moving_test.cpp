@@ -78,13 +78,7 @@ TEST_CASE("moving: between all requests") {
             Model model(rig.options.size);
             Client client = rig.enter(variant.handshake());
             for (const Ask& ask : happy_script(variant)) {
-                const Answer answer = client.ask(ask);
-                CHECK(answer.error == Error::none);
-                if (ask.type == CommandType::read) {
-                    model.check(ask, answer);
-                } else {
-                    model.apply(ask, true);
-                }
+                model.ask(client, ask);
                 interrupt(rig, there);
             }
         }
@@ -118,11 +112,9 @@ TEST_CASE("moving: at each position within a WRITE") {
                 client.send_bytes(std::span(bytes).subspan(cut + 1));
                 CHECK(client.answer(cookie).error == Error::none);
                 model.apply(ask, true);
-                const Ask read{CommandType::read, 0, rig.options.size};
-                model.check(read, client.ask(read));
+                model.ask(client, {CommandType::read, 0, rig.options.size});
             }
-            client.close();
-            rig.check_clean();
+            rig.check_clean(client);
         }
     }
 }
@@ -143,8 +135,7 @@ TEST_CASE("moving: a failed partial WRITE is answered once, and its remaining pa
         CHECK(client.answer(cookie).error == Error::eio);
         client.send_bytes(std::span(bytes).subspan(page));
         CHECK(client.ask({CommandType::write, 0, 10}).error == Error::none);
-        client.close();
-        rig.check_clean();
+        rig.check_clean(client);
     }
 }
 
@@ -181,8 +172,7 @@ TEST_CASE("moving: within a payload that is dropped, or describes a BLOCK_STATUS
             client.send_bytes(std::span(bytes).subspan(row.cut + 1));
             CHECK(client.answer(cookie).error == row.error);
             CHECK(client.ask({CommandType::write, 0, 10}).error == Error::none);
-            client.close();
-            rig.check_clean();
+            rig.check_clean(client);
         }
     }
 }
@@ -204,8 +194,7 @@ TEST_CASE("moving: a partial WRITE beyond the end of an export that shrank ends 
     interrupt(rig, true);
     CHECK_FALSE(writer.next());
     CHECK(client.ask({CommandType::write, 0, 10}).error == Error::none);
-    client.close();
-    rig.check_over();
+    rig.check_over(client);
 }
 
 TEST_CASE(
@@ -227,8 +216,7 @@ TEST_CASE(
     CHECK(writer.answer(cookie).error == Error::enospc);
     CHECK(rig.volume->mapped_bytes() == 0);
     CHECK(writer.ask({CommandType::write, 0, 10}).error == Error::none);
-    writer.close();
-    rig.check_clean();
+    rig.check_clean(writer);
 }
 
 TEST_CASE("moving: cancelled before all requests are answered") {
@@ -249,8 +237,7 @@ TEST_CASE("moving: cancelled before all requests are answered") {
             client.send_bytes(std::span(bytes).subspan(seed * 4 * kib));
             CHECK(client.answer(cookie).error == Error::none);
             model.apply(ask, true);
-            const Ask read{CommandType::read, 0, rig.options.size};
-            model.check(read, client.ask(read));
+            model.ask(client, {CommandType::read, 0, rig.options.size});
         }
     }
 }

@@ -24,10 +24,9 @@ config::ExportOptions renamed(config::ExportOptions options, const std::string& 
 
 TEST_CASE("renamed exports: the contents, the clients and the counters stay") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     std::string instance;
     {
-        Life life(supervisor, way);
+        Life life(supervisor);
         REQUIRE(life.make({kept_export("zero"), kept_export("one")}).problems.empty());
         life.settle(Clock::now());
         const ExportRegistry::Exports before = life.exports;
@@ -60,18 +59,35 @@ TEST_CASE("renamed exports: the contents, the clients and the counters stay") {
         CHECK(life.instance(2) != instance);
         CHECK(life.exports[2]->use != one->use);
     }
-    Life next(supervisor, way);
+    Life next(supervisor);
     REQUIRE(next.make({kept_export("two")}).refused.empty());
     CHECK(next.instance() == instance);
     CHECK(next.volume().mapped_bytes() == kept_page);
 }
 
+TEST_CASE("renamed exports: contents that are kept without an export are those of the new name") {
+    LivingSupervisor supervisor;
+    Life life(supervisor);
+    REQUIRE(life.make({kept_export("one")}).problems.empty());
+    const std::string instance = life.instance();
+    REQUIRE(life.contents.prepare_rename(life.volume(), "two").has_value());
+    life.renaming = Renaming{.from = "one", .to = "two"};
+    const config::ExportOptions two = renamed(kept_export("one"), "two", instance);
+    REQUIRE(life.make({two}).problems.empty());
+    life.contents.rename(life.volume(), "two");
+    life.renaming.reset();
+    REQUIRE(life.make({}).problems.empty());
+    life.settle(Clock::now());
+    REQUIRE(life.make({kept_export("one"), two}).problems.empty());
+    CHECK(life.instance(0) != instance);
+    CHECK(life.instance(1) == instance);
+}
+
 TEST_CASE("renamed exports: contents get the name that a killed server has stored") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     std::string instance;
     {
-        Life life(supervisor, way);
+        Life life(supervisor);
         REQUIRE(life.make({kept_export("one")}).problems.empty());
         life.fill(5);
         instance = life.instance();
@@ -81,7 +97,7 @@ TEST_CASE("renamed exports: contents get the name that a killed server has store
     const config::ExportList options{kept_export("one"),
                                      renamed(kept_export("one"), "two", instance)};
     for (int i = 0; i != 2; ++i) {
-        Life next(supervisor, way);
+        Life next(supervisor);
         if (i == 0) CHECK(next.state_of("one") == "no export has them");
         next.contents.finish_renames(options);
         REQUIRE(next.make(options).refused.empty());
@@ -95,18 +111,17 @@ TEST_CASE("renamed exports: contents get the name that a killed server has store
 
 TEST_CASE("renamed exports: contents of a removed export keep their name") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
     const std::string refusal =
         "contents of a removed export are kept under the name 'old'; free them by gpunbd kept "
         "--drop 'old', or choose another name";
     {
-        Life life(supervisor, way);
+        Life life(supervisor);
         REQUIRE(life.make({kept_export("one"), kept_export("old")}).problems.empty());
         life.make({kept_export("one")});
         life.settle(Clock::now());
         CHECK(life.contents.prepare_rename(life.volume(), "old").error() == refusal);
     }
-    Life next(supervisor, way);
+    Life next(supervisor);
     config::ExportOptions other = kept_export("one");
     other.keep = false;
     other.name = "other";
@@ -122,21 +137,18 @@ struct Offered {
     std::vector<config::ExportOptions> exports;
     std::size_t stored;
 };
-Offered next_server(LivingSupervisor& supervisor, const NotifySocket& way) {
-    PassedDescriptors handed_over = supervisor.hand_over(way);
-    DescriptorStore store(way, std::nullopt, handed_over.names());
-    KeptExports exports(store, handed_over);
+Offered next_server(LivingSupervisor& supervisor) {
+    Inheritance next(supervisor);
+    KeptExports exports(next.store, next.descriptors);
     Offered offered{exports.take_earlier(), 0};
-    offered.stored = supervisor.names(way).size();
+    offered.stored = supervisor.names().size();
     return offered;
 }
 
 TEST_CASE("renamed exports: the next server offers one of the two names") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    PassedDescriptors none;
-    DescriptorStore store(way, std::nullopt, {});
-    KeptExports exports(store, none);
+    Inheritance own(supervisor);
+    KeptExports exports(own.store, own.descriptors);
     config::ExportOptions one;  // as load_export_text() accepts it
     one.name = "one";
     one.size = config::Size{.bytes = 1 << 20};
@@ -147,7 +159,7 @@ TEST_CASE("renamed exports: the next server offers one of the two names") {
     REQUIRE(earlier.size() == 1);
     REQUIRE(exports.rename("one", two).has_value());
     const auto check_two = [&] {
-        const Offered offered = next_server(supervisor, way);
+        const Offered offered = next_server(supervisor);
         REQUIRE(offered.exports.size() == 1);
         CHECK(offered.exports[0] == two);
         CHECK(offered.exports[0].origin.renamed_contents == "abc");
@@ -155,14 +167,14 @@ TEST_CASE("renamed exports: the next server offers one of the two names") {
     };
     check_two();
     // Killed before the removal of the earlier one.
-    REQUIRE_FALSE(store.store(earlier[0].name, earlier[0].descriptor.get()));
-    REQUIRE(supervisor.names(way).size() == 2);
+    REQUIRE_FALSE(own.store.store(earlier[0].name, earlier[0].descriptor.get()));
+    REQUIRE(supervisor.names().size() == 2);
     check_two();
     // A new export may have the earlier name.
     REQUIRE(exports.keep(one).has_value());
-    CHECK(next_server(supervisor, way).exports.size() == 2);
+    CHECK(next_server(supervisor).exports.size() == 2);
     exports.drop("two");
-    CHECK(next_server(supervisor, way).exports.at(0) == one);
+    CHECK(next_server(supervisor).exports.at(0) == one);
 }
 
 }  // namespace

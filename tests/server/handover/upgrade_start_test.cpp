@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <vector>
 
@@ -26,21 +26,18 @@ SuccessorStart ends_at_once() {
     return start;
 }
 
-template <typename Start>
-void fail_at_each_allocation(Start start) {
-    failing_allocation::take_part();
+// `round` makes the call that its argument gets.
+void fail_at_each_allocation(const std::function<void(const failing_allocation::Failing&)>& round) {
     // A process that has not started its program has a copy of the end that is written to.
     std::array<int, 2> ends{};
     REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
     const OwnedFd unwritten(ends[0]);
     OwnedFd writable(ends[1]);
-    bool failed = true;
-    for (std::int64_t number = 1; failed; ++number) {
-        CAPTURE(number);
+    failing_allocation::in_turn({1}, [&](const auto& fails) {
         const std::size_t files = storage::test::open_files();
-        failed = start(number);
+        round(fails);
         CHECK(storage::test::open_files() == files);
-    }
+    });
     writable = OwnedFd();
     pollfd no_process{.fd = unwritten.get(), .events = 0, .revents = 0};
     CHECK(::poll(&no_process, 1, 120'000) == 1);
@@ -48,14 +45,9 @@ void fail_at_each_allocation(Start start) {
 
 TEST_CASE("successor: its start fails at each allocation, and leaks nothing") {
     const SuccessorStart options = ends_at_once();
-    fail_at_each_allocation([&](std::int64_t number) {
+    fail_at_each_allocation([&](const auto& fails) {
         std::optional<Successor> successor;
-        failing_allocation::arm(number);
-        try {
-            successor.emplace(options);
-        } catch (const std::bad_alloc&) {
-        }
-        return failing_allocation::disarm();
+        fails([&] { successor.emplace(options); });
     });
 }
 
@@ -67,27 +59,23 @@ class NoDevices final : public LocalDevices {
 
 TEST_CASE("upgrade: its start fails at each allocation, and leaks nothing") {
     LivingSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    Life server(supervisor, way);
+    Life server(supervisor);
     const std::vector<std::unique_ptr<Worker>> workers;
     const std::vector<std::unique_ptr<Listener>> listeners;
     NoDevices devices;
     const SuccessorStart options = ends_at_once();
-    fail_at_each_allocation([&](std::int64_t number) {
+    fail_at_each_allocation([&](const auto& fails) {
         boost::asio::io_context io;
         Upgrade upgrade({.io = io,
                          .workers = workers,
                          .listeners = listeners,
                          .contents = server.contents,
                          .devices = devices,
-                         .supervisor = way});
-        failing_allocation::arm(number);
-        try {
+                         .supervisor = supervisor.way});
+        fails([&] {
             Task<> run = upgrade.run(options, {});
             run.start();  // an exception later is dropped
-        } catch (const std::bad_alloc&) {
-        }
-        return failing_allocation::disarm();
+        });
     });
 }
 

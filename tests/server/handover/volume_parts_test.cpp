@@ -6,8 +6,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -28,8 +26,7 @@ const std::string of_slab = "gpunbd/0123456789ab/1/7";
 // Kept parts with a table and a slab.
 struct KeepOptions {
     LivingSupervisor supervisor;
-    NotifySocket way = supervisor.way();
-    DescriptorStore store{way, std::nullopt, {}};
+    DescriptorStore store{supervisor.way, std::nullopt, {}};
     std::shared_ptr<SupervisorParts> stored =
         std::make_shared<SupervisorParts>(store, keeper_id, 1min);
     VolumeParts kept_parts{stored, ""};
@@ -40,7 +37,7 @@ struct KeepOptions {
         REQUIRE(kept_parts.keep_table(file));
         REQUIRE(kept_parts.keep(1, 7, file));
     }
-    std::vector<std::string> names() { return supervisor.names(way); }
+    std::vector<std::string> names() { return supervisor.names(); }
     bool has(const std::string& name) {
         const auto all = names();
         return std::count(all.begin(), all.end(), name) == 1;
@@ -50,18 +47,11 @@ struct KeepOptions {
 // Runs `call` with each allocation failing in turn, together with all later ones; then runs `look`.
 void fail_each(const std::function<void(KeepOptions&)>& call,
                const std::function<void(KeepOptions&)>& look) {
-    failing_allocation::take_part();
-    for (const std::int64_t count : {1, 1000}) {
-        bool failed = true;
-        for (std::int64_t number = 1; failed; ++number) {
-            CAPTURE(number);
-            KeepOptions keeping;
-            failing_allocation::arm(number, count);
-            call(keeping);
-            failed = failing_allocation::disarm();
-            look(keeping);
-        }
-    }
+    failing_allocation::in_turn({1, 1000}, [&](const auto& fails) {
+        KeepOptions keeping;
+        fails([&] { call(keeping); });
+        look(keeping);
+    });
 }
 
 TEST_CASE(
@@ -122,30 +112,15 @@ TEST_CASE("contents kept parts: a removal of all parts that fails without memory
               });
 }
 
-// A supervisor at a path, which starts late.
-struct LateSupervisor {
-    const std::string path = (std::filesystem::temp_directory_path() /
-                              ("gpunbd-kept parts-" + std::to_string(::getpid())))
-                                 .string();
-    std::optional<PlayedSupervisor> socket;
-
-    NotifySocket way() const {
-        ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
-        return std::move(*NotifySocket::from_environment());
-    }
-    void come() { socket.emplace(path); }
-    std::string next() const {
-        const auto message = socket->next();
-        if (!message || message->text.starts_with("BARRIER")) return "";
-        return message->text;
-    }
-    ~LateSupervisor() { ::unlink(path.c_str()); }
-};
+// The next message that is no barrier.
+std::string next_of(const LateSupervisor& supervisor) {
+    const std::string text = supervisor.socket->next_text();
+    return text.starts_with("BARRIER") ? "" : text;
+}
 
 TEST_CASE("contents kept parts: no slab is stored under a name whose removal was not sent") {
     LateSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    DescriptorStore store(way, std::nullopt, {of_slab});
+    DescriptorStore store(supervisor.way, std::nullopt, {of_slab});
     const auto stored = std::make_shared<SupervisorParts>(store, keeper_id, 0ms);
     stored->add_kept(ContentsPart::slab_of(1, 7));
     VolumeParts kept_parts(stored, "");
@@ -154,22 +129,22 @@ TEST_CASE("contents kept parts: no slab is stored under a name whose removal was
     const OwnedFd file(::memfd_create("slab", MFD_CLOEXEC));
     CHECK_FALSE(kept_parts.keep(1, 7, file));
     kept_parts.drop(1, 7);
-    supervisor.come();
+    supervisor.start();
     SUBCASE("it is removed first") {
         kept_parts.keep(1, 7, file);
-        CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
-        CHECK(supervisor.next() == "FDSTORE=1\nFDNAME=" + of_slab + "\nFDPOLL=0");
+        CHECK(next_of(supervisor) == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
+        CHECK(next_of(supervisor) == "FDSTORE=1\nFDNAME=" + of_slab + "\nFDPOLL=0");
     }
     SUBCASE("by another call") {
         kept_parts.keep(1, 8, file);
-        CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
-        CHECK(supervisor.next().starts_with("FDSTORE=1\nFDNAME=gpunbd/0123456789ab/1/8\n"));
+        CHECK(next_of(supervisor) == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
+        CHECK(next_of(supervisor).starts_with("FDSTORE=1\nFDNAME=gpunbd/0123456789ab/1/8\n"));
     }
     SUBCASE("by itself") {
         CHECK(stored->finish_removals());
-        CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
+        CHECK(next_of(supervisor) == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
     }
-    CHECK(supervisor.next().empty());
+    CHECK(next_of(supervisor).empty());
 }
 
 TEST_CASE("contents kept parts: a number that is stored twice is removed in between") {
@@ -198,8 +173,7 @@ TEST_CASE("contents kept parts: slabs are kept as long as one of the volumes tha
 
 TEST_CASE("contents kept parts: the table is removed first, and slabs wait for its removal") {
     LateSupervisor supervisor;
-    const NotifySocket way = supervisor.way();
-    DescriptorStore store(way, std::nullopt, {});
+    DescriptorStore store(supervisor.way, std::nullopt, {});
     const auto stored = std::make_shared<SupervisorParts>(store, keeper_id, 0ms);
     stored->add_kept(ContentsPart::slab_of(1, 7));
     VolumeParts kept_parts(stored, "");
@@ -207,11 +181,11 @@ TEST_CASE("contents kept parts: the table is removed first, and slabs wait for i
     kept_parts.drop_volume();
     CHECK_FALSE(kept_parts.keeps());
     CHECK_FALSE(stored->finish_removals());
-    supervisor.come();
+    supervisor.start();
     CHECK(stored->finish_removals());
-    CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_table);
-    CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
-    CHECK(supervisor.next().empty());
+    CHECK(next_of(supervisor) == "FDSTOREREMOVE=1\nFDNAME=" + of_table);
+    CHECK(next_of(supervisor) == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
+    CHECK(next_of(supervisor).empty());
 }
 
 }  // namespace

@@ -23,14 +23,6 @@ RigOptions tiny(std::uint32_t pinned, std::uint32_t slots = 2) {
     return options;
 }
 
-void read_all(Client& client) {
-    while (client.unanswered() != 0) {
-        const auto answer = client.next();
-        REQUIRE(answer.has_value());
-        REQUIRE(answer->error == Error::none);
-    }
-}
-
 TEST_CASE("limits: many large requests complete with little staging memory") {
     for (const std::uint32_t pinned : {16 * kib, 32 * kib, 64 * kib}) {
         for (const std::uint32_t slots : {1U, 2U, 8U}) {
@@ -40,29 +32,27 @@ TEST_CASE("limits: many large requests complete with little staging memory") {
                 CAPTURE(slots);
                 Rig rig(tiny(pinned, slots));
                 rig.script.polls_per_copy = 2;
-                {
-                    std::vector<Client> clients;
-                    for (int i = 0; i != 3; ++i) {
-                        clients.push_back(rig.enter({.structured = structured}));
-                    }
-                    for (Client& client : clients) client.wait_together_with(clients);
-                    REQUIRE(clients[0].ask({CommandType::write, 0, 4 * mib}).error == Error::none);
-                    Random random(pinned + slots);
-                    for (int i = 0; i != 150; ++i) {
-                        Client& client = clients[random.below(3)];
-                        const std::uint32_t length = 1 + random.below(512 * kib);
-                        const std::uint64_t offset =
-                            random.below(static_cast<std::uint32_t>(4 * mib - length));
-                        const auto seed = static_cast<std::uint32_t>(i);
-                        if (random.one_in(2)) {
-                            client.send({CommandType::write, offset, length, 0, seed});
-                        } else {
-                            client.send({CommandType::read, offset, length});
-                        }
-                    }
-                    for (Client& client : clients) read_all(client);
+                std::vector<Client> clients;
+                for (int i = 0; i != 3; ++i) {
+                    clients.push_back(rig.enter({.structured = structured}));
                 }
-                rig.check_clean();
+                for (Client& client : clients) client.wait_together_with(clients);
+                REQUIRE(clients[0].ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+                Random random(pinned + slots);
+                for (int i = 0; i != 150; ++i) {
+                    Client& client = clients[random.below(3)];
+                    const std::uint32_t length = 1 + random.below(512 * kib);
+                    const std::uint64_t offset =
+                        random.below(static_cast<std::uint32_t>(4 * mib - length));
+                    const auto seed = static_cast<std::uint32_t>(i);
+                    if (random.one_in(2)) {
+                        client.send({CommandType::write, offset, length, 0, seed});
+                    } else {
+                        client.send({CommandType::read, offset, length});
+                    }
+                }
+                for (Client& client : clients) client.receive_all();
+                rig.check_clean(clients);
             }
         }
     }
@@ -82,39 +72,36 @@ TEST_CASE("limits: READs in one piece and in chunks complete over holes and mixe
                 RigOptions options = tiny(pinned);
                 options.devices = devices;
                 Rig rig(options);
-                {
-                    Client client = rig.enter({.structured = form != Form::simple});
-                    Model model(rig.options.size);
-                    // At two places, more consecutive holes than chunks are issued at once.
-                    for (const Ask& ask : {Ask{CommandType::write, 1 * mib, 1 * mib, 0, 1},
-                                           Ask{CommandType::write, 3 * mib, 1 * mib, 0, 2}}) {
-                        REQUIRE(client.ask(ask).error == Error::none);
-                        model.apply(ask, true);
-                    }
-                    std::vector<std::pair<Ask, std::uint64_t>> asks;
-                    const auto send = [&](std::uint64_t offset, std::uint32_t length) {
-                        const bool df =
-                            form == Form::all_df || (form == Form::some_df && asks.size() % 5 == 4);
-                        const Ask ask{CommandType::read, offset, length,
-                                      df ? protocol::command_flag::df : std::uint16_t{0}};
-                        asks.emplace_back(ask, client.send(ask));
-                    };
-                    Random random(pinned);
-                    for (int round = 0; round != 3; ++round) {
-                        send(0, 2 * mib);
-                        for (int i = 0; i != 40; ++i) {
-                            send(3 * mib + random.below(900 * kib), 1 + random.below(50 * kib));
-                        }
-                        send(1 * mib + 512 * kib, 2 * mib);
-                        send(random.below(2 * mib), 1 * mib + random.below(1 * mib));
-                    }
-                    for (const auto& [ask, cookie] : asks) {
-                        const Answer answer = client.answer(cookie);
-                        REQUIRE(answer.error == Error::none);
-                        model.check(ask, answer);
-                    }
+                Client client = rig.enter({.structured = form != Form::simple});
+                Model model(rig.options.size);
+                // At two places, more consecutive holes than chunks are issued at once.
+                for (const Ask& ask : {Ask{CommandType::write, 1 * mib, 1 * mib, 0, 1},
+                                       Ask{CommandType::write, 3 * mib, 1 * mib, 0, 2}}) {
+                    model.ask(client, ask);
                 }
-                rig.check_clean();
+                std::vector<std::pair<Ask, std::uint64_t>> asks;
+                const auto send = [&](std::uint64_t offset, std::uint32_t length) {
+                    const bool df =
+                        form == Form::all_df || (form == Form::some_df && asks.size() % 5 == 4);
+                    const Ask ask{CommandType::read, offset, length,
+                                  df ? protocol::command_flag::df : std::uint16_t{0}};
+                    asks.emplace_back(ask, client.send(ask));
+                };
+                Random random(pinned);
+                for (int round = 0; round != 3; ++round) {
+                    send(0, 2 * mib);
+                    for (int i = 0; i != 40; ++i) {
+                        send(3 * mib + random.below(900 * kib), 1 + random.below(50 * kib));
+                    }
+                    send(1 * mib + 512 * kib, 2 * mib);
+                    send(random.below(2 * mib), 1 * mib + random.below(1 * mib));
+                }
+                for (const auto& [ask, cookie] : asks) {
+                    const Answer answer = client.answer(cookie);
+                    REQUIRE(answer.error == Error::none);
+                    model.check(ask, answer);
+                }
+                rig.check_clean(client);
             }
         }
     }
@@ -123,41 +110,37 @@ TEST_CASE("limits: READs in one piece and in chunks complete over holes and mixe
 TEST_CASE("limits: a client that reads no replies does not delay replies to others") {
     for (const bool structured : {false, true}) {
         Rig rig(tiny(64 * kib));
-        {
-            Client slow = rig.enter({.structured = structured});
-            Client quick = rig.enter({.structured = structured});
-            REQUIRE(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
-            for (int i = 0; i != 30; ++i) slow.send({CommandType::read, 0, 2 * mib});
-            rig.settle();
-            Model model(rig.options.size);
-            model.apply({CommandType::write, 0, 4 * mib}, true);
-            for (int i = 0; i != 20; ++i) {
-                const Ask ask{CommandType::read, 100, 1 * mib};
-                model.check(ask, quick.ask(ask));
-            }
-            read_all(slow);
+        Client slow = rig.enter({.structured = structured});
+        Client quick = rig.enter({.structured = structured});
+        REQUIRE(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+        for (int i = 0; i != 30; ++i) slow.send({CommandType::read, 0, 2 * mib});
+        rig.settle();
+        Model model(rig.options.size);
+        model.apply({CommandType::write, 0, 4 * mib}, true);
+        for (int i = 0; i != 20; ++i) {
+            const Ask ask{CommandType::read, 100, 1 * mib};
+            model.check(ask, quick.ask(ask));
         }
-        rig.check_clean();
+        slow.receive_all();
+        rig.check_clean(slow, quick);
     }
 }
 
 TEST_CASE("limits: a client that sends no payload does not block payload of others") {
     Rig rig(tiny(64 * kib));
-    {
-        Client slow = rig.enter();
-        Client quick = rig.enter();
-        const Ask ask{CommandType::write, 0, 2 * mib};
-        const std::uint64_t cookie = slow.expect(ask);
-        const Bytes bytes = encoded(ask, cookie);
-        slow.send_bytes(std::span(bytes).first(100 * kib));
-        rig.settle();
-        for (int i = 0; i != 5; ++i) {
-            CHECK(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
-        }
-        slow.send_bytes(std::span(bytes).subspan(100 * kib));
-        CHECK(slow.answer(cookie).error == Error::none);
+    Client slow = rig.enter();
+    Client quick = rig.enter();
+    const Ask ask{CommandType::write, 0, 2 * mib};
+    const std::uint64_t cookie = slow.expect(ask);
+    const Bytes bytes = encoded(ask, cookie);
+    slow.send_bytes(std::span(bytes).first(100 * kib));
+    rig.settle();
+    for (int i = 0; i != 5; ++i) {
+        CHECK(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
     }
-    rig.check_clean();
+    slow.send_bytes(std::span(bytes).subspan(100 * kib));
+    CHECK(slow.answer(cookie).error == Error::none);
+    rig.check_clean(slow, quick);
 }
 
 // One client for each guaranteed first piece of staging memory.
@@ -166,28 +149,26 @@ TEST_CASE("limits: only stalled clients that hold all staging memory are disconn
         RigOptions options = tiny(64 * kib);
         options.stall_limit = std::chrono::milliseconds(100);
         Rig rig(options);
-        {
-            Client quick = rig.enter();
-            REQUIRE(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
-            std::vector<Client> stalled;
-            for (int i = 0; i != 4; ++i) {
-                Client& slow = stalled.emplace_back(rig.enter());
-                const Ask ask{type, 0, type == CommandType::write ? 1 * mib : 2 * mib};
-                const auto bytes = encoded(ask, slow.expect(ask));
-                slow.send_bytes(std::span(bytes).first(std::min<std::size_t>(bytes.size(), 1000)));
-                if (type == CommandType::read) {
-                    // The replies fill the socket and then staging memory.
-                    for (int more = 0; more != 8; ++more) slow.send(ask);
-                }
-                rig.settle();
+        Client quick = rig.enter();
+        REQUIRE(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+        std::vector<Client> stalled;
+        for (int i = 0; i != 4; ++i) {
+            Client& slow = stalled.emplace_back(rig.enter());
+            const Ask ask{type, 0, type == CommandType::write ? 1 * mib : 2 * mib};
+            const auto bytes = encoded(ask, slow.expect(ask));
+            slow.send_bytes(std::span(bytes).first(std::min<std::size_t>(bytes.size(), 1000)));
+            if (type == CommandType::read) {
+                // The replies fill the socket and then staging memory.
+                for (int more = 0; more != 8; ++more) slow.send(ask);
             }
-            Client idle = rig.enter();
-            for (int i = 0; i != 3; ++i) {
-                CHECK(quick.ask({type, 0, 1 * mib}).error == Error::none);
-            }
-            CHECK(idle.ask({CommandType::read, 0, 1 * mib}).error == Error::none);
+            rig.settle();
         }
-        rig.check_clean();
+        Client idle = rig.enter();
+        for (int i = 0; i != 3; ++i) {
+            CHECK(quick.ask({type, 0, 1 * mib}).error == Error::none);
+        }
+        CHECK(idle.ask({CommandType::read, 0, 1 * mib}).error == Error::none);
+        rig.check_clean(quick, stalled, idle);
     }
 }
 
@@ -195,17 +176,15 @@ TEST_CASE("limits: a stalled client stays connected while no other client waits"
     RigOptions options = tiny(64 * kib);
     options.stall_limit = std::chrono::milliseconds(20);
     Rig rig(options);
-    {
-        Client slow = rig.enter({.structured = false});
-        Client other = rig.enter();
-        REQUIRE(slow.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
-        for (int i = 0; i != 8; ++i) slow.send({CommandType::read, 0, 2 * mib});
-        rig.settle();
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
-        CHECK(other.ask({CommandType::read, 0, 16 * kib}).error == Error::none);
-        read_all(slow);
-    }
-    rig.check_clean();
+    Client slow = rig.enter({.structured = false});
+    Client other = rig.enter();
+    REQUIRE(slow.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+    for (int i = 0; i != 8; ++i) slow.send({CommandType::read, 0, 2 * mib});
+    rig.settle();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    CHECK(other.ask({CommandType::read, 0, 16 * kib}).error == Error::none);
+    slow.receive_all();
+    rig.check_clean(slow, other);
 }
 
 // The delayed request has been received in full, and no further data would wake the session.
@@ -217,22 +196,14 @@ TEST_CASE("limits: a request beyond the limit of its connection executes after e
                 RigOptions options{.devices = variant.devices};
                 (of_worker ? options.in_flight : options.limits.in_flight) = max;
                 Rig rig(options);
-                {
-                    Client client = rig.enter(variant.handshake());
-                    REQUIRE(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
-                    for (std::uint32_t count = 2; count != 6; ++count) {
-                        CAPTURE(count);
-                        Bytes together;
-                        for (std::uint32_t i = 0; i != count; ++i) {
-                            const Ask ask{CommandType::read, 0, 2 * page};
-                            const Bytes bytes = encoded(ask, client.expect(ask), variant.extended);
-                            together.insert(together.end(), bytes.begin(), bytes.end());
-                        }
-                        client.send_bytes(together);
-                        read_all(client);
-                    }
+                Client client = rig.enter(variant.handshake());
+                REQUIRE(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
+                for (std::uint32_t count = 2; count != 6; ++count) {
+                    CAPTURE(count);
+                    client.flood({CommandType::read, 0, 2 * page}, count);
+                    client.receive_all();
                 }
-                rig.check_clean();
+                rig.check_clean(client);
             }
         }
     }
@@ -243,22 +214,16 @@ TEST_CASE("limits: the end of a payload waits for staging memory") {
     for (std::uint32_t left = 1; left <= 40; left += left < 26 ? 5 : 1) {
         CAPTURE(left);
         Rig rig(tiny(16 * kib));
-        {
-            Client client = rig.enter();
-            REQUIRE(client.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
-            rig.script.hold = true;
-            const Ask first{CommandType::write, 0, 16 * kib};
-            const Ask second{CommandType::write, 64 * kib, left};
-            Bytes together = encoded(first, client.expect(first));
-            const Bytes more = encoded(second, client.expect(second));
-            together.insert(together.end(), more.begin(), more.end());
-            client.send_bytes(together);
-            rig.let_run();
-            CHECK(client.unanswered() == 2);
-            rig.script.hold = false;
-            read_all(client);
-        }
-        rig.check_clean();
+        Client client = rig.enter();
+        REQUIRE(client.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+        rig.script.hold = true;
+        client.send_bytes(client.expect_all(
+            {{CommandType::write, 0, 16 * kib}, {CommandType::write, 64 * kib, left}}));
+        rig.let_run();
+        CHECK(client.unanswered() == 2);
+        rig.script.hold = false;
+        client.receive_all();
+        rig.check_clean(client);
     }
 }
 
@@ -278,39 +243,32 @@ TEST_CASE("limits: a client that sends requests but reads no replies is not read
             if (variant.devices != "s") continue;
             if (is_sanitized && !variant.extended && ask.type != CommandType::flush) continue;
             Rig rig({.devices = variant.devices, .limits = {.in_flight = 256 * kib}});
-            {
-                Client client = rig.enter(variant.handshake());
-                REQUIRE(client.ask({CommandType::write, 0, 4 * page}).error == Error::none);
-                const Bytes request = encoded(ask, 0, variant.extended);
-                constexpr std::size_t batch = 1000;
-                std::size_t sent = 0;
-                for (bool refused = false; !refused && sent < 2 * buffers;) {
-                    Bytes many;
-                    for (std::size_t i = 0; i != batch; ++i) {
-                        const Bytes each = encoded(ask, client.expect(ask), variant.extended);
-                        many.insert(many.end(), each.begin(), each.end());
-                    }
-                    for (std::span<const std::byte> rest = many; !rest.empty();) {
-                        std::size_t taken = client.offer(rest);
-                        sent += taken;
-                        rest = rest.subspan(taken);
-                        if (taken != 0) continue;
-                        rig.settle();
-                        taken = client.offer(rest);
-                        sent += taken;
-                        rest = rest.subspan(taken);
-                        if (taken != 0) continue;
-                        // The server has stopped reading. Send the rest while receiving replies.
-                        refused = true;
-                        client.send_bytes(rest);
-                        rest = {};
-                    }
+            Client client = rig.enter(variant.handshake());
+            REQUIRE(client.ask({CommandType::write, 0, 4 * page}).error == Error::none);
+            constexpr std::size_t batch = 1000;
+            std::size_t sent = 0;
+            for (bool refused = false; !refused && sent < 2 * buffers;) {
+                const Bytes many = client.expect_all(std::vector<Ask>(batch, ask));
+                for (std::span<const std::byte> rest = many; !rest.empty();) {
+                    std::size_t taken = client.offer(rest);
+                    sent += taken;
+                    rest = rest.subspan(taken);
+                    if (taken != 0) continue;
+                    rig.settle();
+                    taken = client.offer(rest);
+                    sent += taken;
+                    rest = rest.subspan(taken);
+                    if (taken != 0) continue;
+                    // The server has stopped reading. Send the rest while receiving replies.
+                    refused = true;
+                    client.send_bytes(rest);
+                    rest = {};
                 }
-                CHECK(sent < 2 * buffers);
-                while (client.unanswered() != 0) REQUIRE(client.next().has_value());
-                CHECK(client.ask({CommandType::read, 0, page}).error == Error::none);
             }
-            rig.check_clean();
+            CHECK(sent < 2 * buffers);
+            client.receive_all({});
+            CHECK(client.ask({CommandType::read, 0, page}).error == Error::none);
+            rig.check_clean(client);
         }
     }
 }
@@ -322,24 +280,16 @@ TEST_CASE("limits: bytes in flight are limited") {
         RigOptions options = tiny(1 * mib);
         options.limits.in_flight = 1 * mib;
         Rig rig(options);
-        {
-            Client client = rig.enter(variant.handshake());
-            REQUIRE(client.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
-            const std::uint64_t before = rig.script.copies_seen;
-            constexpr std::uint32_t length = 16 * kib;  // one copy
-            Bytes together;
-            for (int i = 0; i != 2000; ++i) {
-                const Ask ask{CommandType::read, 0, length};
-                const Bytes bytes = encoded(ask, client.expect(ask), variant.extended);
-                together.insert(together.end(), bytes.begin(), bytes.end());
-            }
-            client.send_bytes(together);
-            rig.settle();
-            CHECK((rig.script.copies_seen - before) * length < buffers);
-            read_all(client);
-            CHECK(rig.script.copies_seen - before == 2000);
-        }
-        rig.check_clean();
+        Client client = rig.enter(variant.handshake());
+        REQUIRE(client.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+        const std::uint64_t before = rig.script.copies_seen;
+        constexpr std::uint32_t length = 16 * kib;  // one copy
+        client.flood({CommandType::read, 0, length}, 2000);
+        rig.settle();
+        CHECK((rig.script.copies_seen - before) * length < buffers);
+        client.receive_all();
+        CHECK(rig.script.copies_seen - before == 2000);
+        rig.check_clean(client);
     }
 }
 
@@ -347,22 +297,20 @@ TEST_CASE("limits: connections share the worker's limit, and each may have one r
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices, .in_flight = 64 * kib});
-        {
-            Client slow = rig.enter(variant.handshake());
-            REQUIRE(slow.ask({CommandType::write, 0, 8 * page}).error == Error::none);
-            for (int i = 0; i != 40; ++i) slow.send({CommandType::read, 0, 8 * page});
-            rig.settle();
-            Client quick = rig.enter(variant.handshake());
-            Client other = rig.enter(variant.handshake());
-            for (int i = 0; i != 20; ++i) {
-                quick.send({CommandType::read, 0, 2 * page});
-                other.send({CommandType::write, 0, 2 * page});
-            }
-            read_all(quick);
-            read_all(other);
-            read_all(slow);
+        Client slow = rig.enter(variant.handshake());
+        REQUIRE(slow.ask({CommandType::write, 0, 8 * page}).error == Error::none);
+        for (int i = 0; i != 40; ++i) slow.send({CommandType::read, 0, 8 * page});
+        rig.settle();
+        Client quick = rig.enter(variant.handshake());
+        Client other = rig.enter(variant.handshake());
+        for (int i = 0; i != 20; ++i) {
+            quick.send({CommandType::read, 0, 2 * page});
+            other.send({CommandType::write, 0, 2 * page});
         }
-        rig.check_clean();
+        quick.receive_all();
+        other.receive_all();
+        slow.receive_all();
+        rig.check_clean(slow, quick, other);
     }
 }
 

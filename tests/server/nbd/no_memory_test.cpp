@@ -72,14 +72,11 @@ bool replay(const Variant& variant, std::int64_t number, std::int64_t count, End
     {
         Client fresh = rig.enter(variant.handshake());
         const Ask all{CommandType::read, 0, static_cast<std::uint32_t>(options.size)};
-        model.check(all, fresh.ask(all));
         const Ask write{CommandType::write, 100, 3 * page, 0, 9};
-        REQUIRE(fresh.ask(write).error == Error::none);
-        model.apply(write, true);
-        model.check(all, fresh.ask(all));
+        for (const Ask& ask : {all, write, all}) model.ask(fresh, ask);
     }
     rig.wait_until_left();
-    CHECK(rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); }) == 0);
+    CHECK(rig.budget_used() == 0);
     CHECK(rig.on_worker_with([](WorkerContext& its) { return its.scheduler.working(); }) == 0);
     forget_logged_errors();  // the failures are logged as errors
     rig.check_clean();

@@ -17,27 +17,24 @@ TEST_CASE("a READ fails: its offset is that of the copy that failed") {
             CAPTURE(extended);
             CAPTURE(k);
             Rig rig;
-            {
-                Client client = rig.enter({.extended = extended});
-                client.ask({CommandType::write, 0, 3 * one_page});
-                rig.settle();
-                rig.script.copies_until_failure = k;
-                const Answer answer = client.ask({CommandType::read, 100, 3 * one_page - 100});
-                CHECK(answer.error == Error::eio);
-                CHECK(answer.text == "the device failed");
-                CHECK(answer.chunks.back() == ChunkType::error_offset);
-                // Copies have the maximum length but do not cross pages.
-                const std::uint64_t at =
-                    k == 0 ? 100 : 100 + static_cast<std::uint64_t>(k) * one_copy;
-                const std::uint64_t first_page_copies = 4;
-                const std::uint64_t expected = static_cast<std::uint64_t>(k) < first_page_copies
-                                                   ? at
-                                                   : static_cast<std::uint64_t>(k) * one_copy;
-                REQUIRE(answer.failed_at.has_value());
-                CHECK(*answer.failed_at == expected);
-                CHECK(client.ask({CommandType::read, 0, 3 * one_page}).error == Error::none);
-            }
-            rig.check_clean();
+            Client client = rig.enter({.extended = extended});
+            client.ask({CommandType::write, 0, 3 * one_page});
+            rig.settle();
+            rig.script.copies_until_failure = k;
+            const Answer answer = client.ask({CommandType::read, 100, 3 * one_page - 100});
+            CHECK(answer.error == Error::eio);
+            CHECK(answer.text == "the device failed");
+            CHECK(answer.chunks.back() == ChunkType::error_offset);
+            // Copies have the maximum length but do not cross pages.
+            const std::uint64_t at = k == 0 ? 100 : 100 + static_cast<std::uint64_t>(k) * one_copy;
+            const std::uint64_t first_page_copies = 4;
+            const std::uint64_t expected = static_cast<std::uint64_t>(k) < first_page_copies
+                                               ? at
+                                               : static_cast<std::uint64_t>(k) * one_copy;
+            REQUIRE(answer.failed_at.has_value());
+            CHECK(*answer.failed_at == expected);
+            CHECK(client.ask({CommandType::read, 0, 3 * one_page}).error == Error::none);
+            rig.check_clean(client);
         }
     }
 }
@@ -65,17 +62,15 @@ TEST_CASE("a READ of a dead device fails at the offset of its first page there")
 TEST_CASE("only the error of a READ contains an offset") {
     for (const bool extended : {false, true}) {
         Rig rig;
-        {
-            Client client = rig.enter({.extended = extended});
-            rig.script.allocations_until_failure = 0;
-            const Answer written = client.ask({CommandType::write, 0, 10});
-            CHECK(written.error == Error::enospc);
-            CHECK(written.chunks == std::vector{ChunkType::error});
-            CHECK(written.text == "no memory left on the device");
-            CHECK(client.ask({CommandType::read, rig.options.size, 1}).chunks ==
-                  std::vector{ChunkType::error});
-        }
-        rig.check_clean();
+        Client client = rig.enter({.extended = extended});
+        rig.script.allocations_until_failure = 0;
+        const Answer written = client.ask({CommandType::write, 0, 10});
+        CHECK(written.error == Error::enospc);
+        CHECK(written.chunks == std::vector{ChunkType::error});
+        CHECK(written.text == "no memory left on the device");
+        CHECK(client.ask({CommandType::read, rig.options.size, 1}).chunks ==
+              std::vector{ChunkType::error});
+        rig.check_clean(client);
     }
 }
 

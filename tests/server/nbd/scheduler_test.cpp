@@ -32,17 +32,15 @@ TEST_CASE("scheduler: a task that is always ready does not starve the copies of 
         CAPTURE(in_turn);
         Rig rig;
         std::optional<AlwaysReady> always_ready;
-        {
-            Client client = rig.enter();
-            rig.on_worker_with([&](WorkerContext& its) {
-                always_ready.emplace(its.scheduler, in_turn);
-                always_ready->run();
-            });
-            CHECK(client.ask({CommandType::write, 0, 4 * kib}).error == Error::none);
-            CHECK(client.ask({CommandType::read, 0, 4 * kib}).error == Error::none);
-            rig.on_worker([&] { always_ready.reset(); });
-        }
-        rig.check_clean();
+        Client client = rig.enter();
+        rig.on_worker_with([&](WorkerContext& its) {
+            always_ready.emplace(its.scheduler, in_turn);
+            always_ready->run();
+        });
+        CHECK(client.ask({CommandType::write, 0, 4 * kib}).error == Error::none);
+        CHECK(client.ask({CommandType::read, 0, 4 * kib}).error == Error::none);
+        rig.on_worker([&] { always_ready.reset(); });
+        rig.check_clean(client);
     }
 }
 

@@ -147,19 +147,6 @@ TEST_CASE("send queue: a long payload is sent in a separate piece after its head
     CHECK(texts.queue.empty());
 }
 
-TEST_CASE("send queue: sent() is called after the last byte, not before") {
-    Texts texts;
-    CompletionRecorder recorder;
-    texts.add(nullptr, "12345", "678", &recorder);
-    texts.add(nullptr, "9");
-    CHECK(texts.send(7) == "1234567");
-    CHECK(recorder.sents == 0);
-    CHECK(texts.send(1) == "8");
-    CHECK(recorder.sents == 1);
-    CHECK(texts.send_all() == "9");
-    CHECK(recorder.sents == 1);
-}
-
 TEST_CASE("send queue: sent() may add items") {
     for (std::size_t max = 1; max != 20; ++max) {
         Texts texts;

@@ -14,13 +14,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <new>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -29,29 +26,15 @@
 #include "server/net/address_error.hpp"
 #include "server/net/unix_address.hpp"
 #include "server/net/vsock_address.hpp"
+#include "tests/checked.hpp"
+#include "tests/contains.hpp"
 #include "tests/server/client.hpp"
 #include "tests/server/failing_allocation.hpp"
 #include "tests/storage/open_files.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::server::test {
 namespace {
-
-class Directory {
- public:
-    Directory() {
-        char pattern[] = "/tmp/gpunbd-listenerXXXXXX";
-        REQUIRE(::mkdtemp(pattern) != nullptr);
-        path = pattern;
-    }
-    ~Directory() {
-        ::unlink(socket().c_str());
-        ::rmdir(path.c_str());
-    }
-    Directory(const Directory&) = delete;
-    Directory& operator=(const Directory&) = delete;
-    std::string socket() const { return path + "/socket"; }
-    std::string path;
-};
 
 sockaddr_un address_of(const std::string& path) {
     sockaddr_un address{};
@@ -76,24 +59,6 @@ int bound_to(const std::string& path, int backlog) {
     return fd;
 }
 
-template <typename Call>
-std::string error_of(Call call) {
-    try {
-        static_cast<void>(call());
-    } catch (const std::runtime_error& error) {
-        return error.what();
-    }
-    return "none";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-    CAPTURE(text);
-    CAPTURE(part);
-    const bool found = text.find(part) != std::string::npos;
-    CHECK(found);
-    return found;
-}
-
 // The name of this program as error messages print it.
 std::string own_name() {
     std::ifstream file("/proc/self/comm");
@@ -110,8 +75,8 @@ config::UnixListener at(const std::string& path) {
 
 TEST_CASE("listener: accepts clients, and removes its socket when it stops") {
     boost::asio::io_context io;
-    const Directory directory;
-    auto options = at(directory.socket());
+    const gpunbd::test::TemporaryFolder directory;
+    auto options = at(directory.path("socket"));
     options.mode = 0640;
     const auto listener = Listener::unix_socket(io, options);
     struct stat status {};
@@ -163,56 +128,39 @@ TEST_CASE("listener: a link-local address is one of an interface") {
 }
 
 TEST_CASE("listener: opening one fails at each allocation, and leaks no descriptor") {
-    failing_allocation::take_part();
-    bool failed = true;
-    for (std::int64_t number = 1; failed; ++number) {
-        CAPTURE(number);
+    failing_allocation::in_turn({1}, [](const auto& fails) {
         const std::size_t files = storage::test::open_files();
         {
             boost::asio::io_context io;
-            failing_allocation::arm(number);
-            try {
-                Listener::tcp(io, {.address = "127.0.0.1", .port = 0});
-            } catch (const std::bad_alloc&) {
-            }
-            failed = failing_allocation::disarm();
+            fails([&] { Listener::tcp(io, {.address = "127.0.0.1", .port = 0}); });
         }
         CHECK(storage::test::open_files() == files);
-    }
-}
-
-TEST_CASE("listener: a stale socket is replaced") {
-    boost::asio::io_context io;
-    const Directory directory;
-    ::close(bound_to(directory.socket(), 1));
-    const auto listener = Listener::unix_socket(io, at(directory.socket()));
-    const int client = connect_to(directory.socket());
-    CHECK(client >= 0);
-    ::close(client);
+    });
 }
 
 TEST_CASE("listener: stopping does not remove the socket of another server at the same path") {
     boost::asio::io_context io;
-    const Directory directory;
-    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    const gpunbd::test::TemporaryFolder directory;
+    const auto listener = Listener::unix_socket(io, at(directory.path("socket")));
     // The file has been removed manually, and another server has been started.
-    REQUIRE(::unlink(directory.socket().c_str()) == 0);
-    const int other = bound_to(directory.socket(), 1);
+    REQUIRE(::unlink(directory.path("socket").c_str()) == 0);
+    const int other = bound_to(directory.path("socket"), 1);
     listener->stop();
-    const int client = connect_to(directory.socket());
+    const int client = connect_to(directory.path("socket"));
     CHECK(client >= 0);
     ::close(client);
     ::close(other);
 }
 
 TEST_CASE("listener: only one of two servers replaces a stale socket") {
-    const Directory directory;
-    const auto options = at(directory.socket());
+    const gpunbd::test::TemporaryFolder directory;
+    const auto options = at(directory.path("socket"));
     ::close(bound_to(options.path, 1));
     {
         // The first server has bound the path but does not listen yet, so its socket looks stale.
         const auto first = bind_unix(options);
-        contains(error_of([&] { return bind_unix(options); }), "another server is starting there");
+        CHECK(contains(error_of([&] { return bind_unix(options); }),
+                       "another server is starting there"));
     }
     // A server that failed to start does not block the path.
     boost::asio::io_context io;
@@ -221,7 +169,7 @@ TEST_CASE("listener: only one of two servers replaces a stale socket") {
     CHECK(client >= 0);
     ::close(client);
     int files = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(directory.path)) {
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
         CAPTURE(entry.path().string());
         ++files;
         CHECK(entry.path() == options.path);
@@ -231,62 +179,67 @@ TEST_CASE("listener: only one of two servers replaces a stale socket") {
 
 TEST_CASE("listener: a socket in use is not replaced") {
     boost::asio::io_context io;
-    const Directory directory;
-    const int other = bound_to(directory.socket(), 0);
-    contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
-             "another server is listening there, " + own_name() + ";");
+    const gpunbd::test::TemporaryFolder directory;
+    const int other = bound_to(directory.path("socket"), 0);
+    CHECK(
+        contains(error_of([&] { return Listener::unix_socket(io, at(directory.path("socket"))); }),
+                 "another server is listening there, " + own_name() + ";"));
     // The backlog is full, and no connection is accepted from it.
     std::vector<int> waiting;
     for (int fd = 0; fd >= 0 && waiting.size() < 100;) {
-        fd = connect_to(directory.socket());
+        fd = connect_to(directory.path("socket"));
         if (fd >= 0) waiting.push_back(fd);
     }
     CHECK(waiting.size() < 100);
-    contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
-             "another server is listening");
+    CHECK(
+        contains(error_of([&] { return Listener::unix_socket(io, at(directory.path("socket"))); }),
+                 "another server is listening"));
     struct stat status {};
-    CHECK(::stat(directory.socket().c_str(), &status) == 0);
+    CHECK(::stat(directory.path("socket").c_str(), &status) == 0);
     for (const int fd : waiting) ::close(fd);
     ::close(other);
 }
 
 TEST_CASE("listener: a file of another type is not replaced") {
     boost::asio::io_context io;
-    const Directory directory;
-    std::ofstream(directory.socket()) << "precious";
-    contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
-             "is a file that is not a socket");
+    const gpunbd::test::TemporaryFolder directory;
+    std::ofstream(directory.path("socket")) << "precious";
+    CHECK(
+        contains(error_of([&] { return Listener::unix_socket(io, at(directory.path("socket"))); }),
+                 "is a file that is not a socket"));
     std::string text;
-    CHECK(std::getline(std::ifstream(directory.socket()), text));
+    CHECK(std::getline(std::ifstream(directory.path("socket")), text));
     CHECK(text == "precious");
 }
 
 TEST_CASE("listener: invalid paths are refused") {
     boost::asio::io_context io;
-    const Directory directory;
-    contains(error_of([&] { return Listener::unix_socket(io, at("")); }), "1 to 107 bytes");
+    const gpunbd::test::TemporaryFolder directory;
+    CHECK(contains(error_of([&] { return Listener::unix_socket(io, at("")); }), "1 to 107 bytes"));
     const std::string longest =
-        directory.path + "/" + std::string(106 - directory.path.size(), 's');
+        directory.path() + "/" + std::string(106 - directory.path().size(), 's');
     CHECK(longest.size() == 107);
-    CHECK(error_of([&] { return Listener::unix_socket(io, at(longest)); }) == "none");
-    contains(error_of([&] { return Listener::unix_socket(io, at(longest + "s")); }),
-             "1 to 107 bytes");
-    contains(error_of([&] { return Listener::unix_socket(io, at("/no/such/directory/s")); }),
-             "the folder /no/such/directory does not exist; create it");
-    contains(error_of([&] { return Listener::unix_socket(io, at("/dev/null/s")); }),
-             "/dev/null is not a folder");
-    contains(create_error("/mnt/s", ENOLCK), "/mnt is on a file system without locks (flock)");
+    CHECK(error_of([&] { return Listener::unix_socket(io, at(longest)); }) == "");
+    CHECK(contains(error_of([&] { return Listener::unix_socket(io, at(longest + "s")); }),
+                   "1 to 107 bytes"));
+    CHECK(contains(error_of([&] { return Listener::unix_socket(io, at("/no/such/directory/s")); }),
+                   "the folder /no/such/directory does not exist; create it"));
+    CHECK(contains(error_of([&] { return Listener::unix_socket(io, at("/dev/null/s")); }),
+                   "/dev/null is not a folder"));
+    CHECK(
+        contains(create_error("/mnt/s", ENOLCK), "/mnt is on a file system without locks (flock)"));
 }
 
 TEST_CASE("listener: an unknown owner is refused and leaves no file behind") {
     boost::asio::io_context io;
-    const Directory directory;
+    const gpunbd::test::TemporaryFolder directory;
     struct stat status {};
     for (const char* owner : {"no-such-user-here", ":no-such-group-here", "root:no-such-group"}) {
         CAPTURE(owner);
-        auto options = at(directory.socket());
+        auto options = at(directory.path("socket"));
         options.owner = owner;
-        contains(error_of([&] { return Listener::unix_socket(io, options); }), "there is no");
+        CHECK(
+            contains(error_of([&] { return Listener::unix_socket(io, options); }), "there is no"));
         CHECK(::lstat(options.path.c_str(), &status) != 0);
     }
 }
@@ -309,8 +262,8 @@ TEST_CASE("listener: TCP addresses") {
     const std::uint16_t port = port_of(other);
     const std::string in_use =
         error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = port}); });
-    contains(in_use, "127.0.0.1:" + std::to_string(port));
-    contains(in_use, "the port is taken by " + own_name() + "; end that program, or choose");
+    CHECK(contains(in_use, "127.0.0.1:" + std::to_string(port)));
+    CHECK(contains(in_use, "the port is taken by " + own_name() + "; end that program, or choose"));
     // A listener on the wildcard address also blocks the port.
     ::close(other);
     const int everywhere = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -319,29 +272,29 @@ TEST_CASE("listener: TCP addresses") {
     REQUIRE(::bind(everywhere, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     REQUIRE(::listen(everywhere, 1) == 0);
     const std::uint16_t taken = port_of(everywhere);
-    contains(error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = taken}); }),
-             "the port is taken by " + own_name());
+    CHECK(contains(
+        error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = taken}); }),
+        "the port is taken by " + own_name()));
     ::close(everywhere);
     try {
         Listener::tcp(io, {.address = "192.0.2.1", .port = 1});  // reserved for documentation
         FAIL("an address of another machine was taken");
     } catch (const AddressError& error) {
         CHECK(error.kind == AddressError::Kind::absent);
-        contains(error.what(), "this machine has no address 192.0.2.1");
+        CHECK(contains(error.what(), "this machine has no address 192.0.2.1"));
     }
     for (const char* wrong : {"localhost", "", "127.0.0", "::1::", "1.2.3.4.5"}) {
-        contains(error_of([&] { return Listener::tcp(io, {.address = wrong, .port = 1}); }),
-                 "not a numeric");
+        CHECK(contains(error_of([&] { return Listener::tcp(io, {.address = wrong, .port = 1}); }),
+                       "not a numeric"));
     }
-    CHECK(error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = 0}); }) ==
-          "none");
+    CHECK(error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = 0}); }) == "");
 }
 
 TEST_CASE("listener: vsock addresses") {
     boost::asio::io_context io;
     const int probe = ::socket(AF_VSOCK, SOCK_STREAM, 0);
     if (probe < 0) {
-        contains(error_of([&] { Listener::vsock(io, {}); }), "this kernel has no vsock");
+        CHECK(contains(error_of([&] { Listener::vsock(io, {}); }), "this kernel has no vsock"));
         MESSAGE("SKIPPED: this kernel has no vsock");
         return;
     }
@@ -352,20 +305,20 @@ TEST_CASE("listener: vsock addresses") {
         const auto listener = Listener::vsock(io, any);
         const auto uri = listener->uri("x", false);
         REQUIRE(uri.has_value());
-        contains(*uri, "nbd+vsock://");
-        contains(*uri, ":" + std::to_string(any.port) + "/x");
+        CHECK(contains(*uri, "nbd+vsock://"));
+        CHECK(contains(*uri, ":" + std::to_string(any.port) + "/x"));
         const std::string taken = error_of([&] { Listener::vsock(io, any); });
         CHECK(taken == "vsock:any:" + std::to_string(any.port) +
                            ": the port is taken; end the program that listens there, or choose "
                            "another port");
     }
-    CHECK(error_of([&] { Listener::vsock(io, any); }) == "none");  // the port is free again
+    CHECK(error_of([&] { Listener::vsock(io, any); }) == "");  // the port is free again
     try {
         Listener::vsock(io, {.cid = 4'000'000'000, .port = any.port});
         FAIL("the address of another machine was taken");
     } catch (const AddressError& error) {
         CHECK(error.kind == AddressError::Kind::absent);
-        contains(error.what(), "this machine is not CID 4000000000");
+        CHECK(contains(error.what(), "this machine is not CID 4000000000"));
     }
 }
 
@@ -385,41 +338,42 @@ TEST_CASE("listener: each errno of a vsock listener has its remedy") {
     for (const auto& row : rows) {
         const AddressError error = vsock_error(options, row.error);
         CHECK(error.kind == row.kind);
-        contains(error.what(), "vsock:7:80: ");
-        contains(error.what(), row.remedy);
+        CHECK(contains(error.what(), "vsock:7:80: "));
+        CHECK(contains(error.what(), row.remedy));
     }
 }
 
 TEST_CASE("listener: inherited sockets must be in the listening state") {
     boost::asio::io_context io;
-    const Directory directory;
-    const int quiet = bound_to(directory.socket(), -1);
-    contains(error_of([&] { return Listener::inherited(io, OwnedFd::copy_of(quiet)); }),
-             "does not listen");
-    contains(error_of([&] { return Listener::inherited(io, OwnedFd()); }), "does not listen");
+    const gpunbd::test::TemporaryFolder directory;
+    const int quiet = bound_to(directory.path("socket"), -1);
+    CHECK(contains(error_of([&] { return Listener::inherited(io, OwnedFd::copy_of(quiet)); }),
+                   "does not listen"));
+    CHECK(
+        contains(error_of([&] { return Listener::inherited(io, OwnedFd()); }), "does not listen"));
     REQUIRE(::listen(quiet, 5) == 0);
     const auto listener = Listener::inherited(io, OwnedFd(quiet));
     bool accepted = false;
     listener->start([&](const OwnedFd&, const Peer&) { accepted = true; });
-    const int client = connect_to(directory.socket());
+    const int client = connect_to(directory.path("socket"));
     while (!accepted) io.run_one();
     ::close(client);
     // The supervisor created the socket file, and the supervisor removes it.
     listener->stop();
     struct stat status {};
-    CHECK(::stat(directory.socket().c_str(), &status) == 0);
+    CHECK(::stat(directory.path("socket").c_str(), &status) == 0);
 }
 
 TEST_CASE("listener: survives a lack of memory for a connection") {
     boost::asio::io_context io;
-    const Directory directory;
-    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    const gpunbd::test::TemporaryFolder directory;
+    const auto listener = Listener::unix_socket(io, at(directory.path("socket")));
     int accepted = 0;
     listener->start([&](const OwnedFd&, const Peer&) {
         if (++accepted == 1) throw std::bad_alloc();
     });
-    const int first = connect_to(directory.socket());
-    const int second = connect_to(directory.socket());
+    const int first = connect_to(directory.path("socket"));
+    const int second = connect_to(directory.path("socket"));
     while (accepted != 2 && io.run_one() != 0) {
     }
     CHECK(accepted == 2);
@@ -436,11 +390,11 @@ TEST_CASE("listener: survives a lack of descriptors") {
     const auto level = spdlog::get_level();
     spdlog::set_level(spdlog::level::off);
     boost::asio::io_context io;
-    const Directory directory;
-    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    const gpunbd::test::TemporaryFolder directory;
+    const auto listener = Listener::unix_socket(io, at(directory.path("socket")));
     int accepted = 0;
     listener->start([&](const OwnedFd&, const Peer&) { ++accepted; });
-    const int client = connect_to(directory.socket());
+    const int client = connect_to(directory.path("socket"));
     std::vector<int> all;
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);

@@ -11,7 +11,7 @@ namespace {
 // "path size backend" of each device.
 std::string found(const FakeSwaps& system) {
     std::string text;
-    for (const SwapDevice& each : served_swap_devices(system.root())) {
+    for (const SwapDevice& each : served_swap_devices(system.path())) {
         text += each.path + " " + std::to_string(each.bytes) + " " + each.backend + "\n";
     }
     return text;

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -19,14 +18,6 @@ namespace gpunbd::server::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-NotifySocket way_to(const std::string& address) {
-    ::setenv("NOTIFY_SOCKET", address.c_str(), 1);
-    auto socket = NotifySocket::from_environment();
-    REQUIRE(socket);
-    CHECK(std::getenv("NOTIFY_SOCKET") == nullptr);
-    return std::move(*socket);
-}
 
 bool says(const std::optional<std::string>& wrong, const std::string& part) {
     INFO(wrong.value_or("nothing went wrong"));
@@ -44,17 +35,14 @@ bool same_file(int one, int other) {
 }
 
 TEST_CASE("descriptor store: sends systemd's messages to a path and to an abstract name") {
-    const std::string path =
-        (std::filesystem::temp_directory_path() / ("gpunbd-" + std::to_string(::getpid())))
-            .string();
-    for (const bool abstract : {true, false}) {
-        const PlayedSupervisor supervisor(abstract ? "" : path);
-        const NotifySocket way = way_to(supervisor.address());
-        DescriptorStore store(way, std::nullopt, {});
+    const gpunbd::test::TemporaryFolder folder;
+    for (const std::string& path : {std::string(), folder.path("notify")}) {
+        const PlayedSupervisor supervisor(path);
+        DescriptorStore store(supervisor.way, std::nullopt, {});
         const OwnedFd memory(::memfd_create("slab", MFD_CLOEXEC));
         CHECK(store.store("gpunbd/slab 1", memory.get()) == std::nullopt);
         CHECK(store.remove("gpunbd/slab 1") == std::nullopt);
-        CHECK(way.send("READY=1") == std::nullopt);
+        CHECK(supervisor.way.send("READY=1") == std::nullopt);
         const auto stored = supervisor.next();
         REQUIRE(stored);
         CHECK(stored->text == "FDSTORE=1\nFDNAME=gpunbd/slab 1\nFDPOLL=0");
@@ -64,17 +52,13 @@ TEST_CASE("descriptor store: sends systemd's messages to a path and to an abstra
         REQUIRE(removed);
         CHECK(removed->text == "FDSTOREREMOVE=1\nFDNAME=gpunbd/slab 1");
         CHECK(removed->descriptors.empty());
-        const auto ready = supervisor.next();
-        REQUIRE(ready);
-        CHECK(ready->text == "READY=1");
-        if (!abstract) ::unlink(path.c_str());
+        CHECK(supervisor.next_text() == "READY=1");
     }
 }
 
 TEST_CASE("descriptor store: a barrier returns when the supervisor closes it, not before") {
     const PlayedSupervisor supervisor;
-    const NotifySocket way = way_to(supervisor.address());
-    DescriptorStore store(way, 10, {});
+    DescriptorStore store(supervisor.way, 10, {});
     CHECK(says(store.barrier(10ms), "does not answer"));
     auto first = supervisor.next();  // of that barrier
     REQUIRE(first);
@@ -88,9 +72,7 @@ TEST_CASE("descriptor store: a barrier returns when the supervisor closes it, no
 }
 
 TEST_CASE("descriptor store: a barrier fails if its descriptor was closed without a supervisor") {
-    auto supervisor = std::make_unique<PlayedSupervisor>();
-    const NotifySocket way = way_to(supervisor->address());
-    supervisor.reset();
+    const NotifySocket way = way_to(PlayedSupervisor().way.address());
     CHECK(
         says(DescriptorStore(way, 10, {}).barrier(60s), "cannot be notified: Connection refused"));
 }
@@ -111,8 +93,7 @@ TEST_CASE("descriptor store: an invalid address gives an error of one line") {
 
 TEST_CASE("descriptor store: names that the protocol cannot carry are rejected before sending") {
     const PlayedSupervisor supervisor;
-    const NotifySocket way = way_to(supervisor.address());
-    DescriptorStore store(way, std::nullopt, {});
+    DescriptorStore store(supervisor.way, std::nullopt, {});
     for (const std::string& name :
          {std::string(), std::string("a:b"), std::string("a\nFDSTOREREMOVE=1"), std::string("\x7f"),
           std::string("\xc3\xa4"), std::string("a\0b", 3), std::string(256, 'x')}) {
@@ -126,13 +107,12 @@ TEST_CASE("descriptor store: names that the protocol cannot carry are rejected b
 
 TEST_CASE("descriptor store: a failure to send is reported, and the descriptor is not counted") {
     const PlayedSupervisor supervisor;
-    const NotifySocket way = way_to(supervisor.address());
-    DescriptorStore store(way, 1, {});
+    DescriptorStore store(supervisor.way, 1, {});
     CHECK(says(store.store("a", -1), "Bad file descriptor"));
     CHECK(store.store("a", STDIN_FILENO) == std::nullopt);
     const std::vector<int> many(254, STDIN_FILENO);
-    CHECK(says(way.send("FDSTORE=1", many), "254 descriptors"));
-    CHECK(way.send("FDSTORE=1", std::span(many).first(253)) == std::nullopt);
+    CHECK(says(supervisor.way.send("FDSTORE=1", many), "254 descriptors"));
+    CHECK(supervisor.way.send("FDSTORE=1", std::span(many).first(253)) == std::nullopt);
     supervisor.next();
     const auto most = supervisor.next();
     REQUIRE(most);
@@ -141,8 +121,7 @@ TEST_CASE("descriptor store: a failure to send is reported, and the descriptor i
 
 TEST_CASE("descriptor store: deferred messages are sent in their order") {
     const PlayedSupervisor supervisor;
-    const NotifySocket way = way_to(supervisor.address());
-    DescriptorStore store(way, 3, {});
+    DescriptorStore store(supervisor.way, 3, {});
     store.defer_messages();
     store.add_kept("there");
     {
@@ -158,43 +137,32 @@ TEST_CASE("descriptor store: deferred messages are sent in their order") {
     REQUIRE(stored);
     CHECK(stored->text == "FDSTORE=1\nFDNAME=a\nFDPOLL=0");
     CHECK(stored->descriptors.size() == 1);
-    const auto removed = supervisor.next();
-    REQUIRE(removed);
-    CHECK(removed->text == "FDSTOREREMOVE=1\nFDNAME=there");
-    const auto barrier = supervisor.next();
-    REQUIRE(barrier);
-    CHECK(barrier->text == "BARRIER=1");
+    CHECK(supervisor.next_text() == "FDSTOREREMOVE=1\nFDNAME=there");
+    CHECK(supervisor.next_text() == "BARRIER=1");
     CHECK(store.store("b", STDIN_FILENO) == std::nullopt);
     CHECK(supervisor.next());
 }
 
 TEST_CASE("descriptor store: messages that were not sent stay queued before later ones") {
-    const std::string path =
-        (std::filesystem::temp_directory_path() / ("gpunbd-late-" + std::to_string(::getpid())))
-            .string();
-    const NotifySocket way = way_to(path);
-    DescriptorStore store(way, 3, {"there"});
+    LateSupervisor supervisor;
+    DescriptorStore store(supervisor.way, 3, {"there"});
     store.defer_messages();
     CHECK(store.remove("there") == std::nullopt);
     CHECK(store.store("a", STDIN_FILENO) == std::nullopt);
     CHECK(says(store.release_messages(0ms), "cannot be notified"));
     CHECK(says(store.store("b", STDIN_FILENO), "cannot be notified"));
-    const PlayedSupervisor supervisor(path);
+    supervisor.start();
     CHECK(store.store("c", STDIN_FILENO) == std::nullopt);
     for (const char* expected : {"FDSTOREREMOVE=1\nFDNAME=there", "FDSTORE=1\nFDNAME=a\nFDPOLL=0",
                                  "FDSTORE=1\nFDNAME=c\nFDPOLL=0"}) {
-        const auto message = supervisor.next();
-        REQUIRE(message);
-        CHECK(message->text == expected);
+        CHECK(supervisor.socket->next_text() == expected);
     }
-    CHECK_FALSE(supervisor.next());
-    ::unlink(path.c_str());
+    CHECK_FALSE(supervisor.socket->next());
 }
 
 TEST_CASE("descriptor store: a full store rejects descriptors until one is removed") {
     const PlayedSupervisor supervisor;
-    const NotifySocket way = way_to(supervisor.address());
-    DescriptorStore store(way, 3, {"there", "there"});
+    DescriptorStore store(supervisor.way, 3, {"there", "there"});
     CHECK(store.store("a", STDIN_FILENO) == std::nullopt);
     CHECK(says(store.store("b", STDIN_FILENO), "stores at most 3 descriptors"));
     CHECK(store.remove("there") == std::nullopt);
@@ -206,9 +174,8 @@ TEST_CASE("descriptor store: a full store rejects descriptors until one is remov
 
 TEST_CASE("descriptor store: the names fit into one environment variable") {
     const PlayedSupervisor supervisor;
-    const NotifySocket way = way_to(supervisor.address());
     const std::vector<std::string> names(max_all_names / 256, std::string(255, 'x'));
-    DescriptorStore store(way, std::nullopt, names);
+    DescriptorStore store(supervisor.way, std::nullopt, names);
     const std::size_t left = max_all_names % 256;
     CHECK(says(store.store(std::string(left, 'y'), STDIN_FILENO), "available bytes"));
     CHECK(store.store(std::string(left - 1, 'y'), STDIN_FILENO) == std::nullopt);
@@ -217,10 +184,9 @@ TEST_CASE("descriptor store: the names fit into one environment variable") {
 
 TEST_CASE("descriptor store: the capacity that a supervisor announces") {
     const PlayedSupervisor supervisor;
-    const NotifySocket way = way_to(supervisor.address());
     const auto store_of = [&](const char* text) {
         text != nullptr ? ::setenv("FDSTORE", text, 1) : ::unsetenv("FDSTORE");
-        return DescriptorStore::from_environment(way, {});
+        return DescriptorStore::from_environment(supervisor.way, {});
     };
     CHECK(store_of("512")->capacity() == 512);
     CHECK(std::getenv("FDSTORE") == nullptr);

@@ -7,30 +7,32 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "server/supervisor/notify_socket.hpp"
+#include "server/supervisor/descriptor_store.hpp"
 #include "server/supervisor/passed_descriptors.hpp"
 #include "tests/server/supervisor/supervisor.hpp"
 
 namespace gpunbd::server::test {
 
 class LivingSupervisor {
+    PlayedSupervisor socket_;
+
  public:
     LivingSupervisor() : thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
-    NotifySocket way() const {
-        ::setenv("NOTIFY_SOCKET", socket_.address().c_str(), 1);
-        return std::move(*NotifySocket::from_environment());
-    }
+    const NotifySocket& way = socket_.way;
+
     // The names of the stored descriptors, after all earlier messages have been read.
-    std::vector<std::string> names(const NotifySocket& way) {
+    std::vector<std::string> names() {
         answers = true;
         static_cast<void>(way.barrier(std::chrono::minutes(1)));
         const std::lock_guard lock(mutex_);
@@ -39,8 +41,8 @@ class LivingSupervisor {
         return all;
     }
     // For the next server. The descriptors stay stored.
-    PassedDescriptors hand_over(const NotifySocket& way) {
-        names(way);
+    PassedDescriptors hand_over() {
+        names();
         const std::lock_guard lock(mutex_);
         PassedDescriptors::Descriptors copies;
         for (const auto& each : kept_) {
@@ -92,11 +94,20 @@ class LivingSupervisor {
         }
     }
 
-    PlayedSupervisor socket_;
     std::mutex mutex_;
     std::multimap<std::string, OwnedFd> kept_;
     std::vector<std::vector<OwnedFd>> waiting_;
     std::jthread thread_;
+};
+
+// What the next server gets.
+struct Inheritance {
+    explicit Inheritance(LivingSupervisor& supervisor, std::optional<std::uint64_t> capacity = {})
+        : descriptors(supervisor.hand_over()),
+          store(supervisor.way, capacity, descriptors.names()) {}
+
+    PassedDescriptors descriptors;
+    DescriptorStore store;
 };
 
 }  // namespace gpunbd::server::test

@@ -2,19 +2,33 @@
 // messages.
 #pragma once
 
+#include <doctest/doctest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "server/supervisor/notify_socket.hpp"
 #include "storage/base/owned_fd.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::server::test {
+
+// The way to the supervisor with this address.
+inline NotifySocket way_to(const std::string& address) {
+    ::setenv("NOTIFY_SOCKET", address.c_str(), 1);
+    auto socket = NotifySocket::from_environment();
+    REQUIRE(socket);
+    CHECK(std::getenv("NOTIFY_SOCKET") == nullptr);
+    return std::move(*socket);
+}
 
 class PlayedSupervisor {
  public:
@@ -25,22 +39,7 @@ class PlayedSupervisor {
 
     // At a path, or in the abstract namespace with a name that the kernel chooses.
     explicit PlayedSupervisor(const std::string& path = {})
-        : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        path.copy(address.sun_path, sizeof address.sun_path - 1);
-        const socklen_t length = path.empty() ? sizeof address.sun_family : sizeof address;
-        if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return;
-        socklen_t bound = sizeof address;
-        ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &bound);
-        address_ = path;
-        if (path.empty()) {
-            address_ = "@" + std::string(address.sun_path + 1,
-                                         bound - offsetof(sockaddr_un, sun_path) - 1);
-        }
-    }
-
-    const std::string& address() const { return address_; }
+        : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)), way(way_to(bind_to(path))) {}
 
     // The next message, if there is one. Does not wait.
     std::optional<Message> next() const {
@@ -69,9 +68,40 @@ class PlayedSupervisor {
         return out;
     }
 
+    // Its text; empty: there is none.
+    std::string next_text() const {
+        const auto message = next();
+        return message ? message->text : "";
+    }
+
  private:
+    // Returns the address.
+    std::string bind_to(const std::string& path) const {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        const socklen_t length = path.empty() ? sizeof address.sun_family : sizeof address;
+        REQUIRE(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+        if (!path.empty()) return path;
+        socklen_t bound = sizeof address;
+        ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &bound);
+        return "@" + std::string(address.sun_path + 1, bound - offsetof(sockaddr_un, sun_path) - 1);
+    }
+
     OwnedFd socket_;
-    std::string address_;
+
+ public:
+    const NotifySocket way;
+};
+
+// A supervisor at a path, which starts late.
+struct LateSupervisor {
+    void start() { socket.emplace(path); }
+
+    const gpunbd::test::TemporaryFolder folder;
+    const std::string path = folder.path("notify");
+    const NotifySocket way = way_to(path);
+    std::optional<PlayedSupervisor> socket;
 };
 
 }  // namespace gpunbd::server::test

@@ -37,21 +37,25 @@ Kernel::Request write(std::uint64_t first, std::uint32_t sectors, std::uint32_t 
 // A queue on the worker of a rig. Its members are used there only.
 class Bench {
  public:
-    explicit Bench(const RigOptions& options = {.size = 8 * 32 * kib + 4096}) : rig(options) {
-        rig.on_worker_with([this](WorkerContext& its) {
+    explicit Bench(const RigOptions& options = {.size = 8 * 32 * kib + 4096},
+                   bool read_only = false)
+        : rig(options) {
+        const auto exported = std::make_shared<Export>(*rig.exports.open(""));
+        exported->info.read_only = read_only;
+        rig.on_worker_with([&](WorkerContext& its) {
             auto io = std::make_unique<Kernel>(depth);
             kernel_ = io.get();
-            queue_ = std::make_unique<ublk::Queue>(
-                its, std::move(io),
-                ublk::Queue::Options{.device = "/dev/ublkb0",
-                                     .depth = depth,
-                                     .max_in_flight = 64 * mib,
-                                     .exported = rig.exports.open("")},
-                [this] { ++ends_; });
+            queue_ = std::make_unique<ublk::Queue>(its, std::move(io),
+                                                   ublk::Queue::Options{.device = "/dev/ublkb0",
+                                                                        .depth = depth,
+                                                                        .max_in_flight = 64 * mib,
+                                                                        .exported = exported},
+                                                   [this] { ++ends_; });
             queue_->begin();
         });
     }
-    ~Bench() {
+    ~Bench() { end(); }
+    void end() {
         rig.on_worker([this] { queue_.reset(); });
     }
 
@@ -203,6 +207,16 @@ TEST_CASE("ublk queue: unknown operations and ranges outside of the export are E
     CHECK(bench.ask(request(Op::read, end - 1, 1)) == 512);
 }
 
+TEST_CASE("ublk queue: a read-only export is only read") {
+    Bench bench({.devices = "h", .size = 8 * 32 * kib}, true);
+    CHECK(bench.ask(write(0, 8, 1)) == -5);
+    CHECK(bench.ask(request(Op::discard, 0, 64)) == -5);
+    CHECK(bench.ask(request(Op::write_zeroes, 0, 64)) == -5);
+    CHECK(bench.rig.volume->mapped_bytes() == 0);
+    CHECK(bench.ask(request(Op::read, 0, 8)) == 8 * sector);
+    CHECK(bench.ask(request(Op::flush, 0, 0)) == 0);
+}
+
 TEST_CASE("ublk queue: failures of a device are the results of their requests") {
     SUBCASE("a copy") {
         for (const Op operation : {Op::read, Op::write}) {
@@ -217,6 +231,16 @@ TEST_CASE("ublk queue: failures of a device are the results of their requests") 
             CHECK(bench.read(0, 128) == write(0, 128, 3).payload);
             bench.rig.check_over();
         }
+    }
+    SUBCASE("zeroes") {
+        Bench bench({.devices = "s", .size = 8 * 32 * kib});
+        for (const Op operation : {Op::discard, Op::write_zeroes}) {
+            CHECK(bench.ask(write(0, 128, 1)) == 64 * kib);
+            bench.rig.script.copies_until_failure = 0;
+            CHECK(bench.ask(request(operation, 1, 8)) == -5);  // a part of a page
+            CHECK(bench.ask(request(operation, 1, 8)) == 0);
+        }
+        bench.rig.check_over();
     }
     SUBCASE("memory") {
         Bench bench({.devices = "s", .size = 8 * 32 * kib});
@@ -352,6 +376,27 @@ TEST_CASE("ublk queue: it ends when the kernel has ended all commands") {
     CHECK(bench.ends() == 1);
 }
 
+TEST_CASE("ublk queue: requests that arrive during a pause are answered before its end") {
+    Bench bench({.devices = "h", .size = 8 * 32 * kib});
+    const auto waits = [&] {
+        return bench.with_kernel([](Kernel& kernel) { return kernel.waited_for(); });
+    };
+    bench.pause();
+    bench.rig.let_run();
+    CHECK(waits());
+    bench.send({request(Op::read, 0, 8)});
+    CHECK(waits());
+    CHECK(!bench.result(0));
+    bench.with_kernel([](Kernel& kernel) { kernel.abort(); });
+    bench.run_queue();
+    CHECK(bench.ends() == 0);
+    bench.resume();
+    bench.rig.let_run();
+    CHECK(bench.result(0) == 8 * sector);
+    bench.run_queue();
+    CHECK(bench.ends() == 1);
+}
+
 TEST_CASE("ublk queue: a paused one answers requests in flight, and takes others when it resumes") {
     Bench bench({.devices = "s", .size = 8 * 32 * kib});
     CHECK(bench.ask(write(0, 64, 1)) == 32 * kib);
@@ -392,6 +437,13 @@ TEST_CASE("ublk queue: the rates of the export hold requests back, except when i
     CHECK(bench.result(0) == 8 * 512);
     CHECK(!bench.result(1));
     CHECK(bench.pauses() == 1);
+    // The other one is held back in its turn, and executes when there are no rates any more.
+    bench.resume();
+    bench.rig.let_run();
+    CHECK(!bench.result(1));
+    bench.limit_rates({});
+    bench.rig.let_run();
+    CHECK(bench.result(1) == 8 * 512);
 }
 
 TEST_CASE("ublk queue: counted and listed like a connection") {
@@ -410,6 +462,8 @@ TEST_CASE("ublk queue: counted and listed like a connection") {
     CHECK(counters.errors.value() == 1);
     CHECK(counters.written.value() == 16 * 512);
     CHECK(counters.read.value() == 8 * 512);
+    bench.end();
+    CHECK(bench.rig.worker.counters().connections().empty());
 }
 
 TEST_CASE("ublk queue: after the warm-up, no request allocates memory") {

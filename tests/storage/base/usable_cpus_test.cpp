@@ -2,15 +2,15 @@
 
 #include <doctest/doctest.h>
 #include <sched.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -67,20 +67,14 @@ TEST_CASE("usable CPUs: the minimum of the affinity and the quotas of all contro
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);
-        std::string root = "/tmp/gpunbd-cpus-XXXXXX";
-        REQUIRE(::mkdtemp(root.data()) != nullptr);
-        const auto write = [&](const std::string& name, const char* text) {
-            const fs::path path = fs::path(root) / name;
-            fs::create_directories(path.parent_path());
-            std::ofstream(path) << text;
-        };
-        write("proc/self/cgroup", row.groups);
-        for (const auto& [name, text] : row.files)
-            write("sys/fs/cgroup/" + std::string(name), text);
+        const gpunbd::test::TemporaryFolder root;
+        root.write("proc/self/cgroup", row.groups);
+        for (const auto& [name, text] : row.files) {
+            root.write("sys/fs/cgroup/" + std::string(name), text);
+        }
         const unsigned all = usable_on(1024, "/nowhere");
-        CHECK(usable_on(1024, root) == std::min(all, row.cpus));
-        CHECK(usable_on(1, root) == 1);
-        fs::remove_all(root);
+        CHECK(usable_on(1024, root.path()) == std::min(all, row.cpus));
+        CHECK(usable_on(1, root.path()) == 1);
     }
 }
 

@@ -40,16 +40,6 @@ TEST_CASE("ranges: allocates from the smallest sufficient gap, which preserves l
     CHECK(ranges.take(500) == 0U);
 }
 
-TEST_CASE("ranges: adjacent gaps are merged, whatever the order of frees") {
-    std::vector<std::uint64_t> order = {0, 100, 200};
-    do {
-        Ranges ranges(300);
-        for (int i = 0; i != 3; ++i) REQUIRE(ranges.take(100));
-        for (const std::uint64_t offset : order) ranges.give_back(offset);
-        CHECK(ranges.take(300) == 0U);
-    } while (std::next_permutation(order.begin(), order.end()));
-}
-
 TEST_CASE("ranges: random operations neither overlap ranges nor lose any") {
     constexpr std::uint64_t all = 10000;
     struct Taken {

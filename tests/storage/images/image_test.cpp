@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -23,9 +22,11 @@
 #include "storage/images/restore_image.hpp"
 #include "storage/images/save_image.hpp"
 #include "storage/images/volume_reader.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -33,17 +34,9 @@ namespace {
 constexpr std::uint64_t image_page = 64 * kib;
 constexpr std::uint64_t image_pages = 40;
 
-struct Folder {
-    Folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
-    ~Folder() { std::filesystem::remove_all(path); }
-    std::string path = "/tmp/gpunbd-images-XXXXXX";
-};
-
 std::unique_ptr<Volume> image_volume(Device& device) {
-    auto made = Volume::create({.size = image_pages * image_page - 512, .page_size = image_page},
-                               {&device});
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    return std::get<std::unique_ptr<Volume>>(std::move(made));
+    return checked(Volume::create({.size = image_pages * image_page - 512, .page_size = image_page},
+                                  {&device}));
 }
 
 std::string save(Volume& volume, const std::string& path, bool zstd) {
@@ -58,12 +51,15 @@ std::string restore(const std::string& path, Volume& volume) {
     return restore_image(path, volume, {}, {}, [](std::uint64_t) {}).value_or("");
 }
 
+void write_page(Volume& volume, std::uint64_t page, int value) {
+    PageRef ref;
+    REQUIRE(volume.map(page, ref) == Status::ok);
+    std::memset(reinterpret_cast<void*>(ref.address()), value, image_page - 512);
+}
+
 void write_some_pages(Volume& volume) {
-    for (const std::uint64_t page : {0, 1, 5, 6, 7, 30, 39}) {
-        PageRef ref;
-        REQUIRE(volume.map(page, ref) == Status::ok);
-        std::memset(reinterpret_cast<void*>(ref.address()), static_cast<int>(page + 1),
-                    image_page - 512);
+    for (const int page : {0, 1, 5, 6, 7, 30, 39}) {
+        write_page(volume, static_cast<std::uint64_t>(page), page + 1);
     }
 }
 
@@ -80,31 +76,29 @@ void check_same_pages(const Volume& a, const Volume& b, std::uint64_t pages) {
 }
 
 TEST_CASE("image: a restored volume has the contents and the holes of the saved one") {
-    const Folder folder;
+    const gpunbd::test::TemporaryFolder folder;
     for (const bool zstd : {false, true}) {
         CAPTURE(zstd);
         MemoryDevice device(0, {});
         const auto volume = image_volume(device);
         write_some_pages(*volume);
         // The name alone makes a compressed file as well.
-        const std::string path = folder.path + (zstd ? "/image.zst" : "/raw");
+        const std::string path = folder.path(zstd ? "image.zst" : "raw");
         CHECK(save(*volume, path, false) == "");
         ImageFile file(path);
         REQUIRE_FALSE(file.open());
         CHECK(file.compressed() == zstd);
-        const auto size = image_size(path);
-        REQUIRE(std::holds_alternative<std::uint64_t>(size));
-        CHECK(std::get<std::uint64_t>(size) == volume->size());
+        CHECK(checked(image_size(path)) == volume->size());
         const auto restored = image_volume(device);
         CHECK(restore(path, *restored) == "");
         check_same_pages(*volume, *restored, image_pages);
-        CHECK(save(*volume, folder.path + "/none/file", zstd) ==
-              folder.path + "/none/file: No such file or directory");
+        CHECK(save(*volume, folder.path("none/file"), zstd) ==
+              folder.path("none/file: No such file or directory"));
     }
 }
 
 TEST_CASE("image: a smaller volume gets the beginning of a file, if that is asked for") {
-    const Folder folder;
+    const gpunbd::test::TemporaryFolder folder;
     for (const bool zstd : {false, true}) {
         // The new end is within a run of data, at its end, in a hole, and at the beginning of data.
         for (const std::uint64_t pages : {1, 2, 4, 5, 8, 20, 39}) {
@@ -113,7 +107,7 @@ TEST_CASE("image: a smaller volume gets the beginning of a file, if that is aske
             MemoryDevice device(0, {});
             const auto volume = image_volume(device);
             write_some_pages(*volume);
-            const std::string path = folder.path + "/image";
+            const std::string path = folder.path("image");
             REQUIRE(save(*volume, path, zstd) == "");
             const auto small = image_volume(device);
             REQUIRE(small->resize(pages * image_page) == "");
@@ -129,19 +123,15 @@ TEST_CASE("image: a smaller volume gets the beginning of a file, if that is aske
 }
 
 TEST_CASE("image: a volume that is resized meanwhile is not saved, and the earlier file stays") {
-    const Folder folder;
+    const gpunbd::test::TemporaryFolder folder;
     for (const bool zstd : {false, true}) {
         for (const std::uint64_t pages : {image_pages / 4, 2 * image_pages}) {
             CAPTURE(zstd);
             CAPTURE(pages);
             MemoryDevice device(0, {});
             const auto volume = image_volume(device);
-            for (const std::uint64_t page : {0, 20}) {
-                PageRef ref;
-                REQUIRE(volume->map(page, ref) == Status::ok);
-                std::memset(reinterpret_cast<void*>(ref.address()), 7, image_page);
-            }
-            const std::string path = folder.path + "/image";
+            for (const std::uint64_t page : {0, 20}) write_page(*volume, page, 7);
+            const std::string path = folder.path("image");
             REQUIRE(save(*volume, path, zstd) == "");
             const std::uint64_t size = volume->size();
             const auto resize = [&](std::uint64_t done) {
@@ -150,27 +140,23 @@ TEST_CASE("image: a volume that is resized meanwhile is not saved, and the earli
             CHECK(save_image(*volume, {}, path, {.zstd = zstd}, {}, resize) ==
                   "it was resized meanwhile; save it again");
             CHECK(image_size(path) == std::variant<std::uint64_t, std::string>(size));
-            const std::filesystem::directory_iterator files(folder.path);
+            const std::filesystem::directory_iterator files(folder.path());
             CHECK(std::distance(begin(files), end(files)) == 1);
         }
     }
 }
 
 TEST_CASE("image: a compressed file that is damaged anywhere is refused") {
-    const Folder folder;
+    const gpunbd::test::TemporaryFolder folder;
     MemoryDevice device(0, {});
     const auto volume = image_volume(device);
-    PageRef ref;
-    REQUIRE(volume->map(3, ref) == Status::ok);
-    std::memset(reinterpret_cast<void*>(ref.address()), 7, image_page);
-    ref.reset();
-    const std::string path = folder.path + "/image";
+    write_page(*volume, 3, 7);
+    const std::string path = folder.path("image");
     REQUIRE(save(*volume, path, true) == "");
-    std::ifstream file(path, std::ios::binary);
-    const std::string good((std::istreambuf_iterator<char>(file)), {});
+    const std::string good = folder.read("image");
     for (std::size_t length = ImageRecord::bytes; length < good.size(); ++length) {
         CAPTURE(length);
-        std::ofstream(path, std::ios::binary | std::ios::trunc) << good.substr(0, length);
+        folder.write("image", good.substr(0, length));
         const auto target = image_volume(device);
         CHECK(restore(path, *target).find(path + ": it is damaged") == 0);
     }
@@ -204,12 +190,11 @@ TEST_CASE("image: a file that is no image is refused") {
         {"a file of pzstd", "\x50\x2a\x4d\x18" + std::string(100, 'x'), "it is compressed by zstd"},
         {"a part of the first record", own.substr(0, 20), "it is damaged"},
     };
-    const Folder folder;
+    const gpunbd::test::TemporaryFolder folder;
     MemoryDevice device(0, {});
     for (const Damage& row : rows) {
         CAPTURE(row.name);
-        const std::string path = folder.path + "/image";
-        std::ofstream(path, std::ios::binary | std::ios::trunc) << row.contents;
+        const std::string path = folder.write("image", row.contents);
         const auto target = image_volume(device);
         const std::string why = restore(path, *target);
         CAPTURE(why);
@@ -218,15 +203,11 @@ TEST_CASE("image: a file that is no image is refused") {
 }
 
 TEST_CASE("image: a file that is written while it is restored is refused") {
-    const Folder folder;
+    const gpunbd::test::TemporaryFolder folder;
     MemoryDevice device(0, {});
     const auto volume = image_volume(device);
-    for (const std::uint64_t page : {0, 30}) {
-        PageRef ref;
-        REQUIRE(volume->map(page, ref) == Status::ok);
-        std::memset(reinterpret_cast<void*>(ref.address()), 7, image_page);
-    }
-    const std::string path = folder.path + "/image";
+    for (const std::uint64_t page : {0, 30}) write_page(*volume, page, 7);
+    const std::string path = folder.path("image");
     const std::uint64_t size = volume->size();
     const auto append = [&] { std::ofstream(path, std::ios::binary | std::ios::app) << "more"; };
     const std::vector<std::pair<std::string_view, std::function<void()>>> changes{
@@ -257,17 +238,13 @@ TEST_CASE("image: a file that is written while it is restored is refused") {
 }
 
 TEST_CASE("image: a restore and a save end in the middle of a run when they are stopped") {
-    const Folder folder;
+    const gpunbd::test::TemporaryFolder folder;
     MemoryDevice device(0, {});
     const auto volume = image_volume(device);
-    for (std::uint64_t page = 0; page != image_pages; ++page) {
-        PageRef ref;
-        REQUIRE(volume->map(page, ref) == Status::ok);
-        std::memset(reinterpret_cast<void*>(ref.address()), 7, image_page - 512);
-    }
+    for (std::uint64_t page = 0; page != image_pages; ++page) write_page(*volume, page, 7);
     for (const bool zstd : {false, true}) {
         CAPTURE(zstd);
-        const std::string path = folder.path + "/image";
+        const std::string path = folder.path("image");
         REQUIRE(save(*volume, path, zstd) == "");
         const auto target = image_volume(device);
         std::stop_source stop;
@@ -295,8 +272,8 @@ TEST_CASE("image: a restore and a save end in the middle of a run when they are 
 
 // Pieces of any length and alignment, written back and read past the page cache where possible.
 TEST_CASE("image: a file has what was appended") {
-    const Folder folder;
-    for (const std::string& where : {folder.path, std::string("/dev/shm")}) {
+    const gpunbd::test::TemporaryFolder folder;
+    for (const std::string& where : {folder.path(), std::string("/dev/shm")}) {
         CAPTURE(where);
         const std::string path = where + "/gpunbd-image-test";
         std::string expected;

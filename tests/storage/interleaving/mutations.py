@@ -1,28 +1,4 @@
-#!/usr/bin/env python3
-"""Whether the exploration of interleavings notices faults: applies each mutation to a copy of the sources, builds the
-test with it and runs it. Run by hand: it takes about a minute for each mutation.
-
-    mutations.py [--jobs=N] [--lock=FILE] [--arguments=TEXT] [WORD...]
-
-WORD selects mutations by their names. --jobs: how many mutations are tried at the same time. --lock: held while a copy
-is built. --arguments: those of the test. A text that is replaced has to be in exactly one place of the sources, in
-whatever file."""
-import argparse
-import concurrent.futures
-import contextlib
-import fcntl
-import filecmp
-import glob
-import os
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
-
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../../..')
-MUTATED = ('storage/pages', 'storage/devices')
+"""Mutations of the page map that the exploration of interleavings has to notice; tests/mutations.py tries them."""
 
 WRITERS_CHECK = '''    if (memory_.pages().is_pinned_for_writing(page)) {
         store_moving(number, page, entry);
@@ -51,39 +27,54 @@ MAP_CHECK = 'if (is_retired_from(entry, number) || frozen_ != 0) return false;'
 FREE_CHECK = 'if (!pages_.retired().contains(page) || pages_.is_pinned(page)) return;'
 COPY_CHECK = 'const bool is_needed = memory_.pages().is_pinned_for_writing(page);'
 
-# Name, replacements, and the reason why the exploration cannot notice it, if so: most are equivalent.
-MUTATIONS = [
+MUTATIONS = {('interleaving_tests', r'^storage\.interleavings$'): [
     ('begin_move: no check for writers', [(WRITERS_CHECK, '')]),
     ('begin_move: checks for writers before the stores',
-     [(WRITERS_CHECK, ''), (MOVING_STORES, '    if (memory_.pages().is_pinned_for_writing(page)) return false;\n' + MOVING_STORES)]),
+     [(WRITERS_CHECK, ''),
+      (MOVING_STORES, '    if (memory_.pages().is_pinned_for_writing(page)) return false;\n' + MOVING_STORES)]),
     ('EntrySlot: store is a release', [('.store(next.word());', '.store(next.word(), std::memory_order_release);')]),
     ('map_at_once: ignores a clone', [(MAP_CHECK, 'if (is_retired_from(entry, number)) return false;')]),
-    ('unmap: does not wait for a clone', [('        wait_for_thaw();\n        const PageEntry entry = slot.load();\n', '        const PageEntry entry = slot.load();\n')]),
-    ('RetiredPages: store is relaxed', [('retired_[page].store(true)', 'retired_[page].store(true, std::memory_order_relaxed)')],
-     'the lock of the pool is released and taken between this store and the check for pins, which orders them on any '
-     'machine (RetiredPages::contains() has the same comment); a release of a mutex makes stores visible in this model too'),
+    ('unmap: does not wait for a clone',
+     [('        wait_for_thaw();\n        const PageEntry entry = slot.load();\n',
+       '        const PageEntry entry = slot.load();\n')]),
+    ('RetiredPages: store is relaxed',
+     [('retired_[page].store(true)', 'retired_[page].store(true, std::memory_order_relaxed)')],
+     'the lock of the pool is released and taken between this store and the check for pins, which orders them '
+     'on any machine (RetiredPages::contains() has the same comment); a release of a mutex makes stores '
+     'visible in this model too'),
 
     ('find: no recheck', [('if (again == entry && is_right) return ref;', 'if (again == again) return ref;')]),
-    ('find: no recheck whether another table has the page', [('if (again == entry && is_right) return ref;', 'if (again == entry) return ref;')]),
-    ('find: the recheck is an acquire', [('const PageEntry again = slot.load();', 'const PageEntry again = slot.load(std::memory_order_acquire);')]),
-    ('find: the first load is relaxed', [('PageEntry entry = slot.load(std::memory_order_acquire);\n    while (access', 'PageEntry entry = slot.load(std::memory_order_relaxed);\n    while (access')],
-     'the entry is loaded again, with sequential consistency, before the page is used; the pool list that the first load '
-     'leads to is loaded with acquire itself'),
-    ('pin: release only', [('fetch_add(one(access) + one_use)', 'fetch_add(one(access) + one_use, std::memory_order_acq_rel)')]),
+    ('find: no recheck whether another table has the page',
+     [('if (again == entry && is_right) return ref;', 'if (again == entry) return ref;')]),
+    ('find: the recheck is an acquire',
+     [('const PageEntry again = slot.load();', 'const PageEntry again = slot.load(std::memory_order_acquire);')]),
+    ('find: the first load is relaxed',
+     [('PageEntry entry = slot.load(std::memory_order_acquire);\n    while (access',
+       'PageEntry entry = slot.load(std::memory_order_relaxed);\n    while (access')],
+     'the entry is loaded again, with sequential consistency, before the page is used; the pool list that the '
+     'first load leads to is loaded with acquire itself'),
+    ('pin: release only',
+     [('fetch_add(one(access) + one_use)', 'fetch_add(one(access) + one_use, std::memory_order_acq_rel)')]),
     ('unpin: release only', [('fetch_sub(one(access))', 'fetch_sub(one(access), std::memory_order_acq_rel)')]),
-    ('unpin: does not look for a retired page', [('if (pages_.unpin(page, access)) free_if_unpinned(page);', 'pages_.unpin(page, access);')]),
-    ('unpin: loads retired with acquire', [('return retired_[page].load();', 'return retired_[page].load(std::memory_order_acquire);')]),
+    ('unpin: does not look for a retired page',
+     [('if (pages_.unpin(page, access)) free_if_unpinned(page);', 'pages_.unpin(page, access);')]),
+    ('unpin: loads retired with acquire',
+     [('return retired_[page].load();', 'return retired_[page].load(std::memory_order_acquire);')]),
     ('PinCounts: loads with acquire', [('table[page].load()', 'table[page].load(std::memory_order_acquire)')]),
     ('free_if_unpinned: no check for pins', [(FREE_CHECK, 'if (!pages_.retired().contains(page)) return;')]),
     ('free_if_unpinned: no recheck of retired', [(FREE_CHECK, 'if (pages_.is_pinned(page)) return;')]),
 
-    ('begin_move: entry of another pool', [('    if (!is_here(entry)) return false;\n    const PageIndex page', '    const PageIndex page')]),
+    ('begin_move: entry of another pool',
+     [('    if (!is_here(entry)) return false;\n    const PageIndex page', '    const PageIndex page')]),
     ('store_moving: no recheck', [('        if (each.load() != moving) return;\n', '')]),
-    ('commit_move: forgets sharers', [('target_pages.add_first_entry(page, sharers);', 'target_pages.add_first_entry(page);')]),
-    ('commit_move: maps a shared page as writable', [('sharers != 0 ? PageEntry::shared(target.index_, page)', 'false ? PageEntry::shared(target.index_, page)')]),
+    ('commit_move: forgets sharers',
+     [('target_pages.add_first_entry(page, sharers);', 'target_pages.add_first_entry(page);')]),
+    ('commit_move: maps a shared page as writable',
+     [('sharers != 0 ? PageEntry::shared(target.index_, page)', 'false ? PageEntry::shared(target.index_, page)')]),
     ('commit_move: does not end the filling', [('        target_pages.end_filling();\n', '')]),
     ('unmap: a moving page returns', [('tables_.count() < 2 && !entry.is_moving();', 'tables_.count() < 2;')]),
-    ('unmap: a page of several tables returns', [('!memory_.slabs().config().is_spill && tables_.count() < 2 &&', '!memory_.slabs().config().is_spill &&')]),
+    ('unmap: a page of several tables returns',
+     [('!memory_.slabs().config().is_spill && tables_.count() < 2 &&', '!memory_.slabs().config().is_spill &&')]),
     ('unmap: entry of another pool', [('        if (!is_here(entry)) return Replaced::moved_to_other_pool;\n', '')]),
     ('unmap: does not free', [(UNMAP_DROP + '    }\n    memory_.free_if_unpinned(page);', UNMAP_DROP + '    }')]),
 
@@ -96,31 +87,47 @@ MUTATIONS = [
      [(SHARE_STORE, '        const bool is_sent = memory_.pages().is_pinned_for_sending(page);\n' + SHARE_STORE),
       (SENT_CHECK, 'if (is_sent) append')]),
     ('may_be_sent: not while the page moves', [('entry.is_shared() || entry.is_moving();', 'entry.is_shared();')]),
-    ('copy_sent: only if another table has the page', [('return copy(slot, home, Copied::any);', 'return copy(slot, home, Copied::of_several_tables);')]),
-    ('copy_sent: does not wait for a move', [('        while (moves_from_here(slot.load())) changed_.wait(memory_.mutex());\n    }\n    return copy', '    }\n    return copy')]),
-    ('find: a page of other tables is sent', [('pages.sends_in_place() && is_sole();', 'pages.sends_in_place();'), ('!is_sent || is_sole()', 'true')]),
-    ('is_pinned: does not look for pages that are sent', [('return pins_.any(page) || sends_.any(page);', 'return pins_.any(page);')]),
-    ('share: a moving page is shared at once', [('to.slot(number).become(entry.is_moving() ? entry : shared);', 'to.slot(number).become(shared);')]),
-    ('share: a page that is written is not marked', [(MARK_MOVING + '            ++moving_;', '            ++moving_;')]),
-    ('freeze: nothing', [('    const Lock lock(memory_.mutex());\n    ++frozen_;', '    const Lock lock(memory_.mutex());'),
-                         ('        GPUNBD_ASSERT(frozen_ != 0, "each thaw() ends a freeze()");\n        if (--frozen_ != 0) return;\n', ''),
-                         ('    GPUNBD_ASSERT(frozen_ != 0, "no entry changes', '    GPUNBD_ASSERT(true, "no entry changes')]),
-    ('thaw: does not notify', [('    changed_.notify_all();\n    complete(waiters, Status::ok);', '    complete(waiters, Status::ok);')]),
+    ('copy_sent: only if another table has the page',
+     [('return copy(slot, home, Copied::any);', 'return copy(slot, home, Copied::of_several_tables);')]),
+    ('copy_sent: does not wait for a move',
+     [('        while (moves_from_here(slot.load())) changed_.wait(memory_.mutex());\n    }\n    return copy',
+       '    }\n    return copy')]),
+    ('find: a page of other tables is sent',
+     [('pages.sends_in_place() && is_sole();', 'pages.sends_in_place();'),
+      ('!is_sent || is_sole()', 'true')]),
+    ('is_pinned: does not look for pages that are sent',
+     [('return pins_.any(page) || sends_.any(page);', 'return pins_.any(page);')]),
+    ('share: a moving page is shared at once',
+     [('to.slot(number).become(entry.is_moving() ? entry : shared);', 'to.slot(number).become(shared);')]),
+    ('share: a page that is written is not marked',
+     [(MARK_MOVING + '            ++moving_;', '            ++moving_;')]),
+    ('freeze: nothing',
+     [('    const Lock lock(memory_.mutex());\n    ++frozen_;', '    const Lock lock(memory_.mutex());'),
+      ('        GPUNBD_ASSERT(frozen_ != 0, "each thaw() ends a freeze()");\n        if (--frozen_ != 0) return;\n',
+       ''),
+      ('    GPUNBD_ASSERT(frozen_ != 0, "no entry changes', '    GPUNBD_ASSERT(true, "no entry changes')]),
+    ('thaw: does not notify',
+     [('    changed_.notify_all();\n    complete(waiters, Status::ok);', '    complete(waiters, Status::ok);')]),
     ('settle: no check for writers', [('    if (memory_.pages().is_pinned_for_writing(page)) return false;\n', '')]),
     ('end_sharing: no recheck', [(END_STORE, 'slot.become(entry_at_rest(page));')]),
-    ('end_sharing: always shared', [(END_STORE, END_STORE.replace('entry_at_rest(page)', 'PageEntry::shared(index_, page)'))]),
-    ('end_sharing: always mapped', [(END_STORE, END_STORE.replace('entry_at_rest(page)', 'PageEntry::mapped(index_, page)'))]),
+    ('end_sharing: always shared',
+     [(END_STORE, END_STORE.replace('entry_at_rest(page)', 'PageEntry::shared(index_, page)'))]),
+    ('end_sharing: always mapped',
+     [(END_STORE, END_STORE.replace('entry_at_rest(page)', 'PageEntry::mapped(index_, page)'))]),
     ('copy_written: shares though a writer is left', [(COPY_CHECK, 'const bool is_needed = false;')]),
     ('copy_written: always copies', [(COPY_CHECK, 'const bool is_needed = true;')],
      'the clone has a copy with a state that the page had during the call; sharing the page instead saves memory'),
-    ('copy_written: does not free', [('    if (is_needed) {\n        memory_.free_if_unpinned(page);\n    } else {', '    if (is_needed) {\n    } else {')]),
+    ('copy_written: does not free',
+     [('    if (is_needed) {\n        memory_.free_if_unpinned(page);\n    } else {',
+       '    if (is_needed) {\n    } else {')]),
 
     ('claim: a page of other tables', [('    if (memory_.pages().is_shared(page)) return false;\n', '')]),
     ('claim: no recheck of the entry', [('    if (!entry.is_shared() || !is_here(entry)) return true;\n', '')]),
     ('claim: pins after the store', [(CLAIM_PIN + CLAIM_STORE, CLAIM_STORE + CLAIM_PIN)],
      'all that looks for writers or unmaps the page holds the lock of its pool, as claim() does'),
     ('copy_shared: does not pin the source', [('        source = pinned(memory_, entry.page(), Access::read);\n', '')]),
-    ('copy_shared: does not wait for a clone', [('        wait_for_thaw();\n        // The page may', '        // The page may')]),
+    ('copy_shared: does not wait for a clone',
+     [('        wait_for_thaw();\n        // The page may', '        // The page may')]),
     ('copy: no recheck of the entry', [(COPY_RECHECK, COPY_RECHECK.replace('slot.load() == entry && ', ''))]),
     ('copy: no recheck of the sharers', [(COPY_RECHECK, COPY_RECHECK.replace('is_wanted() && ', ''))],
      'the copy has the right contents, unless it is old; using the page in place instead saves memory'),
@@ -131,148 +138,27 @@ MUTATIONS = [
 
     ('replace: ignores a clone', [('        if (frozen_ != 0) return Replaced::later;\n', '')]),
     ('replace: entry of another pool', [('        if (!is_ours) return Replaced::moved_to_other_pool;\n', '')]),
-    ('replace: does not free', [(REPLACE_DROP + '    }\n    memory_.free_if_unpinned(former);', REPLACE_DROP + '    }')]),
+    ('replace: does not free',
+     [(REPLACE_DROP + '    }\n    memory_.free_if_unpinned(former);', REPLACE_DROP + '    }')]),
 
-    ('map_at_once: ignores a retired page', [(MAP_CHECK, 'if (frozen_ != 0) return false;')],
-     'the contents are right; but a number then takes memory for two pages, which only a volume with provision: full lacks'),
-    ('map_at_once: no recheck of the entry', [('if (entry == entry_of(memory_, entry.page())) {', 'if (is_here(entry)) {')]),
-    ('map_retired: does not wait for a clone', [('    wait_for_thaw();\n    // replace() may', '    // replace() may')]),
-    ('map_retired: no recheck', [('    if (slot.load() != PageEntry::retired(index_, page)) return Status::ok;\n', '')],
-     'it takes a replacement that is older than the end of the clone and the trim of the page; the unit test of a page that '
-     'replaces a shared one (volume_sharing_test.cpp) notices it'),
+    ('map_at_once: ignores a retired page',
+     [(MAP_CHECK, 'if (frozen_ != 0) return false;')],
+     'the contents are right; but a number then takes memory for two pages, which only a volume with '
+     'provision: full lacks'),
+    ('map_at_once: no recheck of the entry',
+     [('if (entry == entry_of(memory_, entry.page())) {', 'if (is_here(entry)) {')]),
+    ('map_retired: does not wait for a clone',
+     [('    wait_for_thaw();\n    // replace() may', '    // replace() may')]),
     ('map_retired: does not pin', [('    memory_.pin(page, Access::read);  // the page stays retired\n', ''),
                                    ('    const PageRef pinned(memory_, page, Access::read);\n', '')]),
-    ('map_taken: does not wait for a clone', [('        wait_for_thaw();\n        if (!has_page(slot, number)) {', '        if (!has_page(slot, number)) {')]),
-    ('map_taken: no recheck', [('        if (!has_page(slot, number)) {\n            publish', '        if (true) {\n            publish')]),
+    ('map_taken: does not wait for a clone',
+     [('        wait_for_thaw();\n        if (!has_page(slot, number)) {',
+       '        if (!has_page(slot, number)) {')]),
+    ('map_taken: no recheck',
+     [('        if (!has_page(slot, number)) {\n            publish', '        if (true) {\n            publish')]),
     ('publish: pins after the store', [(PUBLISH_PIN + PUBLISH_STORE, PUBLISH_STORE + PUBLISH_PIN)]),
-]
-
-
-def sources(top):
-    return [path for folder in MUTATED for ending in ('cpp', 'hpp') for path in glob.glob(f'{top}/{folder}/*.{ending}')]
-
-
-def mutate(top, replacements):
-    """Returns an error, or None."""
-    for old, new in replacements:
-        found = [path for path in sources(top) if old in open(path, encoding='utf-8').read()]
-        text = open(found[0], encoding='utf-8').read() if len(found) == 1 else ''
-        if text.count(old) != 1:
-            return f'in {len(found)} files: {old!r}'
-        with open(found[0], 'w', encoding='utf-8') as file:
-            file.write(text.replace(old, new))
-    return None
-
-
-def copy_sources(top):
-    shutil.copytree(f'{ROOT}/storage', f'{top}/storage')
-    shutil.copytree(f'{ROOT}/tests/storage/interleaving', f'{top}/tests/storage/interleaving')
-
-
-def units_of(top):
-    with open(f'{top}/tests/storage/interleaving/CMakeLists.txt', encoding='utf-8') as file:
-        listed = re.findall(r'\S+\.cpp', file.read())
-    units = [name for name in listed if name.startswith('storage/')]
-    for folder in ('storage/pages', 'tests/storage/interleaving'):
-        units += [os.path.relpath(path, top) for path in sorted(glob.glob(f'{top}/{folder}/*.cpp'))]
-    return units
-
-
-def changed_units(top, original):
-    """All of them, if a header has changed."""
-    changed = []
-    for path in sources(top):
-        name = os.path.relpath(path, top)
-        if filecmp.cmp(path, f'{original}/{name}', shallow=False):
-            continue
-        if name.endswith('.hpp'):
-            return units_of(top)
-        changed.append(name)
-    return changed
-
-
-def object_of(unit):
-    return unit.replace('/', '_').replace('.cpp', '.o')
-
-
-def compile_units(top, units, compilers):
-    """The text of an error, or None. Unchanged units come from ccache, if there is one."""
-    compiler = (['ccache'] if shutil.which('ccache') else []) + ['g++']
-    options = ['-std=c++20', '-O1', '-U_FORTIFY_SOURCE', '-DGPUNBD_ASSERTIONS', '-Itests/storage/interleaving/shadow', '-I.', '-w']
-
-    def compile_one(unit):
-        done = subprocess.run([*compiler, *options, '-c', unit, '-o', object_of(unit)], cwd=top, capture_output=True, text=True, check=False,
-                              env={**os.environ, 'CCACHE_BASEDIR': top, 'CCACHE_NOHASHDIR': '1'})
-        return done.stderr if done.returncode else ''
-
-    return ''.join(compilers.map(compile_one, units)) or None
-
-
-def build(top, original, compilers):
-    """The text of an error, or None. `original` has the objects of the sources as they are."""
-    changed = changed_units(top, original)
-    error = compile_units(top, changed, compilers)
-    if error:
-        return error
-    objects = [f'{top if unit in changed else original}/{object_of(unit)}' for unit in units_of(top)]
-    done = subprocess.run(['g++', *objects, '-lfmt', '-lspdlog', '-lpthread', '-o', 'interleaving_tests'],
-                          cwd=top, capture_output=True, text=True, check=False)
-    return done.stderr if done.returncode else None
-
-
-@contextlib.contextmanager
-def locked(path):
-    with contextlib.ExitStack() as stack:
-        if path:
-            fcntl.flock(stack.enter_context(open(path, 'w', encoding='utf-8')), fcntl.LOCK_EX)
-        yield
-
-
-def run(mutation, original, compilers, options):
-    name, replacements, *reason = mutation
-    with tempfile.TemporaryDirectory() as top:
-        shutil.copytree(f'{original}/storage', f'{top}/storage')
-        shutil.copytree(f'{original}/tests', f'{top}/tests')
-        error = mutate(top, replacements)
-        if error is None:
-            with locked(options.lock):
-                error = build(top, original, compilers)
-        if error:
-            return name, f'ERROR {error[:600]}', False
-        began = time.monotonic()
-        test = subprocess.run([f'{top}/interleaving_tests', *options.arguments.split()], capture_output=True, text=True, check=False)
-        took = f'{time.monotonic() - began:.1f} s'
-    if test.returncode == 0:
-        return name, f'not noticed, {took}' + (f', as expected: {reason[0]}' if reason else ''), bool(reason)
-    why = next((line for line in test.stdout.splitlines() if re.match(r'\w+,\S+: ', line)), f'it ended with {test.returncode}')
-    return name, f'noticed, {took}: {why}', not reason
-
-
-def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument('--jobs', type=int, default=1)
-    parser.add_argument('--lock', default='')
-    parser.add_argument('--arguments', default='')
-    parser.add_argument('words', nargs='*')
-    options = parser.parse_args()
-    chosen = [each for each in [('none', [], 'nothing is changed'), *MUTATIONS]
-              if not options.words or any(word in each[0] for word in options.words)]
-    as_expected = True
-    with (tempfile.TemporaryDirectory() as original,
-          concurrent.futures.ThreadPoolExecutor(max(options.jobs, 2)) as compilers,
-          concurrent.futures.ThreadPoolExecutor(options.jobs) as pool):
-        copy_sources(original)
-        with locked(options.lock):
-            error = compile_units(original, units_of(original), compilers)
-        if error:
-            sys.exit(error)
-        runs = [pool.submit(run, each, original, compilers, options) for each in chosen]
-        for done in concurrent.futures.as_completed(runs):
-            name, result, expected = done.result()
-            print(f'{"" if expected else "UNEXPECTED "}{name}: {result}', flush=True)
-            as_expected &= expected
-    sys.exit(0 if as_expected else 1)
-
-
-if __name__ == '__main__':
-    main()
+], ('storage_tests', r'^storage\.clone: a page that replaces a shared one'): [
+    # It takes a replacement that is older than the end of the clone and the trim of the page, which is not explored.
+    ('map_retired: no recheck',
+     [('    if (slot.load() != PageEntry::retired(index_, page)) return Status::ok;\n', '')]),
+]}

@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "tests/checked.hpp"
 #include "tests/storage/family.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/latch_device.hpp"
@@ -24,24 +24,28 @@ RigOptions bare_rig(std::string_view home, std::string_view spills) {
     return options;
 }
 
-template <class Request, class... Arguments>
-Status run_on_page(Rig& rig, std::uint64_t page, Arguments... arguments) {
-    ClientAccount account;
-    Random random(1);
-    Request request(rig, *rig.channels, account, page * rig.options.page_size, arguments...);
-    REQUIRE(run(*rig.channels, {&request}, random));
-    settle(*rig.channels);
-    return request.status();
-}
-
 Status write_to(Rig& rig, std::uint64_t page, std::uint32_t seed) {
-    return run_on_page<WriteJob>(rig, page, 5000U, seed);
+    return Requests{rig, Random(1), {}, seed}.write(page * rig.options.page_size, 5000);
 }
 
-Status read_from(Rig& rig, std::uint64_t page) { return run_on_page<ReadJob>(rig, page, 8000U); }
+Status read_from(Rig& rig, std::uint64_t page) {
+    return Requests{rig, Random(1)}.read(page * rig.options.page_size, 8000);
+}
 
 Status zero_on(Rig& rig, std::uint64_t page) {
-    return run_on_page<ZeroJob>(rig, page, 3000U, true);
+    return Requests{rig, Random(1)}.zero(page * rig.options.page_size, 3000, true);
+}
+
+void write_to_first(Rig& rig, std::uint32_t pages) {
+    for (std::uint32_t page = 0; page != pages; ++page) {
+        REQUIRE(write_to(rig, page, page + 1) == Status::ok);
+    }
+}
+
+void read_from_all(Rig& rig) {
+    for (std::uint64_t page = 0; page != rig.pages(); ++page) {
+        CHECK(read_from(rig, page) == Status::ok);
+    }
 }
 
 TEST_CASE("added spill memory: pages leave a device that had none, and return") {
@@ -49,23 +53,17 @@ TEST_CASE("added spill memory: pages leave a device that had none, and return") 
         CAPTURE(home);
         CAPTURE(spill);
         MovingRig rig(bare_rig(home, spill));
-        for (std::uint32_t page = 0; page != rig.pages(); ++page) {
-            REQUIRE(write_to(rig, page, page + 1) == Status::ok);
-        }
+        write_to_first(rig, static_cast<std::uint32_t>(rig.pages()));
         const std::uint64_t mapped = rig.volume->mapped_bytes();
         CHECK(rig.reclaim(MovingRig::all).moved.empty());
         rig.release();
         REQUIRE(rig.set_spills({1}) == "");
         CHECK(rig.reclaim(MovingRig::all).moved.at(rig.devices[1]->info().id) == mapped);
         CHECK(rig.home().budget().used() == 0);
-        for (std::uint64_t page = 0; page != rig.pages(); ++page) {
-            CHECK(read_from(rig, page) == Status::ok);
-        }
+        read_from_all(rig);
         CHECK(rig.release().moved.at(rig.home().info().id) == mapped);
         CHECK(rig.bytes_on(1) == 0);
-        for (std::uint64_t page = 0; page != rig.pages(); ++page) {
-            CHECK(read_from(rig, page) == Status::ok);
-        }
+        read_from_all(rig);
     }
 }
 
@@ -98,9 +96,7 @@ TEST_CASE("added spill memory: it is used in the order of the last call") {
 TEST_CASE("added spill memory: volumes that share pages have it too") {
     MovingRig rig(bare_rig("h", "h"));
     Family family(rig);
-    for (std::uint32_t page = 0; page != 20; ++page) {
-        REQUIRE(write_to(rig, page, page + 1) == Status::ok);
-    }
+    write_to_first(rig, 20);
     REQUIRE(family.clone().empty());
     REQUIRE(family.clone().empty());
     family.use(0);
@@ -112,11 +108,7 @@ TEST_CASE("added spill memory: volumes that share pages have it too") {
     const Migration out = rig.reclaim(MovingRig::all);
     CHECK(out.error.empty());
     CHECK(out.moved.at("memory:1") == 21 * rig.options.page_size);
-    family.for_each([&] {
-        for (std::uint64_t page = 0; page != rig.pages(); ++page) {
-            CHECK(read_from(rig, page) == Status::ok);
-        }
-    });
+    family.for_each([&] { read_from_all(rig); });
     CHECK(rig.volume->contents().shared == 20 * rig.options.page_size);
     rig.release();
     rig.migrate({rig.volumes[0]});
@@ -160,9 +152,7 @@ TEST_CASE("added spill memory: new pages and copies pass over memory that has fa
     rig.map_all();
     CHECK(rig.volume->memory()[1].mapped == options.page_size);
     failing.has_failed = true;
-    auto made = rig.volume->clone("clone", 2 * options.page_size);
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    const auto clone = std::get<std::unique_ptr<Volume>>(std::move(made));
+    const auto clone = checked(rig.volume->clone("clone", 2 * options.page_size));
     for (const std::uint64_t page : {0, 1}) {
         PageRef ref;
         REQUIRE(clone->map(page, ref) == Status::ok);
@@ -179,9 +169,7 @@ TEST_CASE("added spill memory: a copy takes memory in the order of new pages") {
     Family family(rig);
     REQUIRE(rig.set_spills({1, 2}) == "");
     rig.memories[1]->set_capacity(8 * options.page_size);
-    for (std::uint32_t page = 0; page != 8; ++page) {
-        REQUIRE(write_to(rig, page, page + 1) == Status::ok);
-    }
+    write_to_first(rig, 8);
     rig.reclaim(MovingRig::all);
     REQUIRE(rig.bytes_on(1) == 8 * options.page_size);
     const auto device_of = [&](std::uint64_t page) {
@@ -207,11 +195,7 @@ TEST_CASE("added spill memory: a copy takes memory in the order of new pages") {
     write_both("memory:1");
     rig.home().budget().set_limit(SlabBudget::unlimited);
     write_both("memory:0");
-    family.for_each([&] {
-        for (std::uint64_t each = 0; each != rig.pages(); ++each) {
-            CHECK(read_from(rig, each) == Status::ok);
-        }
-    });
+    family.for_each([&] { read_from_all(rig); });
     rig.migrate({});
 }
 

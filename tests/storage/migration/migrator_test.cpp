@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/checked.hpp"
 #include "tests/storage/devices/file/no_writes.hpp"
 #include "tests/storage/family.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
@@ -36,25 +37,37 @@ RigOptions options_of(std::string_view home, std::string_view spills) {
     return options;
 }
 
+// 16 pages, four in a slab.
+RigOptions large_pages(std::string_view home, std::string_view spills) {
+    return {.devices = home,
+            .spills = spills,
+            .size = 256 * mib,
+            .page_size = 16 * mib,
+            .channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib}};
+}
+
 void write(MovingRig& rig, std::uint64_t offset, std::uint32_t length, std::uint32_t seed) {
-    ClientAccount account;
-    Random random(seed);
-    WriteJob job(rig, *rig.channels, account, offset, length, seed);
-    REQUIRE(run(*rig.channels, {&job}, random));
-    REQUIRE(job.status() == Status::ok);
-    settle(*rig.channels);
+    REQUIRE(Requests{rig, Random(seed), {}, seed}.write(offset, length) == Status::ok);
+}
+
+// 5,000 bytes in each of the first pages.
+void write_pages(MovingRig& rig, std::uint32_t pages, std::uint64_t at = 0) {
+    for (std::uint32_t page = 0; page != pages; ++page) {
+        write(rig, page * rig.options.page_size + at, 5000, page + 1);
+    }
 }
 
 void check_contents(MovingRig& rig) {
-    ClientAccount account;
-    Random random(1);
     for (std::uint64_t page = 0; page != rig.pages(); ++page) {
-        ReadJob job(rig, *rig.channels, account, page * rig.options.page_size,
-                    static_cast<std::uint32_t>(rig.options.page_size));
-        REQUIRE(run(*rig.channels, {&job}, random));
-        REQUIRE(job.status() == Status::ok);
+        REQUIRE(Requests{rig, Random(1)}.read(page * rig.options.page_size,
+                                              static_cast<std::uint32_t>(rig.options.page_size)) ==
+                Status::ok);
     }
-    settle(*rig.channels);
+}
+
+void check_spill_is_empty(MovingRig& rig) {
+    while (rig.devices[1]->releases().pending()) std::this_thread::yield();
+    CHECK(rig.spill_budget.used() == 0);
 }
 
 TEST_CASE("migrator: all pages leave the device and return, with their contents") {
@@ -100,28 +113,57 @@ TEST_CASE("migrator: all pages leave the device and return, with their contents"
         const Migration back = rig.release();
         CHECK(back.moved.at(rig.home().info().id) == mapped + rig.options.page_size);
         CHECK(rig.bytes_on(0) == rig.volume->mapped_bytes());
-        while (rig.devices[1]->releases().pending()) std::this_thread::yield();
-        CHECK(rig.spill_budget.used() == 0);
+        check_spill_is_empty(rig);
         check_contents(rig);
     }
 }
 
 TEST_CASE("migrator: it moves no more than asked, and pages that are used least") {
-    RigOptions options = options_of("h", "h");
-    options.page_size = 16 * mib;  // four in a slab
-    options.size = 16 * options.page_size;
-    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+    RigOptions options = large_pages("h", "h");
     MovingRig rig(options);
-    for (std::uint64_t page = 0; page != rig.pages(); ++page) {
-        PageRef ref;
-        REQUIRE(rig.volume->map(page, ref) == Status::ok);
-    }
+    rig.map_all();
     rig.reclaim(0);  // the thread has taken the present use for its beginning
     const std::uint64_t before = rig.home().budget().used();
     const Migration out = rig.reclaim(64 * mib);
     CHECK(out.released == 64 * mib);
     CHECK(rig.home().budget().used() == before - 64 * mib);
     CHECK(out.moved.at("memory:1") <= 64 * mib);
+}
+
+TEST_CASE("migrator: the slab whose pages are used stays, whichever it is") {
+    RigOptions options = options_of("h", "h");
+    options.page_size = 16 * mib;  // four in a slab
+    options.size = 16 * options.page_size;
+    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+    for (const std::uint64_t used : {0, 15}) {
+        CAPTURE(used);
+        MovingRig rig(options);
+        rig.map_all();
+        rig.tick();
+        rig.volume->find(used);
+        CHECK(rig.reclaim(192 * mib).released == 192 * mib);
+        CHECK(rig.volume->slot(used).load().device() == 0);
+    }
+}
+
+TEST_CASE("migrator: memory of a slab that could not be released is used again") {
+    RigOptions options = options_of("h", "h");
+    options.page_size = 16 * mib;
+    options.size = 4 * options.page_size;  // a slab
+    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+    options.capacity = options.size;
+    MovingRig rig(options);
+    PageRef page;
+    for (std::uint64_t number = 0; number != 3; ++number) {
+        REQUIRE(rig.volume->map(number, page) == Status::ok);
+    }
+    page = rig.volume->find(0);  // a slow client reads it
+    const Migration out = rig.reclaim(all);
+    CHECK(out.released == 0);
+    CHECK(rig.bytes_on(1) == 3 * options.page_size);
+    // The page that is read does not count: the slab has room for the three.
+    CHECK_FALSE(rig.release().no_room);
+    CHECK(rig.bytes_on(0) == 3 * options.page_size);
 }
 
 // The page pool allocates a smaller slab at once, since less than the released slab is wanted.
@@ -144,9 +186,7 @@ TEST_CASE("migrator: it does not wait for another slab that has the number of a 
 
 TEST_CASE("migrator: with too little spill memory the rest stays, and the result says so") {
     MovingRig rig(options_of("h", "h"));
-    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
-        write(rig, page * rig.options.page_size, 5000, page + 1);
-    }
+    write_pages(rig, 40);
     rig.spill_budget.set_limit(0);
     const Migration out = rig.reclaim(all);
     CHECK(out.no_room);
@@ -159,16 +199,24 @@ TEST_CASE("migrator: with too little spill memory the rest stays, and the result
 TEST_CASE("migrator: pages of zeroes are not copied to the other device") {
     MovingRig rig(options_of("h", "s"));
     write(rig, 0, 5000, 1);
-    for (std::uint64_t page = 1; page != rig.pages(); ++page) {
-        PageRef ref;
-        REQUIRE(rig.volume->map(page, ref) == Status::ok);
-    }
+    rig.map_all();
     rig.script.copies_seen = 0;
     rig.script.zero_copies_seen = 0;
     CHECK(rig.reclaim(all).moved.at("memory:1") == rig.volume->mapped_bytes());
     const std::uint64_t chunks = rig.options.page_size / rig.options.channels.chunk_size;
     CHECK(rig.script.copies_seen == rig.pages() * chunks);
     CHECK(rig.script.copies_seen - rig.script.zero_copies_seen == 1);
+    check_contents(rig);
+}
+
+TEST_CASE("migrator: a page is copied for the sake of its last byte") {
+    MovingRig rig(options_of("h", "s"));
+    const std::uint32_t chunk = rig.options.channels.chunk_size;
+    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
+        write(rig, page * rig.options.page_size + chunk - 1, 1, page + 1);
+    }
+    CHECK(rig.reclaim(all).error.empty());
+    CHECK(rig.bytes_on(0) == 0);
     check_contents(rig);
 }
 
@@ -182,16 +230,11 @@ TEST_CASE("migrator: pages leave revocable memory for slabs of the device, or fo
          {Row{"f", false, true}, {"h", false, true}, {"h", true, false}, {"hf", true, true}}) {
         CAPTURE(spills);
         CAPTURE(is_full);
-        RigOptions options = options_of("s", spills);
-        options.page_size = 16 * mib;  // four in a slab
-        options.size = 16 * options.page_size;
-        options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+        RigOptions options = large_pages("s", spills);
         if (is_full) options.capacity = options.size;
         MovingRig rig(options);
         rig.script.revocable = true;
-        for (std::uint32_t page = 0; page != 12; ++page) {
-            write(rig, page * options.page_size, 5000, page + 1);
-        }
+        write_pages(rig, 12);
         if (is_full) {
             for (std::uint32_t page = 12; page != 16; ++page) {
                 write(rig, page * options.page_size, 5000, page + 1);
@@ -217,10 +260,7 @@ TEST_CASE(
     "migrator: pages that are used leave revocable slabs, and unused ones take their places") {
     for (const std::uint32_t written : {8U, 16U}) {  // of 16; then a slab has to be allocated
         CAPTURE(written);
-        RigOptions options = options_of("s", "h");
-        options.page_size = 16 * mib;  // four in a slab
-        options.size = 16 * options.page_size;
-        options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+        RigOptions options = large_pages("s", "h");
         MovingRig rig(options);
         PagePool& pool = rig.volume->pool(0);
         const auto kind_of = [&](std::uint64_t page) {
@@ -261,9 +301,7 @@ TEST_CASE("migrator: stripes over two devices leave and return one device at a t
     RigOptions options = options_of("sh", "h");
     options.stripe_size = options.page_size;
     MovingRig rig(options);
-    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
-        write(rig, page * options.page_size + 10, 5000, page + 1);
-    }
+    write_pages(rig, 40, 10);
     const std::uint64_t half = rig.bytes_on(0);
     CHECK(rig.reclaim(all).moved.at("memory:2") == half);
     CHECK(rig.bytes_on(0) == 0);
@@ -277,10 +315,8 @@ TEST_CASE("migrator: stripes over two devices leave and return one device at a t
 
 // Two slabs of four pages.
 RigOptions full_volume(std::string_view home, std::string_view spills) {
-    RigOptions options = options_of(home, spills);
-    options.page_size = 16 * mib;
+    RigOptions options = large_pages(home, spills);
     options.size = 8 * options.page_size;
-    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
     options.provision = Provision::full;
     return options;
 }
@@ -336,13 +372,28 @@ class ChannelCounter final : public LatchDevice {
     std::atomic<unsigned> opened{0};
 };
 
+TEST_CASE("migrator: two full volumes do not count on the same spill memory") {
+    const RigOptions options = full_volume("h", "h");
+    MovingRig rig(options);
+    auto made = Volume::create(
+        {.size = options.size, .page_size = options.page_size, .provision = Provision::full},
+        {&rig.home()}, {}, {}, {{.device = rig.devices[1].get(), .budget = &rig.spill_budget}});
+    rig.migrate({rig.volumes[0], std::move(std::get<std::unique_ptr<Volume>>(made))});
+    rig.spill_budget.set_limit(2 * 64 * mib);  // two slabs, which each of them has
+    const Migration out = rig.reclaim(all);
+    CHECK(out.released == 2 * 64 * mib);
+    CHECK(out.no_room);
+    rig.release();
+    rig.migrate({rig.volumes[0]});
+}
+
 TEST_CASE("migrator: prepare() opens the channels of all threads, or says why it cannot") {
     ChannelCounter home(0, {});
     LatchDevice spill(1, {});
     SlabBudget budget;
-    auto made = Volume::create({.size = 4 * mib, .page_size = 1 * mib}, {&home}, {}, {},
-                               {{.device = &spill, .budget = &budget}});
-    const std::shared_ptr<Volume> volume = std::move(std::get<std::unique_ptr<Volume>>(made));
+    const std::shared_ptr<Volume> volume =
+        checked(Volume::create({.size = 4 * mib, .page_size = 1 * mib}, {&home}, {}, {},
+                               {{.device = &spill, .budget = &budget}}));
     Migrator migrator(
         home, [&] { return Migrator::Volumes{volume}; },
         {.channels = {.chunk_size = 64 * kib, .slots = 2, .pinned = 256 * kib}, .threads = 3});
@@ -353,6 +404,15 @@ TEST_CASE("migrator: prepare() opens the channels of all threads, or says why it
         return error.get_future().get();
     };
     CHECK(prepare() == "no channel is left");
+    // A request that fails leaves the limit where the pages are.
+    PageRef page;
+    REQUIRE(volume->map(0, page) == Status::ok);
+    page.reset();
+    std::promise<Migration> failed;
+    migrator.reclaim(all, [&](Migration&& out) { failed.set_value(std::move(out)); });
+    CHECK(failed.get_future().get().error == "no channel is left");
+    CHECK(home.budget().used() != 0);
+    CHECK(home.budget().limit() == home.budget().used());
     home.refuses = false;
     CHECK(prepare() == "");
     CHECK(home.opened == 3);
@@ -366,23 +426,38 @@ TEST_CASE("migrator: a page that cannot be copied stays where it is") {
     CHECK(out.failed == 1);
     CHECK(rig.migrator.totals().failed == 1);
     check_contents(rig);
+    write(rig, 0, 4000, 2);  // no move is left that it would wait for
+    rig.release();
+    check_spill_is_empty(rig);
+}
+
+TEST_CASE("migrator: a page that is trimmed while it moves leaves no memory behind") {
+    MovingRig rig(options_of("s", "h"));
+    write(rig, 0, 5000, 1);
+    rig.script.hold = true;
+    std::promise<Migration> done;
+    rig.migrator.reclaim(all, [&](Migration&& out) { done.set_value(std::move(out)); });
+    while (!rig.volume->slot(0).load().is_moving()) std::this_thread::yield();
+    rig.volume->unmap(0);
+    rig.script.hold = false;
+    const Migration out = done.get_future().get();
+    CHECK(out.moved.empty());
+    CHECK(out.failed == 0);
+    CHECK(out.missing() == 0);
+    check_spill_is_empty(rig);
 }
 
 TEST_CASE("migrator: pages in a file that cannot be written are still read, and return") {
-    MovingRig rig(options_of("s", "f"));
-    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
-        write(rig, page * rig.options.page_size + 100, 5000, page + 1);
-    }
+    RigOptions options = options_of("s", "fh");
+    options.spills_later = true;
+    MovingRig rig(options);
+    REQUIRE(rig.set_spills({1}) == "");
+    write_pages(rig, 40, 100);
     CHECK(rig.reclaim(all).error.empty());
     REQUIRE(rig.bytes_on(0) == 0);
     {
         const NoWrites full;
-        ClientAccount account;
-        Random random(1);
-        WriteJob job(rig, *rig.channels, account, 0, 4096, 99);
-        REQUIRE(run(*rig.channels, {&job}, random));
-        CHECK(job.status() == Status::io_error);
-        settle(*rig.channels);
+        CHECK(Requests{rig, Random(1)}.write(0, 4096) == Status::io_error);
     }
     CHECK(rig.devices[1]->failed());
     check_contents(rig);
@@ -391,6 +466,11 @@ TEST_CASE("migrator: pages in a file that cannot be written are still read, and 
     check_contents(rig);
     // Nothing leaves the device again.
     CHECK(rig.reclaim(all).released == 0);
+    rig.release();
+    // Other memory is used instead.
+    REQUIRE(rig.set_spills({1, 2}) == "");
+    CHECK(rig.reclaim(all).moved.at("memory:2") == rig.volume->mapped_bytes());
+    check_contents(rig);
 }
 
 TEST_CASE("migrator: a page that is being written does not move; a read one does") {
@@ -406,9 +486,12 @@ TEST_CASE("migrator: a page that is being written does not move; a read one does
     CHECK(rig.volume->slot(1).load().device() == 1);
     // The reader still sees the old page, which is not used for anything else.
     CHECK(std::memcmp(read.cpu(), rig.model.data() + rig.options.page_size, 5000) == 0);
+    CHECK(rig.bytes_on(1) == rig.options.page_size);
     written.reset();
     CHECK(rig.reclaim(all).busy == 0);
     check_contents(rig);
+    rig.release();
+    check_spill_is_empty(rig);
 }
 
 TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not") {
@@ -470,9 +553,7 @@ TEST_CASE("migrator: a page that volumes share moves once and stays shared") {
         CAPTURE(home);
         MovingRig rig(options_of(home, "h"));
         Family family(rig);
-        for (std::uint32_t page = 0; page != 20; ++page) {
-            write(rig, page * rig.options.page_size, 5000, page + 1);
-        }
+        write_pages(rig, 20);
         REQUIRE(family.clone().empty());
         REQUIRE(family.clone().empty());
         write(rig, 1000, 5000, 7);
@@ -496,6 +577,26 @@ TEST_CASE("migrator: a page that volumes share moves once and stays shared") {
         family.remove(0);
         CHECK(rig.volume->contents().shared == 0);
     }
+}
+
+TEST_CASE("migrator: pages that volumes share take memory once") {
+    RigOptions options = options_of("h", "h");
+    options.page_size = 16 * mib;
+    options.size = 4 * options.page_size;  // a slab
+    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+    MovingRig rig(options, 1);
+    Family family(rig);
+    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
+        write(rig, page * options.page_size, 5000, page + 1);
+    }
+    REQUIRE(family.clone().empty());
+    rig.migrate({rig.volumes[0], family.unowned(0)});
+    rig.spill_budget.set_limit(options.size);
+    const Migration out = rig.reclaim(all);
+    CHECK_FALSE(out.no_room);
+    CHECK(out.moved.at("memory:1") == options.size);
+    family.for_each([&] { check_contents(rig); });
+    rig.migrate({rig.volumes[0]});
 }
 
 // Each page has one thread that writes it; all threads read it.
@@ -582,15 +683,9 @@ TEST_CASE("migrator: no write is lost and no page is reused too early, with many
 }
 
 TEST_CASE("migrator: pages return up to a raised limit, those that were used last first") {
-    RigOptions options = options_of("h", "h");
-    options.page_size = 16 * mib;  // four in a slab
-    options.size = 16 * options.page_size;
-    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+    RigOptions options = large_pages("h", "h");
     MovingRig rig(options, 1);  // several threads would race for the last memory
-    for (std::uint64_t page = 0; page != rig.pages(); ++page) {
-        PageRef ref;
-        REQUIRE(rig.volume->map(page, ref) == Status::ok);
-    }
+    rig.map_all();
     REQUIRE(rig.reclaim(all).released == 256 * mib);
     for (const std::uint64_t page : std::initializer_list<std::uint64_t>{3, 6, 9, 12})
         rig.volume->find(page);
@@ -609,9 +704,7 @@ TEST_CASE("migrator: pages return up to a raised limit, those that were used las
 
 TEST_CASE("migrator: pages return at a limited rate, and other requests do not wait for them") {
     MovingRig rig(options_of("h", "h"));
-    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
-        write(rig, page * rig.options.page_size, 5000, page + 1);
-    }
+    write_pages(rig, 40);
     const std::uint64_t mapped = rig.volume->mapped_bytes();
     REQUIRE(rig.reclaim(all).no_room == false);
     rig.migrator.set_return_rate(1);  // the second page would have to wait for a day

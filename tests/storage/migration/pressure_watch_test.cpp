@@ -2,7 +2,6 @@
 #include "storage/migration/pressure_watch.hpp"
 
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/socket_pairs.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/sizes.hpp"
 
@@ -20,21 +20,8 @@ namespace {
 // A socket for which poll() returns POLLPRI, because of urgent data, while there is pressure.
 class FakeTrigger {
  public:
-    FakeTrigger() {
-        const OwnedFd listener(::socket(AF_INET, SOCK_STREAM, 0));
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof address;
-        auto* const generic = reinterpret_cast<sockaddr*>(&address);
-        REQUIRE(::bind(listener.get(), generic, size) == 0);
-        REQUIRE(::listen(listener.get(), 1) == 0);
-        REQUIRE(::getsockname(listener.get(), generic, &size) == 0);
-        sender_ = OwnedFd(::socket(AF_INET, SOCK_STREAM, 0));
-        REQUIRE(::connect(sender_.get(), generic, size) == 0);
-        receiver_ = OwnedFd(::accept(listener.get(), nullptr, nullptr));
-        REQUIRE(receiver_);
-    }
+    explicit FakeTrigger(std::pair<int, int> ends = gpunbd::test::tcp_pair())
+        : sender_(ends.first), receiver_(ends.second) {}
 
     std::vector<OwnedFd> files() const {
         std::vector<OwnedFd> out;
@@ -81,13 +68,11 @@ class PressedRig : public MovingRig {
 
  private:
     static RigOptions options_with_large_pages() {
-        RigOptions options;
-        options.devices = "h";
-        options.spills = "h";
-        options.page_size = 16 * mib;
-        options.size = 16 * options.page_size;
-        options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
-        return options;
+        return {.devices = "h",
+                .spills = "h",
+                .size = 256 * mib,
+                .page_size = 16 * mib,
+                .channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib}};
     }
 };
 

@@ -12,8 +12,10 @@
 
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/pages/volume.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/crash_image.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
@@ -51,21 +53,19 @@ struct TwoDevices {
     std::uint64_t used() const { return memories[0]->used() + memories[1]->used(); }
 };
 
+inline auto left_volume(Provision provision, const TwoDevices& devices,
+                        const std::shared_ptr<FakeParts>& store) {
+    return Volume::create(left_options(provision), devices.all, {},
+                          {.name = "left", .wanted = {}, .kept_parts = store});
+}
+
 // Every page is mapped and has a different word.
 inline CrashImage whole_volume_image(Provision provision) {
     const auto store = std::make_shared<FakeParts>();
     TwoDevices devices;
-    auto made = Volume::create(left_options(provision), devices.all, {},
-                               {.name = "left", .wanted = {}, .kept_parts = store});
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
-    for (std::uint64_t page = 0; page != left_pages; ++page) {
-        PageRef ref;
-        REQUIRE(volume.map(page, ref) == Status::ok);
-        const std::uint64_t word = page + 1;
-        std::memcpy(reinterpret_cast<std::byte*>(ref.address()), &word, sizeof word);
-    }
-    return read_image(volume.table_descriptor(), *store, left_page);
+    const auto volume = checked(left_volume(provision, devices, store));
+    for (std::uint64_t page = 0; page != left_pages; ++page) write_word(*volume, page, page + 1);
+    return read_image(volume->table_descriptor(), *store, left_page);
 }
 
 // Words after the head: the two sizes, two slabs of each device, the entries.
@@ -109,25 +109,24 @@ struct AbandonedVolume {
     explicit AbandonedVolume(const CrashImage& image)
         : table(restore_image(image, left_page, *store)) {}
 
-    Taken take_over(TwoDevices& devices, bool rests = false) const {
-        auto opened = PageTable::open(OwnedFd::copy_of(table.get()));
-        REQUIRE(std::holds_alternative<PageTable>(opened));
-        return Volume::take_over(std::move(std::get<PageTable>(opened)), devices.all,
-                                 store->copies(), store, rests);
+    Taken take_over(TwoDevices& devices, bool rests = false,
+                    ImportedSlabs* imported = nullptr) const {
+        return Volume::take_over(checked(PageTable::open(OwnedFd::copy_of(table.get()))),
+                                 devices.all, store->copies(), store, rests, imported);
     }
     CrashImage read() const { return read_image(table, *store, left_page); }
 };
 
-inline void check_whole(AbandonedVolume& left, TwoDevices& devices) {
-    const Taken taken = left.take_over(devices);
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
-    const Volume& volume = *std::get<std::unique_ptr<Volume>>(taken);
+inline void check_words(const Volume& volume) {
     for (std::uint64_t page = 0; page != left_pages; ++page) {
-        const PageRef ref = volume.find(page);
-        REQUIRE_FALSE(ref.hole());
-        CHECK(*reinterpret_cast<const std::uint64_t*>(ref.address()) == page + 1);
+        CHECK(read_word(volume, page) == page + 1);
     }
-    CHECK(volume.allocated_bytes() == left_pages * left_page);
+}
+
+inline void check_whole(const AbandonedVolume& left, TwoDevices& devices) {
+    const auto volume = checked(left.take_over(devices));
+    check_words(*volume);
+    CHECK(volume->allocated_bytes() == left_pages * left_page);
     CHECK(devices.used() == left_pages * left_page);
 }
 

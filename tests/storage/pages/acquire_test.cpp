@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,9 +11,11 @@
 #include <vector>
 
 #include "storage/pages/volume.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/no_threads.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
@@ -25,19 +26,7 @@ constexpr std::uint64_t whole_slab =
     64 * mib;  // used as the page size, so that each page is allocated
 
 std::unique_ptr<Volume> volume_on(Device& device, std::uint64_t page_size, std::uint64_t pages) {
-    auto made = Volume::create({.size = pages * page_size, .page_size = page_size}, {&device});
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    return std::get<std::unique_ptr<Volume>>(std::move(made));
-}
-
-void map_and_leave(Volume& volume, std::uint64_t page) {
-    PageRef ref;
-    REQUIRE(volume.map(page, ref) == Status::ok);
-    std::memset(ref.cpu(), 7, 8);
-}
-
-bool begins_with_zeroes(const PageRef& page) {
-    return *reinterpret_cast<const std::uint64_t*>(page.cpu()) == 0;
+    return checked(Volume::create({.size = pages * page_size, .page_size = page_size}, {&device}));
 }
 
 // Page 0 is mapped, and page 1 is being allocated.
@@ -48,7 +37,7 @@ struct WhileAllocating {
     PageRef page;
 
     WhileAllocating() {
-        map_and_leave(*volume, 0);
+        write_word(*volume, 0, 7);
         device.allocating.close();
         REQUIRE_FALSE(waiter.try_acquire(*volume, 1, page).has_value());
         device.allocating.wait_for_one();
@@ -68,13 +57,13 @@ TEST_CASE("acquire: other pages of a volume can be mapped and unmapped during an
     // This page is free and clear.
     TestWaiter another;
     REQUIRE(another.try_acquire(*at.volume, 2, other) == Status::ok);
-    CHECK(begins_with_zeroes(other));
+    CHECK(word_of(other) == 0);
     CHECK(at.waiter.in_progress());
     at.device.allocating.open();
     REQUIRE(at.waiter.answer() == Status::ok);
     CHECK_FALSE(at.waiter.in_progress());
     REQUIRE(at.waiter.try_acquire(*at.volume, 1, at.page) == Status::ok);
-    CHECK(begins_with_zeroes(at.page));
+    CHECK(word_of(at.page) == 0);
     CHECK(at.page.address() != other.address());
 }
 
@@ -82,7 +71,7 @@ TEST_CASE("acquire: other pages of a volume can be mapped and unmapped while one
     constexpr std::uint64_t page_size = 64 * kib;
     LatchDevice device(0, {.discards = false});
     const auto volume = volume_on(device, page_size, 4);
-    for (const std::uint64_t page : {0, 1, 2}) map_and_leave(*volume, page);
+    for (const std::uint64_t page : {0, 1, 2}) write_word(*volume, page, 7);
     volume->unmap(0);
     device.clearing.close();
     PageRef clear;
@@ -102,8 +91,8 @@ TEST_CASE("acquire: other pages of a volume can be mapped and unmapped while one
     REQUIRE(waiter.acquire(*volume, 3, page) == Status::ok);
     REQUIRE(another.answer() == Status::ok);
     REQUIRE(another.acquire(*volume, 1, other) == Status::ok);
-    CHECK(begins_with_zeroes(page));
-    CHECK(begins_with_zeroes(other));
+    CHECK(word_of(page) == 0);
+    CHECK(word_of(other) == 0);
     CHECK(page.address() != other.address());
 }
 
@@ -157,9 +146,9 @@ TEST_CASE("acquire: a slab allocated when another becomes empty causes no releas
     LatchDevice device(0, {.slow = true});
     const auto volume = volume_on(device, whole_slab, 3);
     volume->quiesce();  // so that no slab is allocated ahead
-    map_and_leave(*volume, 0);
+    write_word(*volume, 0, 7);
     device.allocating.close();
-    std::thread client([&] { map_and_leave(*volume, 1); });
+    std::thread client([&] { write_word(*volume, 1, 7); });
     device.allocating.wait_for_one();
     volume->unmap(0);
     device.allocating.open();
@@ -169,17 +158,20 @@ TEST_CASE("acquire: a slab allocated when another becomes empty causes no releas
     while (device.memory.slabs() != 1) std::this_thread::yield();
 }
 
-// Without a provisioner, other threads release slabs, but not while the volume is quiesced.
-TEST_CASE("acquire: slabs of a quiesced volume are not released") {
+// Without a provisioner, other threads release slabs, which another pool could need.
+TEST_CASE("acquire: without threads empty slabs are released, but not while quiesced") {
     LatchDevice device(0, {.slow = true});
     const NoThreads none;
     const auto volume = volume_on(device, whole_slab, 3);
-    for (const std::uint64_t page : {0, 1, 2}) map_and_leave(*volume, page);
-    volume->quiesce();
-    for (const std::uint64_t page : {0, 1, 2}) volume->unmap(page);
-    CHECK(device.memory.slabs() == 3);
-    volume->resume();
-    CHECK(device.memory.slabs() == 1);
+    for (const bool quiesced : {false, true}) {
+        for (const std::uint64_t page : {0, 1, 2}) write_word(*volume, page, 7);
+        if (quiesced) volume->quiesce();
+        for (const std::uint64_t page : {0, 1, 2}) volume->unmap(page);
+        CHECK(device.memory.slabs() == (quiesced ? 3 : 1));
+        if (quiesced) volume->resume();
+        CHECK(device.memory.slabs() == 1);
+        CHECK_FALSE(device.releases().pending());
+    }
 }
 
 TEST_CASE("acquire: a volume is destroyed after pending requests have completed") {
@@ -195,7 +187,7 @@ TEST_CASE("acquire: a slab that is drained while another cannot be allocated is 
     LatchDevice device(0, {.slow = true});
     const auto volume = volume_on(device, whole_slab, 2);
     volume->quiesce();  // so that no slab is allocated ahead
-    map_and_leave(*volume, 0);
+    write_word(*volume, 0, 7);
     device.memory.set_capacity(whole_slab);
     device.allocating.close();
     TestWaiter waiter;
@@ -227,7 +219,7 @@ TEST_CASE("acquire: a page that is freed during an allocation is used instead of
     at.volume->unmap(0);
     at.device.allocating.open();
     REQUIRE(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
-    CHECK(begins_with_zeroes(at.page));
+    CHECK(word_of(at.page) == 0);
     CHECK(at.device.memory.slabs() == 1);
 }
 
@@ -235,7 +227,7 @@ TEST_CASE("acquire: a page that is freed during an allocation is used instead of
 TEST_CASE("acquire: a page number that got a page during an allocation keeps that page") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 2);
-    map_and_leave(*volume, 0);
+    write_word(*volume, 0, 7);
     device.allocating.close();
     TestWaiter waiter;
     PageRef page;
@@ -245,12 +237,12 @@ TEST_CASE("acquire: a page number that got a page during an allocation keeps tha
     TestWaiter another;
     PageRef held;
     REQUIRE(another.try_acquire(*volume, 1, held) == Status::ok);
-    std::memset(held.cpu(), 7, 8);
+    word_of(held) = 7;
     volume->unmap(1);
     device.allocating.open();
     REQUIRE(waiter.acquire(*volume, 1, page) == Status::ok);
     CHECK(page.address() == held.address());
-    CHECK(begins_with_zeroes(held));
+    CHECK(word_of(held) == 0);
     CHECK(volume->retired_bytes() == 0);
     PageRef other;
     CHECK(waiter.acquire(*volume, 0, other) == Status::ok);
@@ -259,7 +251,7 @@ TEST_CASE("acquire: a page number that got a page during an allocation keeps tha
 TEST_CASE("acquire: a page that is still pinned is cleared in another thread") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 1);
-    map_and_leave(*volume, 0);
+    write_word(*volume, 0, 7);
     PageRef held = volume->find(0);
     volume->unmap(0);
     device.clearing.close();
@@ -271,7 +263,7 @@ TEST_CASE("acquire: a page that is still pinned is cleared in another thread") {
     held.reset();  // the page is still reserved for its page number
     device.clearing.open();
     REQUIRE(waiter.acquire(*volume, 0, page) == Status::ok);
-    CHECK(begins_with_zeroes(page));
+    CHECK(word_of(page) == 0);
     CHECK(volume->retired_bytes() == 0);
     CHECK(volume->mapped_bytes() == whole_slab);
 }
@@ -279,7 +271,7 @@ TEST_CASE("acquire: a page that is still pinned is cleared in another thread") {
 TEST_CASE("acquire: a page that cannot be cleared is reported, and stays a hole") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 1);
-    map_and_leave(*volume, 0);
+    write_word(*volume, 0, 7);
     const PageRef held = volume->find(0);
     volume->unmap(0);
     device.memory.clears_fail = true;
@@ -305,19 +297,6 @@ TEST_CASE("acquire: fails while no thread can be started, and succeeds later") {
     CHECK(waiter.acquire(*volume, 0, page) == Status::ok);
 }
 
-// Another pool could need the slabs.
-TEST_CASE("acquire: empty slabs are released even if no thread can be started") {
-    LatchDevice device(0, {.slow = true});
-    const NoThreads none;
-    const auto volume = volume_on(device, whole_slab, 2);
-    map_and_leave(*volume, 0);
-    map_and_leave(*volume, 1);
-    volume->unmap(0);
-    volume->unmap(1);
-    CHECK(device.memory.slabs() == 1);
-    CHECK_FALSE(device.releases().pending());
-}
-
 // Each volume keeps one slab, and the third moves between them.
 TEST_CASE("threads: memory freed by one volume is available to another, without a refusal") {
     for (const bool slow : {false, true}) {
@@ -335,31 +314,12 @@ TEST_CASE("threads: memory freed by one volume is available to another, without 
                 const Status status =
                     round % 3 == 0 ? volume.map(page, ref) : waiter.acquire(volume, page, ref);
                 REQUIRE(status == Status::ok);
-                REQUIRE(begins_with_zeroes(ref));
-                std::memset(ref.cpu(), 7, 8);
+                REQUIRE(word_of(ref) == 0);
+                word_of(ref) = 7;
             }
             for (const std::uint64_t page : {0, 1}) volume.unmap(page);
         }
     }
-}
-
-TEST_CASE("acquire: waits for a release that is in progress") {
-    LatchDevice device(0, {.slow = true});
-    const auto gives = volume_on(device, whole_slab, 2);
-    const auto wants = volume_on(device, whole_slab, 1);
-    map_and_leave(*gives, 0);
-    map_and_leave(*gives, 1);
-    device.memory.set_capacity(2 * whole_slab);
-    device.releasing.close();
-    gives->unmap(0);
-    gives->unmap(1);
-    device.releasing.wait_for_one();
-    TestWaiter waiter;
-    PageRef page;
-    REQUIRE_FALSE(waiter.try_acquire(*wants, 0, page).has_value());
-    CHECK(waiter.in_progress());
-    device.releasing.open();
-    CHECK(waiter.acquire(*wants, 0, page) == Status::ok);
 }
 
 // A pending release ends after the device has refused memory and before the caller is notified.
@@ -368,28 +328,35 @@ class LateRefusal : public LatchDevice {
     using LatchDevice::LatchDevice;
     Status allocate(const SlabRequest& request, Slab& out) override {
         const Status status = LatchDevice::allocate(request, out);
-        if (status == Status::no_space) {
+        if (status == Status::no_space && releases_late) {
             releasing.open();
             while (releases().pending()) std::this_thread::yield();
         }
         return status;
     }
+    bool releases_late = false;
 };
 
-TEST_CASE("acquire: memory that is released while an allocation fails is used") {
-    LateRefusal device(0, {.slow = true});
-    const auto gives = volume_on(device, whole_slab, 2);
-    const auto wants = volume_on(device, whole_slab, 1);
-    map_and_leave(*gives, 0);
-    map_and_leave(*gives, 1);
-    device.memory.set_capacity(2 * whole_slab);
-    device.releasing.close();
-    gives->unmap(0);
-    gives->unmap(1);
-    device.releasing.wait_for_one();
-    TestWaiter waiter;
-    PageRef page;
-    CHECK(waiter.acquire(*wants, 0, page) == Status::ok);
+TEST_CASE("acquire: waits for a release in progress, and uses one that ends during the refusal") {
+    for (const bool late : {false, true}) {
+        LateRefusal device(0, {.slow = true});
+        device.releases_late = late;
+        const auto gives = volume_on(device, whole_slab, 2);
+        const auto wants = volume_on(device, whole_slab, 1);
+        for (const std::uint64_t page : {0, 1}) write_word(*gives, page, 7);
+        device.memory.set_capacity(2 * whole_slab);
+        device.releasing.close();
+        for (const std::uint64_t page : {0, 1}) gives->unmap(page);
+        device.releasing.wait_for_one();
+        TestWaiter waiter;
+        PageRef page;
+        if (!late) {
+            REQUIRE_FALSE(waiter.try_acquire(*wants, 0, page).has_value());
+            CHECK(waiter.in_progress());
+            device.releasing.open();
+        }
+        CHECK(waiter.acquire(*wants, 0, page) == Status::ok);
+    }
 }
 
 TEST_CASE("threads: concurrent requests for a few pages all succeed, with the right pages") {
@@ -415,11 +382,8 @@ TEST_CASE("threads: concurrent requests for a few pages all succeed, with the ri
                         if (random.one_in(2)) {
                             volume->unmap(page);
                         } else if (waiter.acquire(*volume, page, ref) == Status::ok) {
-                            const std::atomic_ref word(
-                                *reinterpret_cast<std::uint64_t*>(ref.cpu()));
-                            const std::uint64_t seen = word.load();
+                            const std::uint64_t seen = word_of(ref).exchange(page + 1);
                             if (seen != 0 && seen != page + 1) ++wrong;
-                            word.store(page + 1);
                             held.push_back(std::move(ref));
                         } else {
                             ++refused;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "storage/base/memory_file.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
@@ -110,11 +111,7 @@ class SpoiledTable {
         return PageTable::open(OwnedFd::copy_of(descriptor_));
     }
     // Returns the reason for the refusal; empty: the table is valid.
-    std::string refusal() const {
-        const auto opened = open();
-        const auto* const why = std::get_if<std::string>(&opened);
-        return why == nullptr ? std::string() : *why;
-    }
+    std::string refusal() const { return failure_of(open()); }
 
  private:
     std::byte* base_ = nullptr;
@@ -185,9 +182,7 @@ TEST_CASE("page table: the creator and a process that opens it share its content
     }
     const PageTable made(shape, true);
     fill_in(made);
-    auto opened = PageTable::open(OwnedFd::copy_of(made.descriptor()));
-    REQUIRE(std::holds_alternative<PageTable>(opened));
-    const PageTable table = std::move(std::get<PageTable>(opened));
+    const PageTable table = checked(PageTable::open(OwnedFd::copy_of(made.descriptor())));
     CHECK(table.shape() == shape);
     CHECK(is_filled_in(table));
     table.slot(36).become(PageEntry::mapped(1, 5));
@@ -199,16 +194,14 @@ TEST_CASE("page table: the creator and a process that opens it share its content
 TEST_CASE("page table: it grows and shrinks for the process that opens it too") {
     const TableShape shape = two_devices();
     const SpoiledTable file(shape);
-    auto made = std::get<PageTable>(file.open());
+    auto made = checked(file.open());
     fill_in(made);
     REQUIRE(made.make_room(10000 * table_page));
     made.slot(9999).become(PageEntry(word_for(9999)));
     made.set_configured_size(99);
     made.set_size(10000 * table_page - 7);
     {
-        auto opened = file.open();
-        REQUIRE(std::holds_alternative<PageTable>(opened));
-        const auto& table = std::get<PageTable>(opened);
+        const PageTable table = checked(file.open());
         CHECK(table.shape() == shape);
         CHECK(table.size() == 10000 * table_page - 7);
         CHECK(table.pages() == 10000);
@@ -217,19 +210,18 @@ TEST_CASE("page table: it grows and shrinks for the process that opens it too") 
         CHECK(table.slot(9999).load().word() == word_for(9999));
     }
     made.set_size(3 * table_page);
-    CHECK(std::get<PageTable>(file.open()).pages() == 3);
+    CHECK(checked(file.open()).pages() == 3);
     CHECK_FALSE(made.make_room(std::uint64_t{1} << 40));
     // Incomplete contents stay so, whatever their size, until one store completes them.
     REQUIRE(made.set_complete(false));
     made.set_size(4 * table_page);
     CHECK(made.pages() == 4);
-    CHECK_FALSE(std::get<PageTable>(file.open()).complete());
+    CHECK_FALSE(checked(file.open()).complete());
     REQUIRE(made.set_complete(true));
-    CHECK(std::get<PageTable>(file.open()).complete());
-    CHECK(std::get<PageTable>(file.open()).pages() == 4);
+    CHECK(checked(file.open()).complete());
+    CHECK(checked(file.open()).pages() == 4);
     const PageTable new_one(shape, true, 0, false);
-    CHECK_FALSE(
-        std::get<PageTable>(PageTable::open(OwnedFd::copy_of(new_one.descriptor()))).complete());
+    CHECK_FALSE(checked(PageTable::open(OwnedFd::copy_of(new_one.descriptor()))).complete());
     for (const std::uint64_t wrong :
          {std::uint64_t{0}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
         file.set(head, wrong);
@@ -242,8 +234,8 @@ constexpr std::size_t room_for_names = 5 * 4096;
 
 TEST_CASE("page table: its name changes by one store, also for the process that opens it") {
     const SpoiledTable file(two_devices());
-    auto made = std::get<PageTable>(file.open());
-    const auto found = [&] { return std::get<PageTable>(file.open()).name(); };
+    auto made = checked(file.open());
+    const auto found = [&] { return checked(file.open()).name(); };
     CHECK(made.can_rename());
     CHECK(found() == "data");
     const std::string longest(PageTable::max_name, 'n');
@@ -258,7 +250,7 @@ TEST_CASE("page table: its name changes by one store, also for the process that 
     CHECK(made.shape().name == "data");
     CHECK_FALSE(made.set_name(longest + "n"));
     // A process was killed before the store.
-    std::get<PageTable>(file.open()).prepare_name("next");
+    checked(file.open()).prepare_name("next");
     CHECK(found() == "data");
     // Entries never reach the names.
     while (made.make_room((made.slots() + 1) * table_page)) {
@@ -278,9 +270,7 @@ TEST_CASE("page table: one of the format without names keeps its name") {
     file.set(file.bytes() - room_for_names, ~std::uint64_t{0});
     file.set(version_at, std::uint32_t{2});
     file.correct_checksum();
-    auto opened = file.open();
-    REQUIRE(std::holds_alternative<PageTable>(opened));
-    const auto& table = std::get<PageTable>(opened);
+    const PageTable table = checked(file.open());
     CHECK(table.name() == "data");
     CHECK_FALSE(table.can_rename());
     CHECK(table.can_resize());
@@ -302,15 +292,13 @@ TEST_CASE("page table: one of the format without sizes is taken over, and cannot
     }
     OwnedFd file = make_memory_file(bytes);
     REQUIRE(::pwrite(file.get(), made.at(0), bytes, 0) == bytes);
-    auto opened = PageTable::open(std::move(file));
-    REQUIRE(std::holds_alternative<PageTable>(opened));
-    const auto& table = std::get<PageTable>(opened);
+    PageTable table = checked(PageTable::open(std::move(file)));
     CHECK(table.shape() == shape);
     CHECK(table.size() == shape.size);
     CHECK(is_filled_in(table));
     CHECK_FALSE(table.can_resize());
     CHECK(table.complete());
-    CHECK_FALSE(std::get<PageTable>(opened).set_complete(false));
+    CHECK_FALSE(table.set_complete(false));
 }
 
 TEST_CASE("page table: outlives the process that created it") {
@@ -357,18 +345,8 @@ TEST_CASE("page table: each byte of its header is validated") {
     CHECK(table.refusal().empty());
 }
 
-TEST_CASE("page table: the error about another format or kind names it") {
-    const SpoiledTable table(two_devices());
-    table.set(version_at, std::uint32_t{4});
-    table.correct_checksum();
-    CHECK(table.refusal() == "its format is 4, and this gpunbd supports 3");
-    table.set(magic_at, std::uint64_t{0x1234});
-    table.correct_checksum();
-    CHECK(table.refusal() == "it is not a page table of gpunbd");
-}
-
 // The checksum is correct.
-TEST_CASE("page table: a contradictory header is refused") {
+TEST_CASE("page table: a header of another format or kind, or a contradictory one, is refused") {
     constexpr auto huge = std::numeric_limits<std::uint64_t>::max();
     constexpr auto large = std::numeric_limits<std::uint32_t>::max();
     using Spoil = std::function<void(const SpoiledTable&)>;
@@ -431,6 +409,13 @@ TEST_CASE("page table: a contradictory header is refused") {
         table.correct_checksum();
         CHECK(table.refusal() == contradiction);
     }
+    const SpoiledTable table(two_devices());
+    table.set(version_at, std::uint32_t{4});
+    table.correct_checksum();
+    CHECK(table.refusal() == "its format is 4, and this gpunbd supports 3");
+    table.set(magic_at, std::uint64_t{0x1234});
+    table.correct_checksum();
+    CHECK(table.refusal() == "it is not a page table of gpunbd");
 }
 
 // The records would be longer than the file: neither they nor the checksum are read.
@@ -451,9 +436,7 @@ TEST_CASE("page table: an identity without a terminator does not extend into the
     const SpoiledTable table(two_devices());
     std::memset(table.at(device_at + 16), 'x', 60);
     table.correct_checksum();
-    auto opened = table.open();
-    REQUIRE(std::holds_alternative<PageTable>(opened));
-    const TableShape& shape = std::get<PageTable>(opened).shape();
+    const TableShape shape = checked(table.open()).shape();
     CHECK(shape.devices[0].identity == std::string(59, 'x'));
     CHECK(shape.devices[1].identity == "memory:1");
 }
@@ -511,10 +494,7 @@ TEST_CASE("page table: a file of another kind is refused and closed") {
     for (const auto& row : rows) {
         CAPTURE(row.name);
         const int descriptor = row.make();
-        const auto opened = PageTable::open(OwnedFd(descriptor));
-        const auto* const why = std::get_if<std::string>(&opened);
-        REQUIRE(why != nullptr);
-        CHECK(*why == row.why);
+        CHECK(failure_of(PageTable::open(OwnedFd(descriptor))) == row.why);
         CHECK(::fcntl(descriptor, F_GETFD) == -1);
     }
     CHECK(table.refusal().empty());

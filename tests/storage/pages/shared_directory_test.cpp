@@ -8,11 +8,11 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "storage/base/memory_file.hpp"
 #include "storage/pages/volume.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/crash_image.hpp"
 #include "tests/storage/sizes.hpp"
@@ -21,9 +21,8 @@ namespace gpunbd::storage::test {
 namespace {
 
 std::shared_ptr<const SharedDirectory> open_directory(const OwnedFd& file) {
-    auto opened = SharedDirectory::open(OwnedFd::copy_of(file.get()));
-    if (const auto* const why = std::get_if<std::string>(&opened)) FAIL(*why);
-    return std::make_shared<SharedDirectory>(std::get<SharedDirectory>(std::move(opened)));
+    return std::make_shared<SharedDirectory>(
+        checked(SharedDirectory::open(OwnedFd::copy_of(file.get()))));
 }
 
 TEST_CASE("shared directory: another process finds its slabs") {
@@ -78,9 +77,8 @@ TEST_CASE("shared directory: a device with more pages than its slabs hold is ref
     TableShape::DeviceShare share = added_share;
     share.pages = share.slab_pages * share.slabs + 1;
     made.add(share);
-    const auto opened = SharedDirectory::open(OwnedFd::copy_of(made.descriptor()));
-    REQUIRE(std::holds_alternative<std::string>(opened));
-    CHECK(std::get<std::string>(opened) == "the records of its devices are inconsistent");
+    CHECK(failure_of(SharedDirectory::open(OwnedFd::copy_of(made.descriptor()))) ==
+          "the records of its devices are inconsistent");
 }
 
 TEST_CASE("shared directory: files of another kind are refused") {
@@ -107,12 +105,10 @@ TEST_CASE("shared directory: files of another kind are refused") {
         CAPTURE(row.name);
         std::vector<std::byte> changed = bytes;
         changed[row.at] = row.value;
-        const auto opened = SharedDirectory::open(file_with(changed));
-        REQUIRE(std::holds_alternative<std::string>(opened));
-        CHECK(std::get<std::string>(opened) == row.why);
+        CHECK(failure_of(SharedDirectory::open(file_with(changed))) == row.why);
     }
-    const auto opened = SharedDirectory::open(OwnedFd(::open("/dev/null", O_RDWR | O_CLOEXEC)));
-    CHECK(std::get<std::string>(opened) == "it is not a slab directory of gpunbd");
+    CHECK(failure_of(SharedDirectory::open(OwnedFd(::open("/dev/null", O_RDWR | O_CLOEXEC)))) ==
+          "it is not a slab directory of gpunbd");
 }
 
 // Kept parts that have the directory and the last table.
@@ -141,16 +137,15 @@ struct LeftClone {
 
     explicit LeftClone(std::uint64_t pages = 4) {
         MemoryDevice device(0, {});
-        auto made = Volume::create({.size = pages * 4 * kib, .page_size = 4 * kib}, {&device}, {},
-                                   {.name = "source", .kept_parts = source});
-        Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
-        volume.quiesce();
-        const auto cloned = volume.clone(KeepOptions{.name = "clone", .kept_parts = clone});
-        REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(cloned));
+        const auto volume =
+            checked(Volume::create({.size = pages * 4 * kib, .page_size = 4 * kib}, {&device}, {},
+                                   {.name = "source", .kept_parts = source}));
+        volume->quiesce();
+        checked(volume->clone(KeepOptions{.name = "clone", .kept_parts = clone}));
     }
     void add(const std::shared_ptr<Keeper>& keeper, KeptVolumes& contents) const {
-        auto table = PageTable::open(OwnedFd::copy_of(keeper->table.get()));
-        contents.members.push_back({std::get<PageTable>(std::move(table)), keeper});
+        contents.members.push_back(
+            {checked(PageTable::open(OwnedFd::copy_of(keeper->table.get()))), keeper});
     }
 };
 
@@ -203,25 +198,16 @@ TEST_CASE("take over: parts that do not belong together are refused") {
         contents.directory = open_directory(left.source->directory);
         why = "it differs in shape from an export that it shares pages with";
     }
+    SUBCASE("a page in two tables, with different numbers") {
+        left.add(left.source, contents);
+        left.add(left.clone, contents);
+        contents.directory = open_directory(left.source->directory);
+        contents.members[0].table.slot(0).become(PageEntry::shared(0, 1));
+        contents.members[1].table.slot(2).become(PageEntry::shared(0, 1));
+        why = "page 2 has the same location as another page";
+    }
     MemoryDevice device(0, {});
-    const auto taken = Volume::take_over(std::move(contents), {&device});
-    REQUIRE(std::holds_alternative<std::string>(taken));
-    CHECK(std::get<std::string>(taken) == why);
-}
-
-// In two tables, but not under the same number.
-TEST_CASE("take over: a page with two numbers is refused") {
-    const LeftClone left;
-    KeptVolumes contents;
-    left.add(left.source, contents);
-    left.add(left.clone, contents);
-    contents.directory = open_directory(left.source->directory);
-    contents.members[0].table.slot(0).become(PageEntry::shared(0, 1));
-    contents.members[1].table.slot(2).become(PageEntry::shared(0, 1));
-    MemoryDevice device(0, {});
-    const auto taken = Volume::take_over(std::move(contents), {&device});
-    REQUIRE(std::holds_alternative<std::string>(taken));
-    CHECK(std::get<std::string>(taken) == "page 2 has the same location as another page");
+    CHECK(failure_of(Volume::take_over(std::move(contents), {&device})) == why);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,12 +21,7 @@ namespace {
 void check_refusal(AbandonedVolume& left, TwoDevices& devices, const std::string& expected) {
     const CrashImage before = left.read();
     const std::size_t files = open_files();
-    {
-        const Taken taken = left.take_over(devices);
-        const auto* const why = std::get_if<std::string>(&taken);
-        REQUIRE(why != nullptr);
-        CHECK(*why == expected);
-    }
+    CHECK(failure_of(left.take_over(devices)) == expected);
     CHECK(devices.used() == 0);
     CHECK(open_files() == files);
     CHECK(left.read() == before);
@@ -151,9 +145,8 @@ TEST_CASE("take over: deferred slabs become CPU-addressable while readers use th
         TwoDevices devices;
         devices.script.in_place_up_to = 4096;
         devices.script.addressed_later = true;
-        const Taken taken = left.take_over(devices);
-        REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
-        Volume& volume = *std::get<std::unique_ptr<Volume>>(taken);
+        const auto taken = checked(left.take_over(devices));
+        Volume& volume = *taken;
         for (std::uint64_t page = 0; page != left_pages; ++page) {
             CHECK_FALSE(is_addressed(volume, page));
         }
@@ -162,7 +155,7 @@ TEST_CASE("take over: deferred slabs become CPU-addressable while readers use th
             readers.emplace_back([&volume, page] {
                 while (!is_addressed(volume, page)) std::this_thread::yield();
                 const PageRef ref = volume.find(page);
-                CHECK(*reinterpret_cast<const std::uint64_t*>(ref.cpu()) == page + 1);
+                CHECK(word_of(ref) == page + 1);
             });
         }
         CHECK_FALSE(volume.takeover_finished());
@@ -177,9 +170,8 @@ TEST_CASE("take over: unaddressable and meanwhile released slabs are no error") 
     TwoDevices devices;
     devices.script.in_place_up_to = 4096;
     devices.script.addressed_later = true;
-    const Taken taken = left.take_over(devices);
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
-    Volume& volume = *std::get<std::unique_ptr<Volume>>(taken);
+    const auto taken = checked(left.take_over(devices));
+    Volume& volume = *taken;
     // Both slabs of the first device are released, and one is allocated again.
     for (std::uint64_t page = 0; page != left_shares[0]; ++page) volume.unmap(page);
     PageRef anew;
@@ -190,7 +182,7 @@ TEST_CASE("take over: unaddressable and meanwhile released slabs are no error") 
     volume.resume();
     for (std::uint64_t page = left_shares[0]; page != left_pages; ++page) {
         CHECK_FALSE(is_addressed(volume, page));
-        CHECK(*reinterpret_cast<const std::uint64_t*>(volume.find(page).address()) == page + 1);
+        CHECK(read_word(volume, page) == page + 1);
     }
 }
 
@@ -203,17 +195,14 @@ TEST_CASE("take over: an incomplete full volume is completed and kept") {
     for (AbandonedVolume* const each : {&left, &other}) {
         TwoDevices devices;
         {
-            const Taken taken = each->take_over(devices);
-            REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
-            Volume& volume = *std::get<std::unique_ptr<Volume>>(taken);
-            CHECK(volume.allocated_bytes() == left_pages * left_page);
-            CHECK(volume.mapped_bytes() == 8 * left_page);
+            const auto volume = checked(each->take_over(devices));
+            CHECK(volume->allocated_bytes() == left_pages * left_page);
+            CHECK(volume->mapped_bytes() == 8 * left_page);
             for (const std::uint64_t page : {4, 5, 10}) {
                 PageRef ref;
-                REQUIRE(volume.map(page, ref) == Status::ok);
-                CHECK(*reinterpret_cast<const std::uint64_t*>(ref.address()) == 0);
-                const std::uint64_t word = page + 1;
-                std::memcpy(reinterpret_cast<std::byte*>(ref.address()), &word, sizeof word);
+                REQUIRE(volume->map(page, ref) == Status::ok);
+                CHECK(word_of(ref) == 0);
+                word_of(ref) = page + 1;
             }
         }
         CHECK(each->store->numbers().size() == 4);
@@ -233,8 +222,7 @@ TEST_CASE("take over: if an incomplete full volume cannot be completed, its addi
                                  : "on memory:1: not enough memory for the rest of it");
         left.store->refuse(false);
         devices.memories[1]->set_capacity(5 * left_page);
-        const Taken taken = left.take_over(devices);
-        CHECK(std::holds_alternative<std::unique_ptr<Volume>>(taken));
+        checked(left.take_over(devices));
     }
 }
 
@@ -247,15 +235,14 @@ TEST_CASE("take over: unknown slabs are discarded, and their descriptors closed"
     const AbandonedVolume left(image);
     TwoDevices devices;
     const std::size_t files = open_files();
-    const Taken taken = left.take_over(devices, true);  // so that no slab is allocated ahead
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
+    const auto taken = checked(left.take_over(devices, true));  // no slab is allocated ahead
     const std::vector<FakeParts::Number> known{{0, 0}, {1, 0}, {1, 1}};
     CHECK(left.store->numbers() == known);
     // The kept parts have closed three descriptors. The volume has opened the table and the known
     // slabs.
     CHECK(open_files() == files - 3 + 1 + known.size());
     PageRef ref;
-    CHECK(std::get<std::unique_ptr<Volume>>(taken)->map(4, ref) == Status::ok);
+    CHECK(taken->map(4, ref) == Status::ok);
 }
 
 // Counts overlapping calls, which must not happen.
@@ -280,31 +267,22 @@ TEST_CASE("take over: no slab is released while another one is mapped") {
     constexpr std::uint64_t slabs = 6;
     const auto store = std::make_shared<FakeParts>();
     MemoryDevice maker(0, {});
-    auto made = Volume::create({.size = slabs * slab, .page_size = slab}, {&maker}, {},
-                               {.name = "left", .wanted = {}, .kept_parts = store});
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    Volume& before = *std::get<std::unique_ptr<Volume>>(made);
-    for (std::uint64_t page = 0; page != slabs; ++page) {
-        PageRef ref;
-        REQUIRE(before.map(page, ref) == Status::ok);
-    }
-    before.quiesce();
-    auto table = PageTable::open(OwnedFd::copy_of(before.table_descriptor()));
-    REQUIRE(std::holds_alternative<PageTable>(table));
+    const auto before =
+        checked(Volume::create({.size = slabs * slab, .page_size = slab}, {&maker}, {},
+                               {.name = "left", .wanted = {}, .kept_parts = store}));
+    for (std::uint64_t page = 0; page != slabs; ++page) write_word(*before, page, 1);
+    before->quiesce();
+    PageTable table = checked(PageTable::open(OwnedFd::copy_of(before->table_descriptor())));
     OneAtATime device;
     std::unique_ptr<Volume> volume;
-    std::vector<std::thread> clients;
     {
         const NoThreads none;
-        auto taken = Volume::take_over(std::move(std::get<PageTable>(table)), {&device},
-                                       store->copies(), store);
-        REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
-        volume = std::get<std::unique_ptr<Volume>>(std::move(taken));
+        volume = checked(Volume::take_over(std::move(table), {&device}, store->copies(), store));
     }
     device.releasing.close();
     device.addressing.close();
     std::atomic<bool> may_begin{false};
-    clients.emplace_back([&] {
+    std::thread client([&] {
         may_begin.wait(false);
         for (std::uint64_t page = 0; page != slabs - 1; ++page) volume->unmap(page);
     });
@@ -319,7 +297,7 @@ TEST_CASE("take over: no slab is released while another one is mapped") {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));  // gives errors time to show
     }
     device.releasing.open();
-    for (std::thread& each : clients) each.join();
+    client.join();
     device.addressing.open();
     while (!volume->takeover_finished()) std::this_thread::yield();
     CHECK(device.overlaps == 0);
@@ -341,10 +319,9 @@ TEST_CASE("take over: an invalid layout is refused") {
         shape.stripe_size = std::uint64_t{1} << 63;
         shape.devices.assign(8192, {.identity = "0", .pages = 1, .slab_pages = 1, .slabs = 1});
     }
-    const Taken taken =
-        Volume::take_over(PageTable(shape, true), devices.all, {}, std::make_shared<FakeParts>());
-    REQUIRE(std::holds_alternative<std::string>(taken));
-    CHECK(std::get<std::string>(taken) == "its layout is inconsistent");
+    CHECK(failure_of(Volume::take_over(PageTable(shape, true), devices.all, {},
+                                       std::make_shared<FakeParts>())) ==
+          "its layout is inconsistent");
 }
 
 // The supervisor has stored the slab too late, so it is neither used nor kept.
@@ -353,52 +330,36 @@ TEST_CASE("kept volume: a slab that was stored too late is forgotten") {
         const auto store = std::make_shared<FakeParts>();
         TwoDevices devices;
         store->keep_too_late(provision == Provision::full);
-        auto made = Volume::create(left_options(provision), devices.all, {},
-                                   {.name = "left", .wanted = {}, .kept_parts = store});
+        auto made = left_volume(provision, devices, store);
         if (provision == Provision::full) {
             CHECK(std::holds_alternative<CapacityError>(made));
         } else {
-            REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-            Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
+            const auto volume = checked(std::move(made));
             store->keep_too_late(true);
             PageRef ref;
-            CHECK(volume.map(0, ref) == Status::no_space);
+            CHECK(volume->map(0, ref) == Status::no_space);
             CHECK(store->numbers().empty());
             CHECK(devices.used() == 0);
             store->keep_too_late(false);
-            CHECK(volume.map(0, ref) == Status::ok);
-            volume.quiesce();  // waits for allocations ahead of need
+            CHECK(volume->map(0, ref) == Status::ok);
+            volume->quiesce();  // waits for allocations ahead of need
         }
         CHECK(store->numbers().empty() == (provision == Provision::full));
     }
 }
 
 TEST_CASE("kept volume: owns its kept parts") {
-    auto store = std::make_shared<FakeParts>();
-    const std::weak_ptr<FakeParts> kept_parts = store;
     TwoDevices devices;
     for (const bool taken_over : {false, true}) {
-        std::unique_ptr<Volume> volume;
-        if (taken_over) {
-            AbandonedVolume left(whole_volume_image(Provision::thin));
-            Taken taken = left.take_over(devices);
-            REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
-            volume = std::get<std::unique_ptr<Volume>>(std::move(taken));
-            const std::weak_ptr<FakeParts> its_retainer = left.store;
-            left.store.reset();
-            CHECK_FALSE(its_retainer.expired());
-            volume.reset();
-            CHECK(its_retainer.expired());
-        } else {
-            auto made = Volume::create(left_options(Provision::thin), devices.all, {},
-                                       {.name = "left", .wanted = {}, .kept_parts = store});
-            REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-            volume = std::get<std::unique_ptr<Volume>>(std::move(made));
-            store.reset();
-            CHECK_FALSE(kept_parts.expired());
-            volume.reset();
-            CHECK(kept_parts.expired());
-        }
+        AbandonedVolume left(whole_volume_image(Provision::thin));
+        std::unique_ptr<Volume> volume =
+            taken_over ? checked(left.take_over(devices))
+                       : checked(left_volume(Provision::thin, devices, left.store));
+        const std::weak_ptr<FakeParts> kept_parts = left.store;
+        left.store.reset();
+        CHECK_FALSE(kept_parts.expired());
+        volume.reset();
+        CHECK(kept_parts.expired());
     }
 }
 
@@ -406,10 +367,10 @@ TEST_CASE("kept volume: a volume that fails during creation leaves nothing kept"
     const auto store = std::make_shared<FakeParts>();
     TwoDevices devices;
     devices.script.allocations_until_failure = 3;
-    const auto made = Volume::create(left_options(Provision::full), devices.all, {},
-                                     {.name = "left", .wanted = {}, .kept_parts = store});
+    const auto made = left_volume(Provision::full, devices, store);
     REQUIRE(std::holds_alternative<CapacityError>(made));
-    CHECK(std::get<CapacityError>(made).device == 1);
+    CHECK(std::get<CapacityError>(made) ==
+          CapacityError{.device = 1, .asked = left_shares[1] * left_page, .ran_out = true});
     CHECK(store->numbers().empty());
     CHECK(devices.used() == 0);
 }

@@ -14,10 +14,12 @@
 #include <vector>
 
 #include "storage/pages/volume.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/crash_image.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
@@ -28,50 +30,29 @@ constexpr std::uint64_t page_size = 64 * kib;
 
 std::unique_ptr<Volume> create(Device& device, std::uint64_t pages,
                                Provision provision = Provision::thin) {
-    auto made = Volume::create(
-        {.size = pages * page_size, .page_size = page_size, .provision = provision}, {&device});
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    return std::get<std::unique_ptr<Volume>>(std::move(made));
+    return checked(Volume::create(
+        {.size = pages * page_size, .page_size = page_size, .provision = provision}, {&device}));
 }
 
-std::unique_ptr<Volume> clone_of(Volume& volume) {
-    auto made = volume.clone("clone");
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    return std::get<std::unique_ptr<Volume>>(std::move(made));
-}
-
-std::atomic_ref<std::uint64_t> word_of(const PageRef& page) {
-    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(page.address()));
-}
-
-void write(Volume& volume, std::uint64_t page, std::uint64_t value) {
-    PageRef ref;
-    REQUIRE(volume.map(page, ref) == Status::ok);
-    word_of(ref) = value;
-}
-
-std::uint64_t read(const Volume& volume, std::uint64_t page) {
-    const PageRef ref = volume.find(page);
-    return ref.hole() ? 0 : word_of(ref).load();
-}
+std::unique_ptr<Volume> clone_of(Volume& volume) { return checked(volume.clone("clone")); }
 
 TEST_CASE("clone: it outlives its source, and its own clones outlive it") {
     MemoryDevice device(0, {});
     auto source = create(device, 4);
-    for (std::uint64_t page = 0; page != 3; ++page) write(*source, page, page + 10);
+    for (std::uint64_t page = 0; page != 3; ++page) write_word(*source, page, page + 10);
     auto clone = clone_of(*source);
     CHECK(clone->shape().name == "clone");
     CHECK(clone->shape().instance != source->shape().instance);
     source.reset();
-    write(*clone, 0, 20);
+    write_word(*clone, 0, 20);
     auto last = clone_of(*clone);
-    write(*last, 1, 31);
-    write(*last, 3, 33);
+    write_word(*last, 1, 31);
+    write_word(*last, 3, 33);
     clone.reset();
-    CHECK(read(*last, 0) == 20);
-    CHECK(read(*last, 1) == 31);
-    CHECK(read(*last, 2) == 12);
-    CHECK(read(*last, 3) == 33);
+    CHECK(read_word(*last, 0) == 20);
+    CHECK(read_word(*last, 1) == 31);
+    CHECK(read_word(*last, 2) == 12);
+    CHECK(read_word(*last, 3) == 33);
     CHECK(last->mapped_bytes() == 4 * page_size);
     CHECK(last->contents().shared == 0);
     last.reset();
@@ -79,21 +60,21 @@ TEST_CASE("clone: it outlives its source, and its own clones outlive it") {
 }
 
 // The pools have more pages than one volume could map.
-TEST_CASE("clone: it may be larger than its source, and ends with holes") {
+TEST_CASE("clone: it may be larger than its source, not smaller, and ends with holes") {
     MemoryDevice device(0, {});
     auto source = create(device, 3);
-    write(*source, 2, 12);
-    auto made = source->clone("larger", 600 * page_size);
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    auto clone = std::get<std::unique_ptr<Volume>>(std::move(made));
+    write_word(*source, 2, 12);
+    CHECK(failure_of(source->clone("smaller", 2 * page_size)).find("less than") !=
+          std::string::npos);
+    auto clone = checked(source->clone("larger", 600 * page_size));
     CHECK(clone->size() == 600 * page_size);
     CHECK(source->size() == 3 * page_size);
     for (std::uint64_t page = 0; page != 600; ++page) {
-        CHECK(read(*clone, page) == (page == 2 ? 12 : 0));
+        CHECK(read_word(*clone, page) == (page == 2 ? 12 : 0));
     }
     CHECK(clone->changed_run_at(*source, 0, clone->size()).length == clone->size());
-    for (std::uint64_t page = 0; page != 600; ++page) write(*clone, page, page + 100);
-    CHECK(read(*source, 2) == 12);
+    for (std::uint64_t page = 0; page != 600; ++page) write_word(*clone, page, page + 100);
+    CHECK(read_word(*source, 2) == 12);
     const Volume::Run same = clone->changed_run_at(*source, 3 * page_size, 597 * page_size);
     CHECK(same.device == 1);
     CHECK(same.length == 597 * page_size);
@@ -102,20 +83,12 @@ TEST_CASE("clone: it may be larger than its source, and ends with holes") {
     CHECK(pool.begin_move(599, clone->slot(599), moving));
     pool.cancel_move(599, moving.index());
     moving.reset();
-    write(*clone, 599, 1);
+    write_word(*clone, 599, 1);
     source.reset();
-    CHECK(read(*clone, 599) == 1);
+    CHECK(read_word(*clone, 599) == 1);
     CHECK(clone->mapped_bytes() == 600 * page_size);
     clone.reset();
     CHECK(device.used() == 0);
-}
-
-TEST_CASE("clone: it cannot be smaller than its source") {
-    MemoryDevice device(0, {});
-    const auto source = create(device, 3);
-    const auto made = source->clone("smaller", 2 * page_size);
-    REQUIRE(std::holds_alternative<std::string>(made));
-    CHECK(std::get<std::string>(made).find("less than") != std::string::npos);
 }
 
 TEST_CASE("clone: many clones write all of their pages") {
@@ -123,20 +96,21 @@ TEST_CASE("clone: many clones write all of their pages") {
     constexpr std::uint64_t clones = 30;
     MemoryDevice device(0, {});
     auto source = create(device, pages);
-    for (std::uint64_t page = 0; page != pages; ++page) write(*source, page, page + 1);
+    for (std::uint64_t page = 0; page != pages; ++page) write_word(*source, page, page + 1);
     std::vector<std::unique_ptr<Volume>> all;
     for (std::uint64_t i = 0; i != clones; ++i) all.push_back(clone_of(*source));
     CHECK(source->pool(0).memory().pages().mapped_pages() == pages);
     for (std::uint64_t i = 0; i != clones; ++i) {
-        for (std::uint64_t page = 0; page != pages; ++page) write(*all[i], page, 100 * i + page);
+        for (std::uint64_t page = 0; page != pages; ++page)
+            write_word(*all[i], page, 100 * i + page);
     }
     CHECK(source->contents().shared == 0);
     for (std::uint64_t i = 0; i != clones; ++i) {
         for (std::uint64_t page = 0; page != pages; ++page) {
-            REQUIRE(read(*all[i], page) == 100 * i + page);
+            REQUIRE(read_word(*all[i], page) == 100 * i + page);
         }
     }
-    for (std::uint64_t page = 0; page != pages; ++page) CHECK(read(*source, page) == page + 1);
+    for (std::uint64_t page = 0; page != pages; ++page) CHECK(read_word(*source, page) == page + 1);
     CHECK(source->allocated_bytes() == device.used());
     CHECK(all.back()->allocated_bytes() == 0);
     all.clear();
@@ -147,12 +121,12 @@ TEST_CASE("clone: many clones write all of their pages") {
 TEST_CASE("clone: changed pages are those that were written or trimmed since") {
     MemoryDevice device(0, {});
     auto volume = create(device, 8);
-    for (std::uint64_t page = 0; page != 4; ++page) write(*volume, page, page + 1);
+    for (std::uint64_t page = 0; page != 4; ++page) write_word(*volume, page, page + 1);
     const auto snapshot = clone_of(*volume);
     CHECK(volume->changed_run_at(*snapshot, 0, 8 * page_size).length == 8 * page_size);
-    write(*volume, 1, 7);
+    write_word(*volume, 1, 7);
     volume->unmap(2);
-    write(*volume, 6, 7);
+    write_word(*volume, 6, 7);
     std::vector<std::uint32_t> changed;
     for (std::uint64_t at = 0; at != 8 * page_size;) {
         const Volume::Run run = volume->changed_run_at(*snapshot, at, 8 * page_size - at);
@@ -175,18 +149,18 @@ TEST_CASE("clone: a page that is being written does not change in the clone") {
         word_of(written) = 1;
         const auto clone = clone_of(*source);
         word_of(written) = 2;
-        CHECK(read(*clone, 0) == 1);
-        CHECK(read(*source, 0) == 2);
+        CHECK(read_word(*clone, 0) == 1);
+        CHECK(read_word(*source, 0) == 2);
         if (trims) source->unmap(0);
         written.reset();
-        CHECK(read(*clone, 0) == 1);
+        CHECK(read_word(*clone, 0) == 1);
         if (trims) {
             CHECK(source->mapped_bytes() == 0);
         } else {
             const std::uint64_t copies = device.copies;
-            write(*source, 0, 3);  // the page is not shared
+            write_word(*source, 0, 3);  // the page is not shared
             CHECK(device.copies == copies);
-            CHECK(read(*source, 0) == 3);
+            CHECK(read_word(*source, 0) == 3);
         }
         CHECK(clone->contents().own == page_size);
         CHECK(source->retired_bytes() == 0);
@@ -198,69 +172,70 @@ TEST_CASE("clone: without memory for a page that is being written it fails, and 
     auto source = create(device, 2);
     PageRef written;
     REQUIRE(source->map(0, written) == Status::ok);
-    write(*source, 1, 11);
-    const auto made = source->clone("clone");
-    REQUIRE(std::holds_alternative<std::string>(made));
-    CHECK(std::get<std::string>(made) ==
+    write_word(*source, 1, 11);
+    CHECK(failure_of(source->clone("clone")) ==
           "there is no memory for copies of the pages that clients use");
     word_of(written) = 1;
     written.reset();
-    write(*source, 1, 12);
-    write(*source, 0, 2);
+    write_word(*source, 1, 12);
+    write_word(*source, 0, 2);
     CHECK(device.copies == 0);
-    CHECK(read(*source, 0) == 2);
-    CHECK(read(*source, 1) == 12);
+    CHECK(read_word(*source, 0) == 2);
+    CHECK(read_word(*source, 1) == 12);
     CHECK(source->contents().shared == 0);
 }
 
 TEST_CASE("clone: a fully provisioned volume and its clones find memory for every write") {
     MemoryDevice device(0, {.capacity = 8 * page_size, .discards = false});
     auto source = create(device, 4, Provision::full);
-    write(*source, 0, 1);
+    write_word(*source, 0, 1);
     clone_of(*source).reset();
     CHECK(device.used() == 4 * page_size);
     auto clone = clone_of(*source);
     CHECK(device.used() == 8 * page_size);
-    const auto refused = source->clone("clone");
-    REQUIRE(std::holds_alternative<std::string>(refused));
-    CHECK(std::get<std::string>(refused) ==
+    CHECK(failure_of(source->clone("clone")) ==
           "memory:0 has no memory for as many pages again, which provision: full needs");
     for (std::uint64_t page = 0; page != 4; ++page) {
-        write(*source, page, page + 10);
-        write(*clone, page, page + 20);
+        write_word(*source, page, page + 10);
+        write_word(*clone, page, page + 20);
     }
     clone.reset();
-    for (std::uint64_t page = 0; page != 4; ++page) CHECK(read(*source, page) == page + 10);
+    for (std::uint64_t page = 0; page != 4; ++page) CHECK(read_word(*source, page) == page + 10);
 }
 
 TEST_CASE("clone: contents are kept with those of the source, or not at all") {
     MemoryDevice device(0, {});
     const auto store = std::make_shared<FakeParts>();
-    auto made = Volume::create({.size = page_size, .page_size = page_size}, {&device}, {},
-                               {.name = "kept", .kept_parts = store});
-    auto refused = std::get<std::unique_ptr<Volume>>(made)->clone("clone");
-    REQUIRE(std::holds_alternative<std::string>(refused));
-    CHECK(std::get<std::string>(refused) ==
+    const auto kept = checked(Volume::create({.size = page_size, .page_size = page_size}, {&device},
+                                             {}, {.name = "kept", .kept_parts = store}));
+    CHECK(failure_of(kept->clone("clone")) ==
           "its contents are kept, so those of a clone have to be kept");
-    refused = create(device, 1)->clone(KeepOptions{.name = "clone", .kept_parts = store});
-    REQUIRE(std::holds_alternative<std::string>(refused));
-    CHECK(std::get<std::string>(refused) ==
+    CHECK(failure_of(create(device, 1)->clone(KeepOptions{.name = "clone", .kept_parts = store})) ==
           "its contents are not kept, so those of a clone cannot be kept");
 }
 
-// A worker does not wait for the device, nor for other pages.
-TEST_CASE("clone: a write to a shared page waits for its copy without blocking") {
-    LatchDevice device(0, {});
-    auto source = create(device, 4);
-    write(*source, 0, 1);
-    write(*source, 1, 2);
-    const auto clone = clone_of(*source);
-    device.copying.close();
+// Pages 0 and 1 of `source` are shared, and page 0 is being copied for a write.
+struct WhileCopying {
+    LatchDevice device{0, {}};
+    std::unique_ptr<Volume> source = create(device, 4);
+    std::unique_ptr<Volume> clone;
     TestWaiter waiter;
     PageRef page;
-    REQUIRE_FALSE(waiter.try_acquire(*source, 0, page).has_value());
-    device.copying.wait_for_one();
-    CHECK(read(*source, 0) == 1);
+
+    WhileCopying() {
+        for (const std::uint64_t each : {0, 1}) write_word(*source, each, 1);
+        clone = clone_of(*source);
+        device.copying.close();
+        REQUIRE_FALSE(waiter.try_acquire(*source, 0, page).has_value());
+        device.copying.wait_for_one();
+    }
+};
+
+// A worker does not wait for the device, nor for other pages.
+TEST_CASE("clone: a write to a shared page waits for its copy without blocking") {
+    WhileCopying at;
+    auto& [device, source, clone, waiter, page] = at;
+    CHECK(read_word(*source, 0) == 1);
     TestWaiter other;
     PageRef hole;
     REQUIRE(other.try_acquire(*source, 2, hole) == Status::ok);  // a free page of the slab
@@ -270,8 +245,8 @@ TEST_CASE("clone: a write to a shared page waits for its copy without blocking")
     device.copying.open();
     REQUIRE(waiter.acquire(*source, 0, page) == Status::ok);
     word_of(page) = 3;
-    CHECK(read(*clone, 0) == 1);
-    CHECK(read(*source, 0) == 3);
+    CHECK(read_word(*clone, 0) == 1);
+    CHECK(read_word(*source, 0) == 3);
 }
 
 bool is_asleep(pid_t thread) {
@@ -285,7 +260,7 @@ bool is_asleep(pid_t thread) {
 TEST_CASE("clone: while it is made, no hole is mapped and no page is trimmed") {
     MemoryDevice device(0, {});
     const auto source = create(device, 4);
-    write(*source, 0, 1);
+    write_word(*source, 0, 1);
     PagePool& pool = source->pool(0);
     pool.freeze();
     TestWaiter waiter;
@@ -309,38 +284,23 @@ TEST_CASE("clone: while it is made, no hole is mapped and no page is trimmed") {
 
 // The page was written in place after the copy had begun, and then shared again.
 TEST_CASE("clone: a copy that has become old is discarded") {
-    LatchDevice device(0, {});
-    auto source = create(device, 2);
-    write(*source, 0, 1);
-    auto clone = clone_of(*source);
-    device.copying.close();
-    TestWaiter waiter;
-    PageRef page;
-    REQUIRE_FALSE(waiter.try_acquire(*source, 0, page).has_value());
-    device.copying.wait_for_one();
+    WhileCopying at;
+    auto& [device, source, clone, waiter, page] = at;
     clone.reset();
-    write(*source, 0, 2);
+    write_word(*source, 0, 2);
     clone = clone_of(*source);
     device.copying.open();
     REQUIRE(waiter.acquire(*source, 0, page) == Status::ok);
     CHECK(word_of(page) == 2);
-    CHECK(read(*clone, 0) == 2);
+    CHECK(read_word(*clone, 0) == 2);
 }
 
 TEST_CASE("clone: a copy does not become old when another page becomes writable in place") {
-    LatchDevice device(0, {});
-    const auto source = create(device, 2);
-    write(*source, 0, 1);
-    write(*source, 1, 1);
-    const auto clone = clone_of(*source);
+    WhileCopying at;
+    auto& [device, source, clone, waiter, page] = at;
     const int copies_before = device.copying.passed();
-    device.copying.close();
-    TestWaiter waiter;
-    PageRef page;
-    REQUIRE_FALSE(waiter.try_acquire(*source, 0, page).has_value());
-    device.copying.wait_for_one();
     clone->unmap(1);
-    write(*source, 1, 2);
+    write_word(*source, 1, 2);
     device.copying.open();
     REQUIRE(waiter.acquire(*source, 0, page) == Status::ok);
     CHECK(device.copying.passed() == copies_before + 1);
@@ -352,7 +312,7 @@ TEST_CASE("clone: a page that is trimmed and written while it moves keeps its ne
     LatchDevice device(0, {});
     const auto source = create(device, 4);
     std::unique_ptr<Volume> clone;
-    write(*source, 0, 1);
+    write_word(*source, 0, 1);
     PagePool& pool = source->pool(0);
     PageIndex target = 0;
     REQUIRE(pool.memory().take_target(target, {}) == Status::ok);
@@ -373,8 +333,8 @@ TEST_CASE("clone: a page that is trimmed and written while it moves keeps its ne
     moving.reset();
     word_of(written) = 3;
     written.reset();
-    CHECK(read(*source, 0) == 3);
-    CHECK(read(*clone, 0) == 2);
+    CHECK(read_word(*source, 0) == 3);
+    CHECK(read_word(*clone, 0) == 2);
     CHECK(pool.memory().pages().mapped_pages() == 2);
     CHECK(pool.memory().usage().retired == 0);
 }
@@ -382,7 +342,7 @@ TEST_CASE("clone: a page that is trimmed and written while it moves keeps its ne
 TEST_CASE("clone: a page that replaces a shared one stays when a trimmed page is mapped again") {
     LatchDevice device(0, {});
     const auto source = create(device, 4);
-    write(*source, 0, 1);
+    write_word(*source, 0, 1);
     auto clone = clone_of(*source);
     PageRef replacement = source->take_replacement(0);
     REQUIRE_FALSE(replacement.hole());
@@ -399,7 +359,7 @@ TEST_CASE("clone: a page that replaces a shared one stays when a trimmed page is
     device.clearing.open();
     REQUIRE(waiter.acquire(*source, 0, written) == Status::ok);
     CHECK(written.address() == replacement.address());
-    CHECK(read(*source, 0) == 2);
+    CHECK(read_word(*source, 0) == 2);
     CHECK(source->mapped_bytes() == page_size);
     reader.reset();
     CHECK(source->retired_bytes() == 0);
@@ -442,7 +402,7 @@ class Writer {
         std::uint64_t newest = first;
         std::vector<std::uint64_t> seen(pages);
         for (std::uint32_t page = 0; page != pages; ++page) {
-            seen[page] = read(volume, page_of(page));
+            seen[page] = read_word(volume, page_of(page));
             newest = std::max(newest, seen[page]);
         }
         if (newest > last) return false;

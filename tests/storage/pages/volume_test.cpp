@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
@@ -35,12 +36,6 @@ struct Devices {
         return bytes;
     }
 };
-
-std::unique_ptr<Volume> create(const VolumeOptions& options, const Devices& devices) {
-    auto made = Volume::create(options, devices.all);
-    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
-    return std::get<std::unique_ptr<Volume>>(std::move(made));
-}
 
 void stamp(const PageRef& page, std::uint64_t page_size, std::uint64_t value) {
     for (const std::uint64_t at : {std::uint64_t{0}, page_size / 2, page_size - 8}) {
@@ -98,11 +93,11 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                 CAPTURE(discards);
                 const std::uint64_t page_size = shape.page_size;
                 Devices devices(shape.capacities, discards);
-                auto volume = create({.size = shape.size,
-                                      .page_size = page_size,
-                                      .stripe_size = shape.stripe_size,
-                                      .provision = provision},
-                                     devices);
+                auto volume = checked(Volume::create({.size = shape.size,
+                                                      .page_size = page_size,
+                                                      .stripe_size = shape.stripe_size,
+                                                      .provision = provision},
+                                                     devices.all));
                 const auto pages = static_cast<std::uint32_t>((shape.size - 1) / page_size + 1);
                 if (provision == Provision::full) {
                     CHECK(volume->allocated_bytes() == pages * page_size);
@@ -193,7 +188,8 @@ TEST_CASE("volume: run_at against a simple model") {
                                      9 * page_size, 9 * page_size + 100}) {
         CAPTURE(size);
         Devices devices({mib}, true);
-        const auto volume = create({.size = size, .page_size = page_size}, devices);
+        const auto volume =
+            checked(Volume::create({.size = size, .page_size = page_size}, devices.all));
         const std::uint64_t pages = (size - 1) / page_size + 1;
         Random random(static_cast<std::uint32_t>(size));
         for (int round = 0; round != 50; ++round) {
@@ -291,44 +287,6 @@ TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocat
     }
 }
 
-// Reports more available memory than it has.
-class OverstatingDevice final : public Device {
- public:
-    explicit OverstatingDevice(Device& inner) : Device(inner.number()), inner_(inner) {}
-    const DeviceInfo& info() const override { return inner_.info(); }
-    std::uint64_t available() const override { return 1024 * mib; }
-    bool sends_in_place() const override { return inner_.sends_in_place(); }
-    Status allocate(const SlabRequest& request, Slab& out) override {
-        return inner_.allocate(request, out);
-    }
-    void release(Slab& slab) noexcept override { inner_.release(slab); }
-    Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return inner_.clear(slab, offset, bytes);
-    }
-    std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
-        return inner_.open_channel(options);
-    }
-
- private:
-    Device& inner_;
-};
-
-TEST_CASE("volume: full provisioning that runs out of memory frees everything") {
-    MemoryDevice first(0, {});
-    MemoryDevice second(1, {.capacity = 100 * mib});
-    OverstatingDevice overstating(second);
-    const auto made = Volume::create({.size = 512 * mib,
-                                      .page_size = 2 * mib,
-                                      .stripe_size = 2 * mib,
-                                      .provision = Provision::full},
-                                     {&first, &overstating});
-    REQUIRE(std::holds_alternative<CapacityError>(made));
-    CHECK(std::get<CapacityError>(made) ==
-          CapacityError{.device = 1, .asked = 256 * mib, .ran_out = true});
-    CHECK(first.used() == 0);
-    CHECK(second.used() == 0);
-}
-
 TEST_CASE("volume: a full device refuses pages, the hole stays, and freed memory is reused") {
     constexpr struct {
         std::uint64_t page_size, pages;
@@ -336,9 +294,11 @@ TEST_CASE("volume: a full device refuses pages, the hole stays, and freed memory
     for (const auto& [page_size, pages] : rows) {
         CAPTURE(page_size);
         Devices devices({pages * page_size}, true);
-        const auto volume = create({.size = pages * page_size, .page_size = page_size}, devices);
+        const auto volume = checked(
+            Volume::create({.size = pages * page_size, .page_size = page_size}, devices.all));
         // Another export takes half of the device.
-        auto other = create({.size = pages * page_size / 2, .page_size = page_size}, devices);
+        auto other = checked(
+            Volume::create({.size = pages * page_size / 2, .page_size = page_size}, devices.all));
         PageRef ref;
         for (std::uint64_t page = 0; page != pages / 2; ++page) {
             REQUIRE(other->map(page, ref) == Status::ok);
@@ -381,9 +341,9 @@ TEST_CASE("volume: pinned pages cause no ENOSPC for writers") {
             for (const bool discards : {true, false}) {
                 CAPTURE(page_size);
                 Devices devices({pages * page_size}, discards);
-                const auto volume = create(
+                const auto volume = checked(Volume::create(
                     {.size = pages * page_size, .page_size = page_size, .provision = provision},
-                    devices);
+                    devices.all));
                 std::list<PageRef> held;
                 for (std::uint64_t round = 1; round != 5; ++round) {
                     for (std::uint64_t page = 0; page != pages; ++page) {
@@ -413,29 +373,11 @@ TEST_CASE("volume: pinned pages cause no ENOSPC for writers") {
     }
 }
 
-TEST_CASE("volume: a pinned page is not mapped at another page number") {
-    constexpr std::uint64_t page_size = 64 * mib;  // one page per slab
-    Devices devices({2 * page_size}, true);
-    const auto volume = create({.size = 3 * page_size / 2, .page_size = page_size}, devices);
-    auto other = create({.size = page_size, .page_size = page_size}, devices);
-    PageRef first;
-    PageRef second;
-    REQUIRE(volume->map(0, first) == Status::ok);
-    stamp(first, page_size, 1);
-    REQUIRE(other->map(0, second) == Status::ok);
-    second.reset();
-    volume->unmap(0);
-    CHECK(volume->map(1, second) == Status::no_space);  // another export has the remaining memory
-    CHECK(holds(first, page_size, 1));
-    first.reset();
-    REQUIRE(volume->map(1, second) == Status::ok);
-    CHECK(holds(second, page_size, 0));
-}
-
 TEST_CASE("volume: a page that cannot be cleared stays a hole") {
     constexpr std::uint64_t page_size = 64 * kib;
     Devices devices({page_size}, false);
-    const auto volume = create({.size = page_size, .page_size = page_size}, devices);
+    const auto volume =
+        checked(Volume::create({.size = page_size, .page_size = page_size}, devices.all));
     PageRef ref;
     REQUIRE(volume->map(0, ref) == Status::ok);
     stamp(ref, page_size, 1);

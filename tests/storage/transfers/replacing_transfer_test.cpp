@@ -91,8 +91,7 @@ struct Shared {
         CHECK(rig.volume->retired_bytes() == 0);
         family.remove(0);
         CHECK(rig.volume->contents().shared == 0);
-        settle(*rig.channels);
-        rig.check_idle(*rig.channels);
+        rig.check_settled();
         rig.check_pages();
     }
 };
@@ -227,12 +226,7 @@ TEST_CASE("replacing: a volume that grows has zeroes after its former end") {
     for (const PageIndex page : used) pool.memory().put_back(page);
     Family family(rig);
     const auto write_end = [&] {
-        ClientAccount account;
-        Random random(1);
-        WriteJob job(rig, *rig.channels, account, page_size, half, 1);
-        REQUIRE(run(*rig.channels, {&job}, random));
-        REQUIRE(job.status() == Status::ok);
-        settle(*rig.channels);
+        REQUIRE(Requests{rig, Random(1)}.write(page_size, half) == Status::ok);
     };
     write_end();
     REQUIRE(family.clone().empty());

@@ -54,34 +54,12 @@ RigOptions options_of(const Setting& setting) {
 
 // Volumes that share pages, and requests to any of them, one after another.
 template <class OwnRig>
-struct ClientOf {
-    OwnRig rig;
-    Family family{rig};
-    ClientAccount account;
-    Random random;
-    std::uint32_t seed = 0;
+struct ClientOf : Requests {
+    OwnRig own;
+    Family family{own};
 
-    explicit ClientOf(const RigOptions& options, std::uint32_t with = 1)
-        : rig(options), random(with) {}
+    explicit ClientOf(const RigOptions& options) : Requests{own, Random(1)}, own(options) {}
 
-    Status finish(Job& job) {
-        REQUIRE(run(*rig.channels, {&job}, random));
-        settle(*rig.channels);
-        rig.check_idle(*rig.channels);
-        return job.status();
-    }
-    Status write(std::uint64_t offset, std::uint32_t length) {
-        WriteJob job(rig, *rig.channels, account, offset, length, ++seed);
-        return finish(job);
-    }
-    Status zero(std::uint64_t offset, std::uint32_t length, bool keep_pages) {
-        ZeroJob job(rig, *rig.channels, account, offset, length, keep_pages);
-        return finish(job);
-    }
-    Status read_all() {
-        ReadJob job(rig, *rig.channels, account, 0, static_cast<std::uint32_t>(rig.options.size));
-        return finish(job);
-    }
     // A request to a random volume. Ranges begin or end with a page now and then.
     Status request() {
         if (family.others() != 0)
@@ -166,13 +144,11 @@ TEST_CASE("sharing: requests while pages leave the device and return") {
         if (!has_devices(std::string(devices) + spills)) continue;
         CAPTURE(devices);
         CAPTURE(spills);
-        RigOptions options;
-        options.devices = devices;
-        options.spills = spills;
-        options.size = 16 * page_size - 5000;
-        options.page_size = page_size;
-        ClientOf<MovingRig> client(options);
-        MovingRig& rig = client.rig;
+        ClientOf<MovingRig> client({.devices = devices,
+                                    .spills = spills,
+                                    .size = 16 * page_size - 5000,
+                                    .page_size = page_size});
+        MovingRig& rig = client.own;
         const auto migrate_all = [&] {
             Migrator::Volumes volumes{{rig.volume.get(), [](Volume*) {}}};
             for (std::size_t i = 0; i != client.family.others(); ++i) {
@@ -213,10 +189,6 @@ TEST_CASE("sharing: requests while pages leave the device and return") {
     }
 }
 
-struct SilentOwner final : TransferOwner {
-    void transfer_moved(Transfer&) override {}
-};
-
 // The volume of a READ loses its page, and its clone, which has the page alone then, writes there.
 // `cloned_first`: otherwise the clone is made while the READ is in progress.
 TEST_CASE("sharing: a read does not contain what another volume writes meanwhile") {
@@ -224,11 +196,7 @@ TEST_CASE("sharing: a read does not contain what another volume writes meanwhile
         for (const bool cloned_first : {true, false}) {
             CAPTURE(devices);
             CAPTURE(cloned_first);
-            RigOptions options;
-            options.devices = devices;
-            options.size = page_size;
-            options.page_size = page_size;
-            Client client(options);
+            Client client({.devices = devices, .size = page_size, .page_size = page_size});
             Rig& rig = client.rig;
             REQUIRE(client.write(0, page_size) == Status::ok);
             const std::vector<std::byte> before = rig.model;
@@ -260,8 +228,7 @@ TEST_CASE("sharing: a read does not contain what another volume writes meanwhile
                                                            before.data() + piece.offset)));
                 read.give_back();
             }
-            settle(*rig.channels);
-            rig.check_idle(*rig.channels);
+            rig.check_settled();
         }
     }
 }
@@ -279,9 +246,7 @@ TEST_CASE("sharing: pages of a device that sends in place are read with long chu
 // A first write of part of a shared page copies it, and a later one does not; nor does a write of
 // zeroes to a whole page, or a write to a page that no other volume has any more.
 TEST_CASE("sharing: pages are copied once") {
-    RigOptions options;
-    options.size = 4 * page_size;
-    Client client(options);
+    Client client({.size = 4 * page_size});
     MemoryDevice& device = *client.rig.memories[0];
     REQUIRE(client.write(0, 4 * page_size) == Status::ok);
     REQUIRE(client.family.clone().empty());
@@ -308,11 +273,7 @@ TEST_CASE("sharing: a failure at any step leaves all volumes intact") {
         bool any = true;
         for (std::int64_t step = 0; any; ++step) {
             CAPTURE(step);
-            RigOptions options;
-            options.devices = "s";
-            options.size = 4 * page_size;
-            options.page_size = page_size;
-            Client client(options);
+            Client client({.devices = "s", .size = 4 * page_size, .page_size = page_size});
             REQUIRE(client.write(1000, 2 * page_size) == Status::ok);
             auto& countdown = no_space ? client.rig.script.allocations_until_failure
                                        : client.rig.script.copies_until_failure;
@@ -346,11 +307,7 @@ TEST_CASE("sharing: a failure at any step leaves all volumes intact") {
 
 TEST_CASE(
     "sharing: a write without memory for a copy is refused, and both volumes keep their contents") {
-    RigOptions options;
-    options.size = 4 * page_size;
-    options.page_size = page_size;
-    options.capacity = 4 * page_size;
-    Client client(options);
+    Client client({.size = 4 * page_size, .page_size = page_size, .capacity = 4 * page_size});
     REQUIRE(client.write(0, 4 * page_size) == Status::ok);
     REQUIRE(client.family.clone().empty());
     CHECK(client.write(1000, 1000) == Status::no_space);
@@ -371,12 +328,10 @@ TEST_CASE("sharing: a copy finds room in spill memory") {
         for (const char* const spills : {"h", "s", "f"}) {
             CAPTURE(devices);
             CAPTURE(spills);
-            RigOptions options;
-            options.devices = devices;
-            options.spills = spills;
-            options.size = 4 * page_size;
-            options.page_size = page_size;
-            Client client(options);
+            Client client({.devices = devices,
+                           .spills = spills,
+                           .size = 4 * page_size,
+                           .page_size = page_size});
             client.rig.memories[0]->set_capacity(4 * page_size);
             REQUIRE(client.write(0, 4 * page_size) == Status::ok);
             REQUIRE(client.family.clone().empty());

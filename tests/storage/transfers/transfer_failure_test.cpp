@@ -89,8 +89,7 @@ Outcome play(Rig& rig, std::uint32_t polls_per_copy) {
         outcome.statuses[i] = job->status();
         outcome.copies[i + 1] = rig.script.copies_seen;
         outcome.allocations[i + 1] = slabs_of(rig);
-        settle(*rig.channels);
-        rig.check_idle(*rig.channels);
+        rig.check_settled();
         REQUIRE(account.reads == 0);
         REQUIRE(account.writes == 0);
     }
@@ -108,8 +107,7 @@ void check_recovered(Rig& rig) {
         REQUIRE(run(*rig.channels, {job.get()}, random));
         REQUIRE(job->status() == Status::ok);
     }
-    settle(*rig.channels);
-    rig.check_idle(*rig.channels);
+    rig.check_settled();
     rig.check_pages();
 }
 
@@ -297,9 +295,7 @@ TEST_CASE("failures: a device that becomes full during a write") {
         ClientAccount account;
         const auto finish = [&](const Step& step) {
             const auto job = begin(rig, account, step);
-            REQUIRE(run(*rig.channels, {job.get()}, random));
-            settle(*rig.channels);
-            rig.check_idle(*rig.channels);
+            rig.finish({job.get()}, random);
             CHECK(account.writes == 0);
             return job->status();
         };
@@ -352,9 +348,7 @@ TEST_CASE("failures: a dead device fails requests immediately, and mappings of o
     }
     CHECK(rig.script.copies_seen == copies);
     // The reader learns the offset of the failure, even after an earlier one.
-    struct Owner final : TransferOwner {
-        void transfer_moved(Transfer&) override {}
-    } owner;
+    SilentOwner owner;
     ReadTransfer read;
     const struct {
         Range range;

@@ -67,39 +67,13 @@ struct CountingOwner final : TransferOwner {
 };
 
 // A rig, one client, and its requests one after another.
-struct Client {
-    Rig rig;
-    ClientAccount account;
-    Random random;
-    std::uint32_t seed = 0;
+struct Client : Requests {
+    Rig own;
 
-    explicit Client(const Setting& setting) : rig(options_of(setting)), random(setting.slots) {
-        rig.script.polls_per_copy = setting.polls_per_copy;
-        rig.script.in_place_up_to = setting.in_place_up_to;
-    }
-    Status finish(Job& job) {
-        REQUIRE(run(*rig.channels, {&job}, random));
-        settle(*rig.channels);
-        CHECK(account.reads == 0);
-        CHECK(account.writes == 0);
-        return job.status();
-    }
-    Status write(std::uint64_t offset, std::uint32_t length) {
-        WriteJob job(rig, *rig.channels, account, offset, length, ++seed);
-        return finish(job);
-    }
-    Status read(std::uint64_t offset, std::uint32_t length) {
-        ReadJob job(rig, *rig.channels, account, offset, length);
-        return finish(job);
-    }
-    Status read_all() { return read(0, static_cast<std::uint32_t>(rig.options.size)); }
-    Status zero(std::uint64_t offset, std::uint32_t length, bool keep_pages) {
-        ZeroJob job(rig, *rig.channels, account, offset, length, keep_pages);
-        const Status status = finish(job);
-        for (const std::uint64_t whole : job.whole_pages()) {
-            if (!keep_pages) CHECK_FALSE(rig.mapped(whole));
-        }
-        return status;
+    explicit Client(const Setting& setting)
+        : Requests{own, Random(setting.slots)}, own(options_of(setting)) {
+        own.script.polls_per_copy = setting.polls_per_copy;
+        own.script.in_place_up_to = setting.in_place_up_to;
     }
     void check_clean() {
         rig.check_idle(*rig.channels);
@@ -167,9 +141,7 @@ TEST_CASE("transfers: holes are returned as holes, and zeroing holes needs no co
         CHECK_FALSE(rig.mapped(0));
         CHECK(rig.script.copies_seen == copies);
 
-        struct Owner final : TransferOwner {
-            void transfer_moved(Transfer&) override {}
-        } owner;
+        SilentOwner owner;
         ReadTransfer transfer;
         transfer.begin({*rig.volume, *rig.channels, client.account}, owner, {7, size - 7});
         std::uint64_t at = 7;
@@ -252,11 +224,9 @@ TEST_CASE("transfers: on a device in place, payload is lent directly from the pa
 TEST_CASE("transfers: a write uses as many staging slots as permitted") {
     for (const std::uint32_t slots : {1U, 2U, 8U}) {
         CAPTURE(slots);
-        RigOptions options;
-        options.devices = "s";
-        options.size = 16 * page;
-        options.channels = {.chunk_size = chunk, .slots = slots, .pinned = 2048 * kib};
-        Rig rig(options);
+        Rig rig({.devices = "s",
+                 .size = 16 * page,
+                 .channels = {.chunk_size = chunk, .slots = slots, .pinned = 2048 * kib}});
         rig.map_all();
         rig.script.hold = true;
         ClientAccount account;
@@ -325,12 +295,10 @@ TEST_CASE("transfers: copies say whether their slab is revocable") {
 }
 
 TEST_CASE("transfers: a write over a stripe uses its slots on each device") {
-    RigOptions options;
-    options.devices = "sss";
-    options.size = 16 * page;
-    options.stripe_size = page;
-    options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2048 * kib};
-    Rig rig(options);
+    Rig rig({.devices = "sss",
+             .size = 16 * page,
+             .stripe_size = page,
+             .channels = {.chunk_size = chunk, .slots = 2, .pinned = 2048 * kib}});
     rig.map_all();
     ClientAccount account;
     CountingOwner owner;
@@ -346,14 +314,8 @@ TEST_CASE("transfers: a write over a stripe uses its slots on each device") {
 }
 
 TEST_CASE("transfers: a TRIM of many pages is spread over polls, and others are served meanwhile") {
-    RigOptions options;
-    options.devices = "s";
-    options.size = 100 * page;
-    Rig rig(options);
-    for (std::uint64_t number = 0; number != 100; ++number) {
-        PageRef ref;
-        REQUIRE(rig.volume->map(number, ref) == Status::ok);
-    }
+    Rig rig({.devices = "s", .size = 100 * page});
+    rig.map_all();
     ClientAccount account;
     CountingOwner owner;
     CountingOwner reader;
@@ -426,9 +388,7 @@ TEST_CASE("transfers: many concurrent requests complete with little staging memo
                         if (random.one_in(3)) job->abandon();
                     }
                 }
-                REQUIRE(run(*rig.channels, all, random));
-                settle(*rig.channels);
-                rig.check_idle(*rig.channels);
+                rig.finish(all, random);
                 for (const ClientAccount& account : accounts) {
                     REQUIRE(account.reads == 0);
                     REQUIRE(account.writes == 0);
@@ -463,16 +423,11 @@ TEST_CASE("transfers: clients with ordered replies do not deadlock") {
                 CAPTURE(depth);
                 CAPTURE(pinned);
                 CAPTURE(seed);
-                RigOptions options;
-                options.devices = "s";
-                options.size = 4 * request;
-                options.channels = {.chunk_size = chunk, .slots = 2, .pinned = pinned};
-                Rig rig(options);
+                Rig rig({.devices = "s",
+                         .size = 4 * request,
+                         .channels = {.chunk_size = chunk, .slots = 2, .pinned = pinned}});
                 Random random(seed);
-                for (std::uint64_t p = 0; p != rig.pages(); ++p) {
-                    PageRef ref;
-                    REQUIRE(rig.volume->map(p, ref) == Status::ok);
-                }
+                rig.map_all();
                 std::vector<Connection> connections(8);
                 constexpr std::size_t requests = 6;
                 std::size_t left = connections.size() * requests;
@@ -508,8 +463,7 @@ TEST_CASE("transfers: clients with ordered replies do not deadlock") {
                     }
                     if (random.one_in(2)) rig.channels->poll();
                 }
-                settle(*rig.channels);
-                rig.check_idle(*rig.channels);
+                rig.check_settled();
             }
         }
     }
@@ -517,27 +471,20 @@ TEST_CASE("transfers: clients with ordered replies do not deadlock") {
 
 TEST_CASE("transfers: a request continues when another of its client frees staging memory") {
     // Each device has staging memory for one chunk, and the client holds one of another device.
-    RigOptions options;
-    options.devices = "ss";
-    options.stripe_size = page;
-    options.channels = {.chunk_size = chunk, .slots = 2, .pinned = chunk};
-    Rig rig(options);
+    Rig rig({.devices = "ss",
+             .stripe_size = page,
+             .channels = {.chunk_size = chunk, .slots = 2, .pinned = chunk}});
     ClientAccount account;
     ClientAccount other;
     Random random(1);
-    for (std::uint64_t p = 0; p != rig.pages(); ++p) {
-        PageRef ref;
-        REQUIRE(rig.volume->map(p, ref) == Status::ok);
-    }
+    rig.map_all();
     ReadJob first(rig, *rig.channels, account, 0, chunk);
     ReadJob blocker(rig, *rig.channels, other, page, chunk);
     ReadJob waits(rig, *rig.channels, account, page, chunk);
     CHECK(account.reads != 0);
     REQUIRE(run(*rig.channels, {&blocker}, random));
     REQUIRE(run(*rig.channels, {&first}, random));
-    REQUIRE(run(*rig.channels, {&waits}, random));
-    settle(*rig.channels);
-    rig.check_idle(*rig.channels);
+    rig.finish({&waits}, random);
     CHECK(account.reads == 0);
 }
 
@@ -546,14 +493,10 @@ TEST_CASE("transfers: a request continues when another of its client frees stagi
 TEST_CASE("transfers: a write that ends early writes only the received bytes") {
     for (const std::uint32_t filled : {0U, 1U, 1000U, chunk - 1, chunk, chunk + 1}) {
         CAPTURE(filled);
-        RigOptions options;
-        options.devices = "s";
-        options.size = 2 * page;
-        options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2 * chunk};
-        Rig rig(options);
-        struct Owner final : TransferOwner {
-            void transfer_moved(Transfer&) override {}
-        } owner;
+        Rig rig({.devices = "s",
+                 .size = 2 * page,
+                 .channels = {.chunk_size = chunk, .slots = 2, .pinned = 2 * chunk}});
+        SilentOwner owner;
         const auto write = [&](std::byte value, std::uint64_t offset, std::uint32_t bytes) {
             ClientAccount account;
             WriteTransfer transfer;
@@ -583,16 +526,12 @@ TEST_CASE("transfers: a write that ends early writes only the received bytes") {
 
 TEST_CASE("transfers: a write that ends while it waits for staging memory leaves the queue") {
     for (const bool is_abandoned : {false, true}) {
-        RigOptions options;
-        options.devices = "s";
-        options.size = page;
-        options.channels = {.chunk_size = chunk, .slots = 1, .pinned = chunk};
-        Rig rig(options);
+        Rig rig({.devices = "s",
+                 .size = page,
+                 .channels = {.chunk_size = chunk, .slots = 1, .pinned = chunk}});
         rig.map_all();
         StagingArena& arena = rig.channels->to(*rig.devices[0]).write_staging();
-        struct Owner final : TransferOwner {
-            void transfer_moved(Transfer&) override {}
-        } owner;
+        SilentOwner owner;
         ClientAccount holder;
         ClientAccount account;
         WriteTransfer holds;
@@ -604,34 +543,26 @@ TEST_CASE("transfers: a write that ends while it waits for staging memory leaves
         CHECK(waits.done());
         CHECK_FALSE(arena.waited_for());
         holds.abandon();
-        settle(*rig.channels);
-        rig.check_idle(*rig.channels);
+        rig.check_settled();
     }
 }
 
 // The page that it waited for has become a hole, so it must leave the queue.
 TEST_CASE("transfers: a request that waits for an unmapped page leaves the queue at its end") {
     for (const bool to_another_device : {false, true}) {
-        RigOptions options;
-        options.devices = "hss";
-        options.capacity = 2 * page;
-        options.size = 3 * page;
-        options.stripe_size = page;
-        options.channels = {.chunk_size = chunk, .slots = 2, .pinned = chunk};
-        Rig rig(options);
+        Rig rig({.devices = "hss",
+                 .size = 3 * page,
+                 .stripe_size = page,
+                 .capacity = 2 * page,
+                 .channels = {.chunk_size = chunk, .slots = 2, .pinned = chunk}});
         ClientAccount account;
         ClientAccount other;
         Random random(1);
-        for (std::uint64_t p = 0; p != rig.pages(); ++p) {
-            PageRef ref;
-            REQUIRE(rig.volume->map(p, ref) == Status::ok);
-        }
+        rig.map_all();
         ReadJob holder(rig, *rig.channels, other, page, chunk);
         auto holder_there = std::make_unique<ReadJob>(rig, *rig.channels, other, 2 * page, chunk);
         {
-            struct Owner final : TransferOwner {
-                void transfer_moved(Transfer&) override {}
-            } owner;
+            SilentOwner owner;
             ReadTransfer transfer;
             // A page in place, followed by one that has to wait.
             const std::uint32_t length = page + 100 + (to_another_device ? page : 0);
@@ -660,9 +591,7 @@ TEST_CASE("transfers: a request that waits for an unmapped page leaves the queue
             }
             CHECK_FALSE(is_waited_for(2));
         }
-        REQUIRE(run(*rig.channels, {&holder, holder_there.get()}, random));
-        settle(*rig.channels);
-        rig.check_idle(*rig.channels);
+        rig.finish({&holder, holder_there.get()}, random);
     }
 }
 

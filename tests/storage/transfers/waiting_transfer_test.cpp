@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "storage/transfers/read_transfer.hpp"
 #include "storage/transfers/write_transfer.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/sizes.hpp"
 
@@ -30,9 +30,8 @@ struct WaitingClient final : TransferOwner {
     int wake_ups = 0;
 
     WaitingClient() {
-        auto made = Volume::create({.size = 3 * waiting_page_size, .page_size = waiting_page_size},
-                                   {&device});
-        volume = std::get<std::unique_ptr<Volume>>(std::move(made));
+        volume = checked(Volume::create(
+            {.size = 3 * waiting_page_size, .page_size = waiting_page_size}, {&device}));
         channels.open(device);
         PageRef first;
         REQUIRE(volume->map(0, first) == Status::ok);

@@ -2,33 +2,23 @@
 #include "server/admin/http/guard.hpp"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <fstream>
-#include <stdexcept>
+#include <string>
+
+#include "tests/checked.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::server::admin::test {
 namespace {
 
 constexpr const char* secret = "0123456789abcdef0123456789abcdef";
 
-class TokenFile {
- public:
-    explicit TokenFile(const std::string& text, mode_t mode = 0600) {
-        char pattern[] = "/tmp/gpunbd-tokenXXXXXX";
-        const int fd = ::mkstemp(pattern);
-        REQUIRE(fd >= 0);
-        ::close(fd);
-        path = pattern;
-        std::ofstream(path) << text;
-        ::chmod(path.c_str(), mode);
-    }
-    ~TokenFile() { ::unlink(path.c_str()); }
-    TokenFile(const TokenFile&) = delete;
-    TokenFile& operator=(const TokenFile&) = delete;
-    std::string path;
+struct TokenFile {
+    explicit TokenFile(const std::string& text, mode_t mode = 0600)
+        : path(folder.write("token", text, mode)) {}
+
+    const gpunbd::test::TemporaryFolder folder;
+    const std::string path;
 };
 
 unsigned status_or_0(const std::optional<Response>& refused) {
@@ -192,13 +182,8 @@ TEST_CASE("guard: the socket for kept contents serves no other path") {
 }
 
 TEST_CASE("guard: invalid token files are refused") {
-    const auto wrong = [](const std::string& path) -> std::string {
-        try {
-            static_cast<void>(Token::load(path));
-        } catch (const std::runtime_error& error) {
-            return error.what();
-        }
-        return "";
+    const auto wrong = [](const std::string& path) {
+        return gpunbd::test::error_of([&] { return Token::load(path); });
     };
     CHECK(wrong("/nowhere").find("cannot be read") != std::string::npos);
     for (const char* text : {"", "\n", "short", "0123456789abcdef 0123456789abcdef",

@@ -12,11 +12,13 @@
 
 namespace gpunbd::server::admin::test {
 
-HttpClient::HttpClient(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+HttpClient::HttpClient(const std::string& path, std::string_view text)
+    : fd_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, path.data(), path.size());
     REQUIRE(::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    send(text);
 }
 
 HttpClient::HttpClient(const char* numeric, std::uint16_t port)

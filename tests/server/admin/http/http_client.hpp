@@ -10,7 +10,8 @@ namespace gpunbd::server::admin::test {
 
 class HttpClient {
  public:
-    explicit HttpClient(const std::string& path);
+    // Sends the text after it has connected.
+    explicit HttpClient(const std::string& path, std::string_view text = {});
     HttpClient(const char* address, std::uint16_t port);
     ~HttpClient();
     HttpClient(const HttpClient&) = delete;

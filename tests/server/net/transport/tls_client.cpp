@@ -111,6 +111,16 @@ void TlsClient::enter() {
     REQUIRE(shake_hands() == "");
 }
 
+void TlsClient::open_export() {
+    send(served_options());
+    REQUIRE(take(answer_to_go).has_value());
+}
+
+Bytes served_options() {
+    const Bytes handshake = handshake_bytes({.structured = false});
+    return {handshake.begin() + 4, handshake.end()};  // without the flags
+}
+
 std::optional<Bytes> TlsClient::take(std::size_t count) {
     Bytes bytes(count);
     for (std::size_t have = 0; have != count;) {
@@ -147,10 +157,9 @@ bool TlsClient::hangs_up() {
 
 TlsGoBetween::TlsGoBetween(int server, const TlsClientOptions& options)
     : options_(options), tls_(server, options) {
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_) == 0);
     thread_ = std::thread([this] {
         run();
-        ::close(ends_[1]);
+        ::close(ends_.second);
         tls_.close();
     });
 }
@@ -162,13 +171,13 @@ void TlsGoBetween::run() {
     if (!tls_.shake_hands().empty()) return;
     // The greeting and the flags of the client precede its options.
     const Bytes greeting = wire::greeting();
-    if (::send(ends_[1], greeting.data(), greeting.size(), MSG_NOSIGNAL) < 0) return;
+    if (::send(ends_.second, greeting.data(), greeting.size(), MSG_NOSIGNAL) < 0) return;
     std::array<std::byte, sizeof(std::uint32_t)> flags;
-    if (receive_all(ends_[1], flags.data(), flags.size())) pump();
+    if (receive_all(ends_.second, flags.data(), flags.size())) pump();
 }
 
 void TlsGoBetween::pump() {
-    for (const int fd : {ends_[1], tls_.fd()}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
+    for (const int fd : {ends_.second, tls_.fd()}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
     SSL& ssl = tls_.ssl();
     Bytes up;
     Bytes down;
@@ -176,7 +185,7 @@ void TlsGoBetween::pump() {
         bool moved = false;
         if (up.empty()) {
             up.resize(100'000);
-            const ssize_t got = ::recv(ends_[1], up.data(), up.size(), 0);
+            const ssize_t got = ::recv(ends_.second, up.data(), up.size(), 0);
             if (got == 0 || (got < 0 && errno != EAGAIN)) return;
             up.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
             moved = !up.empty();
@@ -202,7 +211,7 @@ void TlsGoBetween::pump() {
             moved = moved || !down.empty();
         }
         if (!down.empty()) {
-            const ssize_t sent = ::send(ends_[1], down.data(), down.size(), MSG_NOSIGNAL);
+            const ssize_t sent = ::send(ends_.second, down.data(), down.size(), MSG_NOSIGNAL);
             if (sent < 0 && errno != EAGAIN) return;
             if (sent > 0) {
                 down.erase(down.begin(), down.begin() + sent);
@@ -214,7 +223,7 @@ void TlsGoBetween::pump() {
             return static_cast<short>((in ? POLLIN : 0) | (out ? POLLOUT : 0));
         };
         std::array<pollfd, 2> waits{
-            {{.fd = ends_[1], .events = events(up.empty(), !down.empty()), .revents = 0},
+            {{.fd = ends_.second, .events = events(up.empty(), !down.empty()), .revents = 0},
              {.fd = tls_.fd(), .events = events(down.empty(), !up.empty()), .revents = 0}}};
         ::poll(waits.data(), waits.size(), guard);
     }

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tests/server/client.hpp"
 
@@ -23,6 +24,10 @@ struct TlsClientOptions {
     std::string key = {};                    // hexadecimal
     std::size_t longest_record = 16 * 1024;  // maximum payload per record that the proxy sends
 };
+
+// What such a client sends in TLS, and the number of bytes of the reply.
+Bytes served_options();
+inline constexpr std::size_t answer_to_go = 52;
 
 // TLS over a blocking socket.
 class TlsClient {
@@ -39,6 +44,8 @@ class TlsClient {
     std::string shake_hands();
     // Does both, and requires that they succeed.
     void enter();
+    // Sends the options of a client without structured replies, and receives the reply to GO.
+    void open_export();
 
     // Returns the next bytes, or nothing if the server has ended the connection; see
     // received_close_notify().
@@ -46,8 +53,8 @@ class TlsClient {
     // Returns true if the server has sent close_notify.
     bool received_close_notify() const;
     void send(std::span<const std::byte> bytes);  // one record, if it fits
-    bool
-    hangs_up();  // discards all data; returns false if the server stays connected for a long time
+    // Discards all data. Returns false if the server stays connected for a long time.
+    bool hangs_up();
 
     SSL& ssl() { return *ssl_; }
     int fd() const { return fd_; }
@@ -73,14 +80,14 @@ class TlsGoBetween {
     TlsGoBetween& operator=(const TlsGoBetween&) = delete;
 
     // The end of the socket pair for the Client.
-    int client_end() const { return ends_[0]; }
+    int client_end() const { return ends_.first; }
 
  private:
     void run();
     void pump();
 
     const TlsClientOptions options_;
-    int ends_[2];
+    const std::pair<int, int> ends_ = unix_pair();
     TlsClient tls_;
     std::thread thread_;
 };

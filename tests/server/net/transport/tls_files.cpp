@@ -7,10 +7,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 namespace gpunbd::server::test {
 
@@ -43,17 +39,12 @@ void extend(X509& certificate, X509& issuer, int id, const std::string& value) {
 }  // namespace
 
 TlsFiles::TlsFiles() : key_(make_key()) {
-    std::string name = "/tmp/gpunbd-tls-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    folder_ = name;
     authority_ = sign(*key_, {.common_name = "the authority"}, true);
     write_certificate("ca-cert.pem", *authority_);
     issue("server", {.common_name = "server", .dns = "localhost"});
     issue("client", {.common_name = "alice", .dns = "alice.example"});
     write("keys.psk", std::string("alice:") + alices_key + "\nbob:" + std::string(32, 'b') + "\n");
 }
-
-TlsFiles::~TlsFiles() { std::filesystem::remove_all(folder_); }
 
 TlsFiles::Key TlsFiles::make_key() {
     Key key(EVP_EC_gen("P-256"));
@@ -117,17 +108,6 @@ void TlsFiles::revoke(const std::string& name) const {
     REQUIRE(::X509_CRL_sign(list, key_.get(), ::EVP_sha256()) > 0);
     REQUIRE(::PEM_write_X509_CRL(open_file(path("ca-crl.pem"), "w").get(), list) == 1);
     ::X509_CRL_free(list);
-}
-
-void TlsFiles::write(const std::string& name, const std::string& text, unsigned int mode) const {
-    std::ofstream(path(name), std::ios::binary) << text;
-    REQUIRE(::chmod(path(name).c_str(), mode) == 0);
-}
-
-std::string TlsFiles::read(const std::string& name) const {
-    std::ostringstream out;
-    out << std::ifstream(path(name), std::ios::binary).rdbuf();
-    return out.str();
 }
 
 }  // namespace gpunbd::server::test

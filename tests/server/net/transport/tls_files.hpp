@@ -7,16 +7,15 @@
 #include <memory>
 #include <string>
 
+#include "tests/temporary_folder.hpp"
+
 namespace gpunbd::server::test {
 
-class TlsFiles {
+class TlsFiles : public gpunbd::test::TemporaryFolder {
  public:
     // Creates an authority, the certificates "server" (for localhost) and "client" (for `alice`),
     // and the file keys.psk with alice and bob.
     TlsFiles();
-    ~TlsFiles();
-    TlsFiles(const TlsFiles&) = delete;
-    TlsFiles& operator=(const TlsFiles&) = delete;
 
     // Creates NAME-cert.pem and NAME-key.pem, signed by the authority, for `common_name` and the
     // DNS names `dns`. `from` and `until` are seconds relative to now.
@@ -29,11 +28,7 @@ class TlsFiles {
     void issue(const std::string& name, const Leaf& leaf) const;
     // Creates ca-crl.pem, which revokes this certificate.
     void revoke(const std::string& name) const;
-    void write(const std::string& name, const std::string& text, unsigned int mode = 0600) const;
-    std::string read(const std::string& name) const;
-
-    const std::string& folder() const { return folder_; }
-    std::string path(const std::string& name) const { return folder_ + "/" + name; }
+    const std::string& folder() const { return path(); }
 
     static constexpr const char* alices_key =
         "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -50,7 +45,6 @@ class TlsFiles {
     Certificate sign(EVP_PKEY& key, const Leaf& leaf, bool authority) const;
     void write_certificate(const std::string& name, X509& certificate) const;
 
-    std::string folder_;
     Key key_;
     Certificate authority_;
 };

@@ -95,7 +95,7 @@ const Flood floods[] = {
 // A stream after its handshake, and the client at the other end.
 class StreamPair {
  public:
-    StreamPair(const TlsFiles& files, int version) : both_(unix_pair()) {
+    StreamPair(const TlsFiles& files, int version) {
         ::fcntl(both_.second, F_SETFL, O_NONBLOCK);
         stream.emplace(flooded_context(files), both_.second, buffers_);
         client.emplace(both_.first, flooding_client(files, version));
@@ -121,12 +121,7 @@ class StreamPair {
     std::optional<TlsRecords> records;
 
  private:
-    static std::pair<int, int> unix_pair() {
-        int both[2];
-        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
-        return {both[0], both[1]};
-    }
-    std::pair<int, int> both_;
+    const std::pair<int, int> both_ = unix_pair();
     Pool<ReceiveBuffer> buffers_{4};
     std::string words_;
 };
@@ -170,8 +165,7 @@ TEST_CASE("tls: one receive call does a bounded amount of work, for any input") 
                 CHECK((!ended || flood.control));
             }
             if (flood.control) {
-                CHECK(pair.stream->failure().find("more TLS records without data") !=
-                      std::string::npos);
+                CHECK(contains(pair.stream->failure(), "more TLS records without data"));
                 CHECK(bytes <= ControlAllowance::most + 1);
                 CHECK(calls > 1);
             } else {
@@ -240,23 +234,6 @@ TEST_CASE("tls: a client may change keys as often as its payload permits") {
 
 // --- whole sessions
 
-Bytes served_options() {
-    Bytes options = handshake_bytes({.structured = false});
-    options.erase(options.begin(), options.begin() + 4);
-    return options;
-}
-constexpr std::size_t answer_to_go = 52;
-
-// Checks that the log line about the end of the connection contains the reason.
-void check_log(const CapturedLog& log, std::string_view why) {
-    const auto lines = log.lines(config::LogFormat::text);
-    REQUIRE_FALSE(lines.empty());
-    CAPTURE(lines.back());
-    CHECK(std::count_if(lines.begin(), lines.end(), [&](const std::string& line) {
-              return line.find(why) != std::string::npos;
-          }) == 1);
-}
-
 TEST_CASE("tls: a flood of records without payload ends the connection, before GO and after it") {
     const TlsFiles files;
     for (const Flood& flood : floods) {
@@ -286,7 +263,7 @@ TEST_CASE("tls: a flood of records without payload ends the connection, before G
             CHECK(client.hangs_up());
             client.close();
             rig.check_clean();
-            check_log(log, "more TLS records without data");
+            CHECK(log.count("more TLS records without data") == 1);
         }
     }
 }
@@ -432,7 +409,7 @@ TEST_CASE("tls: a ClientHello may be split into many records, but not into any n
     CHECK(client.hangs_up());
     client.close();
     rig.check_over();
-    check_log(log, "the TLS handshake failed: the client sent too many records");
+    CHECK(log.count("the TLS handshake failed: the client sent too many records") == 1);
 }
 
 TEST_CASE("tls: a request does not wait behind the records of a handshake") {

@@ -4,10 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "server/tools/attach/attachment.hpp"
@@ -16,37 +13,28 @@
 #include "server/tools/attach/holders.hpp"
 #include "server/tools/attach/step.hpp"
 #include "server/tools/attach/swap.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::attach {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A folder with the files of /sys and /proc that the code reads.
-class FakeRoot {
+class FakeRoot : public gpunbd::test::TemporaryFolder {
  public:
     FakeRoot() {
-        char name[] = "/tmp/gpunbd-attach-XXXXXX";
-        folder_ = std::string(::mkdtemp(name)) + "/";
         put("sys/block/nbd0/dev", "43:0\n");
         put("sys/block/nbd0/nbd0p1/dev", "259:7\n");
         put("sys/block/nbd0/size", "2048\n");
         put("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
         put("proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n");
     }
-    ~FakeRoot() { fs::remove_all(folder_); }
-    FakeRoot(const FakeRoot&) = delete;
-    FakeRoot& operator=(const FakeRoot&) = delete;
-
-    void put(const std::string& path, const std::string& text) const {
-        fs::create_directories(fs::path(folder_ + path).parent_path());
-        std::ofstream(folder_ + path, std::ios::app) << text;
+    // Adds the text to the file.
+    void put(const std::string& name, const std::string& text) const {
+        write(name, read(name) + text);
     }
-    const std::string& folder() const { return folder_; }
-    Device device(std::uint32_t number = 0) const { return Device(number, folder_); }
-
- private:
-    std::string folder_;
+    std::string folder() const { return path() + "/"; }
+    Device device(std::uint32_t number = 0) const { return Device(number, folder()); }
 };
 
 std::string joined_holders(const FakeRoot& root) { return joined_uses(holders_of(root.device())); }
@@ -109,9 +97,9 @@ TEST_CASE("attach: gives the commands that release a device") {
                  "d\x1b"
                  "d\n");
         root.put("proc/78/fd/x", "");
-        fs::create_symlink("/dev/nbd0p1", root.folder() + "proc/78/fd/3");
+        fs::create_symlink("/dev/nbd0p1", root.path("proc/78/fd/3"));
         root.put("proc/79/fd/x", "");
-        fs::create_symlink("/dev/nbd01", root.folder() + "proc/79/fd/3");
+        fs::create_symlink("/dev/nbd01", root.path("proc/79/fd/3"));
         CHECK(joined_holders(root) == "is open in process 78 ('d\\x1bd')");
         CHECK(remedies() == "kill 78");
     }
@@ -205,33 +193,26 @@ TEST_CASE("attach: the waiting caller of --background is no owner of a device") 
     CHECK(owner->process == ::getpid() + 1);
 }
 
-std::string contents_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream out;
-    out << file.rdbuf();
-    return out.str();
-}
-
 TEST_CASE("attach: creates swap on an empty device only") {
     const FakeRoot root;
-    const std::string file = root.folder() + "disk";
+    const std::string file = root.path("disk");
     constexpr std::uint64_t size = 1 << 20;
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const auto start_with = [&](std::size_t at, const std::string& text) {
         std::string disk(size, '\0');
         disk.replace(at, text.size(), text);
-        std::ofstream(file, std::ios::binary) << disk;
+        root.write("disk", disk);
         return disk;
     };
     start_with(0, "");
     REQUIRE_FALSE(make_swap(file, size));
-    const std::string made = contents_of(file);
+    const std::string made = root.read("disk");
     CHECK(made.substr(page - 10, 10) == "SWAPSPACE2");
     CHECK(made.substr(1024, 12) == std::string("\x01\0\0\0\xff\0\0\0\0\0\0\0", 12)
                                        .replace(4, 1, 1, static_cast<char>(size / page - 1)));
     CHECK(made.substr(page) == std::string(size - page, '\0'));
     REQUIRE_FALSE(make_swap(file, size));
-    CHECK(contents_of(file) == made);  // an existing swap area is not changed
+    CHECK(root.read("disk") == made);  // an existing swap area is not changed
     for (const std::size_t at : {std::size_t{0}, std::size_t{510}, std::size_t{1080},
                                  std::size_t{65600}, std::size_t{(128 << 10) - 1}}) {
         CAPTURE(at);
@@ -239,12 +220,12 @@ TEST_CASE("attach: creates swap on an empty device only") {
         const auto failed = make_swap(file, size);
         REQUIRE(failed);
         CHECK(failed->text.find("wipefs -a") != std::string::npos);
-        CHECK(contents_of(file) == before);
+        CHECK(root.read("disk") == before);
     }
     CHECK(make_swap(file, 9 * page));
     fs::resize_file(file, 1000);
     CHECK(make_swap(file, size));  // the device is smaller than the given size
-    CHECK(make_swap(root.folder() + "none", size));
+    CHECK(make_swap(root.path("none"), size));
 }
 
 std::optional<Failure> result_of(const std::function<std::optional<Failure>()>& work) {

@@ -3,10 +3,10 @@
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
+
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::client {
 namespace {
@@ -66,9 +66,8 @@ TEST_CASE("address: a failed connection has a remedy") {
     CHECK(remedy_of_dial({.host = "127.0.0.1", .port = silent_port(holder)}) ==
           "no server listens there; start one, or check address and port");
 
-    const std::string path =
-        (std::filesystem::temp_directory_path() / ("gpunbd-dial-" + std::to_string(::getpid())))
-            .string();
+    const gpunbd::test::TemporaryFolder folder;
+    const std::string path = folder.path("socket");
     CHECK(remedy_of_dial({.socket = path}) == "start the server, or check the path");
     const OwnedFd left(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un un{};
@@ -77,7 +76,6 @@ TEST_CASE("address: a failed connection has a remedy") {
     REQUIRE(::bind(left.get(), reinterpret_cast<const sockaddr*>(&un), sizeof un) == 0);
     CHECK(remedy_of_dial({.socket = path}) ==
           "no server listens on this socket; start one, or check the path");
-    std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -1,38 +1,26 @@
 // Runs the doctor's checks on simulated machines: folders with the files that it reads.
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
-#include <fstream>
 
 #include "server/tools/doctor/subcommand.hpp"
 #include "server/tools/doctor/tls_files.hpp"
 #include "server/tools/doctor/topics.hpp"
 #include "server/tools/tls_setup/subcommand.hpp"
 #include "storage/devices/cuda/cuda_diagnosis.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
 using Verdict = Diagnosis::Verdict;
 
-std::string made_folder() {
-    std::string folder = "/tmp/gpunbd-doctor-XXXXXX";
-    REQUIRE(::mkdtemp(folder.data()) != nullptr);
-    return folder;
-}
-
-class MadeUpMachine : public Machine {
+class MadeUpMachine : gpunbd::test::TemporaryFolder, public Machine {
  public:
-    MadeUpMachine() : Machine(made_folder()) {}
-    ~MadeUpMachine() override { std::filesystem::remove_all(root()); }
-    void put(const std::string& path, const std::string& text) const {
-        const std::filesystem::path file = root() + path;
-        std::filesystem::create_directories(file.parent_path());
-        std::ofstream(file) << text << '\n';
-    }
+    MadeUpMachine() : Machine(path()) {}
+    void put(const std::string& file, const std::string& text) const { write(file, text + '\n'); }
     bool capable(int) const override { return capable_; }
     rlim_t limit(int) const override { return limit_; }
     std::optional<std::string> first_line_of(const std::vector<std::string>&) const override {
@@ -144,35 +132,25 @@ TEST_CASE("doctor: checks a server for remote clients") {
     CHECK(of(check_remote(machine), "open files").verdict == Verdict::ok);
     machine.limit_ = 1024;
     CHECK(of(check_remote(machine), "open files").verdict == Verdict::warn);
-}
-
-TEST_CASE("doctor: kernel TLS that is not a module") {
-    const MadeUpMachine machine;
-    machine.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp");
-    CHECK(of(check_remote(machine), "kernel TLS").verdict == Verdict::warn);
-    machine.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp tls");
-    CHECK(of(check_remote(machine), "kernel TLS").verdict == Verdict::ok);
+    // Kernel TLS that is not a module.
+    const MadeUpMachine built_in;
+    built_in.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp");
+    CHECK(of(check_remote(built_in), "kernel TLS").verdict == Verdict::warn);
+    built_in.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp tls");
+    CHECK(of(check_remote(built_in), "kernel TLS").verdict == Verdict::ok);
 }
 
 // A folder with TLS files, and the doctor's findings about them.
-class TlsFolder {
+class TlsFolder : public gpunbd::test::TemporaryFolder {
  public:
-    explicit TlsFolder(int days = 730) : folder_(made_folder()) {
+    explicit TlsFolder(int days = 730) {
         static_cast<void>(set_up_tls({.folder = path("tls"),
                                       .hosts = {"storage.example.org", "10.1.2.3", "fe80::1"},
                                       .clients = {},
                                       .users = {"alice"},
                                       .days = days}));
     }
-    ~TlsFolder() { std::filesystem::remove_all(folder_); }
-    TlsFolder(const TlsFolder&) = delete;
-    TlsFolder& operator=(const TlsFolder&) = delete;
-
-    std::string path(const std::string& name) const { return folder_ + "/" + name; }
     std::string file(const std::string& name) const { return path("tls/" + name); }
-    void write(const std::string& name, const std::string& text) const {
-        std::ofstream(file(name)) << text;
-    }
     void take(const std::string& name, const TlsFolder& other) const {
         std::filesystem::copy_file(other.file(name), file(name),
                                    std::filesystem::copy_options::overwrite_existing);
@@ -183,9 +161,6 @@ class TlsFolder {
                                    .psk = file("keys.psk")}),
                   what);
     }
-
- private:
-    const std::string folder_;
 };
 
 TEST_CASE("doctor: valid TLS files") {
@@ -220,7 +195,7 @@ TEST_CASE("doctor: keys that other users can read, or that do not match") {
     const TlsFolder other;
     tls.take("server-key.pem", other);
     CHECK(tls.look(tls.file("server-key.pem")).is == "belongs to another certificate");
-    tls.write("server-key.pem", "no key");
+    tls.write("tls/server-key.pem", "no key");
     CHECK(tls.look("private key").is.find("is not a private key") != std::string::npos);
     for (const auto& [file, what] :
          {std::pair("server-key.pem", "private key"), std::pair("keys.psk", "shared keys")}) {
@@ -235,7 +210,7 @@ TEST_CASE("doctor: unusable certificates") {
     const TlsFolder other;
     tls.take("ca-cert.pem", other);
     CHECK(tls.look("authority").verdict == Verdict::warn);
-    tls.write("ca-cert.pem", "nothing");
+    tls.write("tls/ca-cert.pem", "nothing");
     CHECK(tls.look(tls.file("ca-cert.pem")).is == "contains no PEM certificate");
     tls.take("server-cert.pem", other);
     CHECK(tls.look(tls.file("server-key.pem")).verdict == Verdict::fail);

@@ -2,14 +2,14 @@
 #include "server/tools/status/admin_server.hpp"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
+
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -28,9 +28,8 @@ class OtherUser {
 };
 
 TEST_CASE("admin server: a user learns that a server may run which it may not reach") {
-    char pattern[] = "/tmp/gpunbd-adminXXXXXX";
-    REQUIRE(::mkdtemp(pattern) != nullptr);
-    const std::string folder = pattern;
+    const gpunbd::test::TemporaryFolder made;
+    const std::string& folder = made.path();
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     const std::string socket = folder + "/admin-1.sock";
@@ -51,8 +50,6 @@ TEST_CASE("admin server: a user learns that a server may run which it may not re
     CHECK(failure_with(0000, 0666).starts_with(closed + folder + run));
     CHECK(failure_with(0755, 0666).starts_with("no server was found in " + folder));
     ::close(fd);
-    ::chmod(folder.c_str(), 0700);
-    std::filesystem::remove_all(folder);
 }
 
 }  // namespace

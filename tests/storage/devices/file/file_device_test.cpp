@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/file/file_driver.hpp"
 #include "storage/devices/file/spill_file.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/devices/file/file_folder.hpp"
 #include "tests/storage/devices/file/no_writes.hpp"
 #include "tests/storage/sizes.hpp"
@@ -25,17 +25,12 @@ namespace fs = std::filesystem;
 
 const FileDeviceOptions one_mib{.capacity = mib};
 
-// Without "file:PATH: ".
+// Without "file:PATH: ". Empty: it was opened.
 std::string file_refusal(const std::string& path, const FileDeviceOptions& options = one_mib) {
-    try {
-        open_file_device(0, path, options);
-    } catch (const std::runtime_error& error) {
-        const std::string text = error.what();
-        const std::string prefix = "file:" + path + ": ";
-        REQUIRE(text.starts_with(prefix));
-        return text.substr(prefix.size());
-    }
-    return "opened";
+    const std::string text = error_of([&] { return open_file_device(0, path, options); });
+    const std::string prefix = "file:" + path + ": ";
+    if (!text.empty()) REQUIRE(text.starts_with(prefix));
+    return text.empty() ? text : text.substr(prefix.size());
 }
 
 struct stat stat_of(const std::string& path) {
@@ -62,9 +57,8 @@ TEST_CASE("file device: the file is private and reserved, and is emptied at the 
     CHECK(static_cast<std::uint64_t>(stat_of(path).st_blocks) * 512 >= mib);
     device.reset();
     CHECK_FALSE(fs::exists(path));
-    std::ofstream(path).close();
-    REQUIRE(::chmod(path.c_str(), 0600) == 0);
-    CHECK(file_refusal(path) == "opened");
+    folder.write("spill", "");
+    CHECK(file_refusal(path) == "");
     CHECK(stat_of(path).st_size == 0);  // it was there before, so it stays
 }
 
@@ -82,18 +76,13 @@ TEST_CASE("file device: a file that an aborted server has left is used again") {
         fs::copy_file(path, folder.path("left"));
     }
     ::chmod(folder.path("left").c_str(), 0600);
-    CHECK(file_refusal(folder.path("left")) == "opened");
+    CHECK(file_refusal(folder.path("left")) == "");
 }
 
 TEST_CASE("file device: files that could belong to others are refused and not changed") {
     const FileFolder folder;
-    const auto make = [&](const std::string& name, const std::string& text, mode_t mode) {
-        std::ofstream(folder.path(name)) << text;
-        REQUIRE(::chmod(folder.path(name).c_str(), mode) == 0);
-        return folder.path(name);
-    };
-    const std::string plain = make("plain", "", 0600);
-    CHECK(file_refusal(plain) == "opened");
+    const std::string plain = folder.write("plain", "");
+    CHECK(file_refusal(plain) == "");
 
     fs::create_symlink(plain, folder.path("link"));
     CHECK(file_refusal(folder.path("link")).starts_with("it is a symbolic link"));
@@ -103,13 +92,13 @@ TEST_CASE("file device: files that could belong to others are refused and not ch
     REQUIRE(::mkfifo(folder.path("pipe").c_str(), 0600) == 0);
     CHECK(file_refusal(folder.path("pipe")) == "it is not a regular file");
     for (const mode_t mode : {0640U, 0604U, 0620U}) {
-        CHECK(file_refusal(make("open", "", mode)) ==
+        CHECK(file_refusal(folder.write("open", "", mode)) ==
               "others have permissions for it; chmod 600 it, or remove it");
     }
-    const std::string linked = make("linked", "", 0600);
+    const std::string linked = folder.write("linked", "");
     fs::create_hard_link(linked, folder.path("second"));
     CHECK(file_refusal(linked) == "it has been removed, or has other hard links");
-    CHECK(file_refusal(make("text", "of a user", 0600)) ==
+    CHECK(file_refusal(folder.write("text", "of a user")) ==
           "it is neither empty nor a spill file of gpunbd; choose another name, or remove it");
     CHECK(stat_of(folder.path("text")).st_size == 9);
 
@@ -117,7 +106,7 @@ TEST_CASE("file device: files that could belong to others are refused and not ch
         MESSAGE("SKIPPED in part: only root can make a file of another user");
         return;
     }
-    const std::string foreign = make("foreign", "", 0600);
+    const std::string foreign = folder.write("foreign", "");
     REQUIRE(::chown(foreign.c_str(), 12345, 12345) == 0);
     CHECK(file_refusal(foreign) == "it belongs to the user 12345, not to 0, as which gpunbd runs");
 }
@@ -130,7 +119,7 @@ TEST_CASE("file device: only one device can use a file") {
     CHECK(file_refusal(path) == "another gpunbd uses it");
     CHECK(stat_of(path).st_size > 0);
     first.reset();
-    CHECK(file_refusal(path) == "opened");
+    CHECK(file_refusal(path) == "");
 }
 
 TEST_CASE("file device: needs a size, and space for it") {
@@ -165,7 +154,7 @@ TEST_CASE("file device: leaves nothing in a file system that is too small") {
     CHECK(file_refusal(path, {.capacity = 2 * mib}) ==
           "2 MiB cannot be reserved: its file system has 1 MiB available");
     CHECK_FALSE(fs::exists(path));
-    CHECK(file_refusal(path, {.capacity = mib / 2}) == "opened");
+    CHECK(file_refusal(path, {.capacity = mib / 2}) == "");
     CHECK(fs::space(folder.path()).available == mib);
 }
 

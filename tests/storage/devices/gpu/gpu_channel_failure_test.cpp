@@ -80,36 +80,31 @@ TEST_CASE("gpu channel: a failing device fails all copies in flight, gathered an
 TEST_CASE("gpu channel: a device may fail while copies are added, started or in flight") {
     const Policy policy{{{Direction::read, Policy::any_load, 8 * kib, PathKind::kernel},
                          {Direction::write, Policy::any_load, 8 * kib, PathKind::copy_engine}}};
+    ChannelRig rig(policy);
     SUBCASE("the second copy of a path cannot be added") {
-        ChannelRig rig(policy);
         rig.paths.kernel.when_added = [&](Copy& copy) {
             if (copy.length == 2) rig.state.fail("an error", "a test");
         };
         rig.add(Copy::Kind::write, 1);
         for (std::uint32_t length = 1; length <= 3; ++length) rig.read(length);
         rig.poll();
-        CHECK(rig.all_ended(Status::io_error));
-        CHECK_FALSE(rig.channel.busy());
     }
     SUBCASE("gathered copies of a path do not start, and small writes follow") {
-        ChannelRig rig(policy);
         rig.paths.kernel.when_started = [&] { rig.state.fail("an error", "a test"); };
         rig.read(1);
         rig.read(2);
         rig.add(Copy::Kind::write, 1);
         rig.poll();
-        CHECK(rig.all_ended(Status::io_error));
-        CHECK_FALSE(rig.channel.busy());
     }
     SUBCASE("copies in flight in two paths never end") {
-        ChannelRig rig(policy);
         rig.add(Copy::Kind::write, 1);
         rig.read(1);
         rig.poll();
         rig.paths.engine.when_looked_at = [&] { rig.state.fail("an error", "a test"); };
         while (rig.channel.busy()) rig.channel.poll();
-        CHECK(rig.all_ended(Status::io_error));
     }
+    CHECK(rig.all_ended(Status::io_error));
+    CHECK_FALSE(rig.channel.busy());
 }
 
 TEST_CASE("gpu channel: each copy ends exactly once, for any sequence of results") {

@@ -2,61 +2,43 @@
 #include "storage/devices/gpu/nvidia_card.hpp"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
-#include <filesystem>
-#include <fstream>
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
 
-namespace fs = std::filesystem;
-
-class CardBus {
- public:
-    CardBus() {
-        char pattern[] = "/tmp/gpunbd-sysfsXXXXXX";
-        REQUIRE(::mkdtemp(pattern) != nullptr);
-        path = pattern;
-    }
-    ~CardBus() { fs::remove_all(path); }
-    CardBus(const CardBus&) = delete;
-    CardBus& operator=(const CardBus&) = delete;
-
+struct CardBus : gpunbd::test::TemporaryFolder {
     void add(const std::string& address, const std::string& vendor, const std::string& kind) const {
-        const fs::path device = fs::path(path) / "bus/pci/devices" / address;
-        fs::create_directories(device);
-        std::ofstream(device / "vendor") << vendor << '\n';
-        std::ofstream(device / "class") << kind << '\n';
+        const std::string device = "bus/pci/devices/" + address;
+        write(device + "/vendor", vendor + "\n");
+        write(device + "/class", kind + "\n");
     }
-    std::string path;
 };
 
 TEST_CASE("nvidia card: cards are found among the devices of the bus") {
     const CardBus sysfs;
-    CHECK(nvidia_cards(sysfs.path).empty());
+    CHECK(nvidia_cards(sysfs.path()).empty());
     sysfs.add("0000:00:02.0", "0x8086", "0x030000");  // another vendor
     sysfs.add("0000:04:00.1", "0x10de", "0x040300");  // the audio function of the card
     sysfs.add("0000:05:00.0", "0x10de", "0x068000");  // a bridge
-    CHECK(nvidia_cards(sysfs.path).empty());
+    CHECK(nvidia_cards(sysfs.path()).empty());
     sysfs.add("0000:17:00.0", "0x10de", "0x030200");
     sysfs.add("0000:04:00.0", "0x10de", "0x030000");
-    CHECK(nvidia_cards(sysfs.path) == std::vector<std::string>{"0000:04:00.0", "0000:17:00.0"});
-    CHECK(nvidia_cards(sysfs.path + "/no/such").empty());
+    CHECK(nvidia_cards(sysfs.path()) == std::vector<std::string>{"0000:04:00.0", "0000:17:00.0"});
+    CHECK(nvidia_cards(sysfs.path("no/such")).empty());
 }
 
 TEST_CASE("nvidia card: its file in /dev") {
-    const CardBus procfs;
+    const gpunbd::test::TemporaryFolder procfs;
     const auto tell = [&](const std::string& address, const std::string& text) {
-        const fs::path folder = fs::path(procfs.path) / "driver/nvidia/gpus" / address;
-        fs::create_directories(folder);
-        std::ofstream(folder / "information") << text;
+        procfs.write("driver/nvidia/gpus/" + address + "/information", text);
     };
     tell("0000:00:06.0", "Model: \t\t NVIDIA H200\nIRQ:   \t\t 0\nDevice Minor: \t 3\n");
     tell("0000:00:07.0", "Model: \t\t NVIDIA H200\nDevice Minor: \t unknown\n");
-    CHECK(nvidia_file("0000:00:06.0", procfs.path) == "/dev/nvidia3");
-    CHECK(nvidia_file("0000:00:07.0", procfs.path).empty());
-    CHECK(nvidia_file("0000:00:08.0", procfs.path).empty());
+    CHECK(nvidia_file("0000:00:06.0", procfs.path()) == "/dev/nvidia3");
+    CHECK(nvidia_file("0000:00:07.0", procfs.path()).empty());
+    CHECK(nvidia_file("0000:00:08.0", procfs.path()).empty());
 }
 
 TEST_CASE("nvidia card: the error names the software to install") {

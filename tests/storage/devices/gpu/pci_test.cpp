@@ -2,42 +2,21 @@
 #include "storage/devices/gpu/pci.hpp"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
-#include <filesystem>
-#include <fstream>
 #include <utility>
 #include <vector>
+
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
 
-class Sysfs {
- public:
-    Sysfs() : folder_(std::filesystem::temp_directory_path() / "gpunbd-pci-XXXXXX") {
-        REQUIRE(::mkdtemp(folder_.data()) != nullptr);
-    }
-    ~Sysfs() { std::filesystem::remove_all(folder_); }
-    Sysfs(const Sysfs&) = delete;
-    Sysfs& operator=(const Sysfs&) = delete;
-
-    const std::string& folder() const { return folder_; }
-    using Attributes = std::vector<std::pair<const char*, const char*>>;
-    void add(const std::string& address, const Attributes& attributes) const {
-        std::filesystem::create_directory(folder_ + "/" + address);
-        for (const auto& [name, value] : attributes) {
-            std::ofstream(folder_ + "/" + address + "/" + name) << value << '\n';
-        }
-    }
-
- private:
-    std::string folder_;
-};
+using Attributes = std::vector<std::pair<const char*, const char*>>;
 
 TEST_CASE("pci: reads the link and the NUMA node") {
     struct Row {
         const char* name;
-        Sysfs::Attributes attributes;
+        Attributes attributes;
         const char* link;
         int numa_node;
     };
@@ -80,18 +59,20 @@ TEST_CASE("pci: reads the link and the NUMA node") {
          -1},
         {"nothing is told", {}, "", -1},
     };
-    const Sysfs sysfs;
+    const gpunbd::test::TemporaryFolder sysfs;
     int number = 0;
     for (const Row& row : rows) {
         CAPTURE(row.name);
         const std::string address = "0000:0" + std::to_string(++number) + ":00.0";
-        sysfs.add(address, row.attributes);
-        const PciFacts facts = read_pci_facts(address, sysfs.folder());
+        for (const auto& [name, value] : row.attributes) {
+            sysfs.write(address + "/" + name, std::string(value) + "\n");
+        }
+        const PciFacts facts = read_pci_facts(address, sysfs.path());
         CHECK(facts.link == row.link);
         CHECK(facts.numa_node == row.numa_node);
     }
     // A device that does not exist.
-    const PciFacts facts = read_pci_facts("0000:ff:00.0", sysfs.folder());
+    const PciFacts facts = read_pci_facts("0000:ff:00.0", sysfs.path());
     CHECK(facts.link.empty());
     CHECK(facts.numa_node == -1);
 }

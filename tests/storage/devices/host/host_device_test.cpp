@@ -1,5 +1,5 @@
 #include "storage/devices/host/host_device.hpp"
-#include "tests/storage/sizes.hpp"
+#include "tests/storage/devices/host/fake_machine.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -18,8 +16,6 @@
 
 namespace gpunbd::storage::test {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::unique_ptr<Device> host(std::uint64_t capacity) {
     return open_host_device(0, {.reserve = 0, .capacity = capacity});
@@ -98,46 +94,11 @@ TEST_CASE("host device: its capacity is exact, and released memory is available 
     device->release(first);
     device->release(second);
     CHECK(device->available() == 10 * mib);
+    CHECK(host(mib - 1)->allocate({.bytes = mib}, refused) == Status::no_space);
 }
-
-TEST_CASE("host device: its capacity is exact to the byte") {
-    const auto device = host(mib - 1);
-    Slab slab;
-    CHECK(device->available() == mib - 1);
-    CHECK(device->allocate({.bytes = mib}, slab) == Status::no_space);
-    CHECK(device->available() == mib - 1);
-}
-
-// A fake machine with a given amount of available memory.
-class Machine {
- public:
-    Machine() {
-        REQUIRE(::mkdtemp(path_) != nullptr);
-        fs::create_directories(fs::path(path_) / "proc/self");
-    }
-    ~Machine() { fs::remove_all(path_); }
-    Machine(const Machine&) = delete;
-    Machine& operator=(const Machine&) = delete;
-
-    void set_available(std::uint64_t bytes) {
-        std::ofstream(fs::path(path_) / "proc/meminfo")
-            << "MemTotal: " << gib / 1024 << " kB\nMemAvailable: " << bytes / 1024 << " kB\n";
-    }
-    void set_group_limit(std::uint64_t bytes) {
-        fs::create_directories(fs::path(path_) / "sys/fs/cgroup");
-        std::ofstream(fs::path(path_) / "proc/self/cgroup") << "0::/\n";
-        std::ofstream(fs::path(path_) / "sys/fs/cgroup/memory.max") << bytes << '\n';
-    }
-    std::unique_ptr<Device> host(std::uint64_t reserve = 0) const {
-        return open_host_device(0, {.reserve = reserve, .capacity = {}, .root = path_});
-    }
-
- private:
-    char path_[32] = "/tmp/gpunbd-machine-XXXXXX";
-};
 
 TEST_CASE("host device: the causes of too little memory are named") {
-    Machine machine;
+    const FakeMachine machine;
     CHECK_THROWS_WITH(machine.host(), doctest::Contains("mount /proc"));
     machine.set_available(100 * mib);
     CHECK(machine.host()->info().memory.empty());
@@ -147,7 +108,7 @@ TEST_CASE("host device: the causes of too little memory are named") {
 
 // The system allocates memory when it is touched, so promised memory must not be promised again.
 TEST_CASE("host device: promised memory is not available to others, touched or not") {
-    Machine machine;
+    const FakeMachine machine;
     machine.set_available(100 * mib);
     const auto device = machine.host(20 * mib);
     Slab first;
@@ -183,7 +144,7 @@ TEST_CASE("host device: promised memory is not available to others, touched or n
 }
 
 TEST_CASE("host device: memory that is resident from the start is not counted as promised") {
-    Machine machine;
+    const FakeMachine machine;
     machine.set_available(100 * mib);
     const auto device = machine.host();
     Slab slab;
@@ -197,7 +158,7 @@ TEST_CASE("host device: memory that is resident from the start is not counted as
 // More slabs than one allocation checks, all touched since they were allocated.
 TEST_CASE("host device: promises are checked in turn, so that allocations do not fail for long") {
     constexpr std::uint64_t count = 200;
-    Machine machine;
+    const FakeMachine machine;
     machine.set_available(count * 2 * mib);
     const auto device = machine.host();
     std::vector<Slab> slabs(count);
@@ -226,10 +187,15 @@ TEST_CASE("host device: the reserve is not allocated") {
 TEST_CASE("host device: more memory than the machine has is refused, not promised") {
     const auto device = open_host_device(0, {.reserve = 0, .capacity = {}});
     Slab slab;
-    CHECK(device->allocate({.bytes = std::uint64_t{1} << 46}, slab) == Status::no_space);
-    CHECK(device->allocate({.bytes = std::uint64_t{1} << 46, .provision = Provision::full}, slab) ==
-          Status::no_space);
-    CHECK(slab.bytes == 0);
+    for (const Provision provision : {Provision::thin, Provision::full}) {
+        for (const bool kept : {false, true}) {
+            CHECK(device->allocate(
+                      {.bytes = std::uint64_t{1} << 46, .provision = provision, .kept = kept},
+                      slab) == Status::no_space);
+            CHECK_FALSE(slab.descriptor);
+            CHECK(slab.bytes == 0);
+        }
+    }
 }
 
 TEST_CASE("host device: a slab is zeroed, CPU-addressable and aligned to a huge page") {

@@ -2,25 +2,22 @@
 #include "storage/base/log_line.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/devices/host/host_device.hpp"
-#include "tests/storage/sizes.hpp"
+#include "tests/storage/devices/host/fake_machine.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,8 +25,6 @@
 
 namespace gpunbd::storage::test {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::uint64_t slab_bytes = 4 * mib;
 
@@ -106,14 +101,10 @@ TEST_CASE("kept slab: zeroed, aligned to a huge page, and close-on-exec") {
         CHECK_FALSE(slab.descriptor);
     }
     CHECK(device->available() == 64 * mib);
-}
-
-TEST_CASE("kept slab: a slab that is not kept has no descriptor") {
-    const auto device = a_host();
-    Slab slab;
-    REQUIRE(device->allocate({.bytes = slab_bytes}, slab) == Status::ok);
-    CHECK_FALSE(slab.descriptor);
-    device->release(slab);
+    Slab other;
+    REQUIRE(device->allocate({.bytes = slab_bytes}, other) == Status::ok);
+    CHECK_FALSE(other.descriptor);
+    device->release(other);
 }
 
 TEST_CASE("kept slab: another device takes it over with its contents") {
@@ -147,55 +138,29 @@ TEST_CASE("kept slab: another device takes it over with its contents") {
     }
 }
 
-// A process that creates a slab, sends its descriptor, and is killed while it writes.
-void child(int socket) {
+// A process that creates a slab, sends the number of its descriptor, and is killed while it writes.
+void child(int pipe) {
     const auto device = a_host();
     Slab slab;
     if (device->allocate({.bytes = slab_bytes, .kept = true}, slab) != Status::ok) ::_exit(1);
     std::memset(slab.cpu, 0x77, slab_bytes);
-    char byte = 0;
-    iovec piece{&byte, 1};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
     const int descriptor = slab.descriptor.get();
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    if (::sendmsg(socket, &message, 0) != 1) ::_exit(2);
+    if (::write(pipe, &descriptor, sizeof descriptor) != sizeof descriptor) ::_exit(2);
     for (;;) std::memset(slab.cpu + mib, 0x77, mib);
 }
 
-int received_descriptor(int socket) {
-    char byte = 0;
-    iovec piece{&byte, 1};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    REQUIRE(::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) == 1);
-    const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    REQUIRE(header != nullptr);
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
-    return descriptor;
-}
-
 TEST_CASE("kept slab: outlives a killed process") {
-    int sockets[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
     const pid_t pid = ::fork();
     REQUIRE(pid >= 0);
-    if (pid == 0) child(sockets[1]);
-    ::close(sockets[1]);
-    OwnedFd descriptor(received_descriptor(sockets[0]));
+    if (pid == 0) child(ends[1]);
+    ::close(ends[1]);
+    int number = -1;
+    REQUIRE(::read(ends[0], &number, sizeof number) == sizeof number);
+    ::close(ends[0]);
+    const std::string path = fmt::format("/proc/{}/fd/{}", pid, number);
+    OwnedFd descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     REQUIRE(::kill(pid, SIGKILL) == 0);
     int status = 0;
     REQUIRE(::waitpid(pid, &status, 0) == pid);
@@ -205,7 +170,6 @@ TEST_CASE("kept slab: outlives a killed process") {
     REQUIRE(device->take_over(descriptor, {.bytes = slab_bytes}, slab) == Status::ok);
     CHECK(all_are(slab.cpu, slab_bytes, 0x77));
     device->release(slab);
-    ::close(sockets[0]);
 }
 
 struct Refused {
@@ -221,14 +185,15 @@ TEST_CASE("kept slab: an invalid descriptor is refused with one line, and stays 
     const std::string path = "/proc/self/fd/" + std::to_string(good.descriptor.get());
     const int read_only = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     REQUIRE(read_only >= 0);
-    const int unsealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    REQUIRE(::ftruncate(unsealed, slab_bytes) == 0);
-    const int half_sealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    REQUIRE(::ftruncate(half_sealed, slab_bytes) == 0);
-    REQUIRE(::fcntl(half_sealed, F_ADD_SEALS, F_SEAL_GROW) == 0);
-    const int write_sealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    REQUIRE(::ftruncate(write_sealed, slab_bytes) == 0);
-    REQUIRE(::fcntl(write_sealed, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE) == 0);
+    const auto sealed = [](int seals) {
+        const int file = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        REQUIRE(::ftruncate(file, slab_bytes) == 0);
+        REQUIRE(::fcntl(file, F_ADD_SEALS, seals) == 0);
+        return file;
+    };
+    const int unsealed = sealed(0);
+    const int half_sealed = sealed(F_SEAL_GROW);
+    const int write_sealed = sealed(F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE);
     char name[] = "/tmp/gpunbd-no-memory-file-XXXXXX";
     const int file = ::mkostemp(name, O_CLOEXEC);
     ::unlink(name);
@@ -353,32 +318,9 @@ TEST_CASE("kept slab: clear zeroes only its range, also after a takeover") {
     device->release(slab);
 }
 
-// A fake machine with a given amount of available memory.
-class FakeMachine {
- public:
-    explicit FakeMachine(std::uint64_t bytes) {
-        REQUIRE(::mkdtemp(path_) != nullptr);
-        fs::create_directories(fs::path(path_) / "proc/self");
-        set_available(bytes);
-    }
-    ~FakeMachine() { fs::remove_all(path_); }
-    FakeMachine(const FakeMachine&) = delete;
-    FakeMachine& operator=(const FakeMachine&) = delete;
-
-    void set_available(std::uint64_t bytes) {
-        std::ofstream(fs::path(path_) / "proc/meminfo")
-            << "MemTotal: " << gib / 1024 << " kB\nMemAvailable: " << bytes / 1024 << " kB\n";
-    }
-    std::unique_ptr<Device> host() const {
-        return open_host_device(0, {.reserve = 0, .capacity = {}, .root = path_});
-    }
-
- private:
-    char path_[32] = "/tmp/gpunbd-machine-XXXXXX";
-};
-
 TEST_CASE("kept slab: promised memory is counted exactly, per page") {
-    FakeMachine machine(100 * mib);
+    const FakeMachine machine;
+    machine.set_available(100 * mib);
     const auto device = machine.host();
     Slab slab = kept_slab(*device, 64 * mib);
     CHECK(device->available() == 36 * mib);
@@ -430,17 +372,6 @@ TEST_CASE("kept slab: a full slab that was not completed is completed by the tak
     CHECK(all_are(taken.cpu + mib, 3 * mib, 0));
     device->release(taken);
     device->release(slab);
-}
-
-TEST_CASE("kept slab: more memory than the machine has is refused, not promised") {
-    const auto device = open_host_device(0, {.reserve = 0, .capacity = {}});
-    Slab slab;
-    for (const Provision provision : {Provision::thin, Provision::full}) {
-        CHECK(device->allocate(
-                  {.bytes = std::uint64_t{1} << 46, .provision = provision, .kept = true}, slab) ==
-              Status::no_space);
-        CHECK_FALSE(slab.descriptor);
-    }
 }
 
 TEST_CASE("kept slab: a lack of descriptors fails the allocation, and is logged once") {

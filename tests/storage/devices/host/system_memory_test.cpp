@@ -1,47 +1,18 @@
 #include "storage/devices/host/system_memory.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
 #include <cstdint>
-#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gpunbd::storage::test {
 namespace {
 
-namespace fs = std::filesystem;
-
-struct File {
-    const char* path;
-    std::string text;
-};
-
-// A fake /proc and /sys.
-class Tree {
- public:
-    explicit Tree(const std::vector<File>& files) {
-        REQUIRE(::mkdtemp(path_) != nullptr);
-        write(
-            {"proc/meminfo",
-             "MemTotal:       1048576 kB\nMemFree:         1024 kB\nMemAvailable:   819200 kB\n"});
-        for (const File& file : files) write(file);
-    }
-    ~Tree() { fs::remove_all(path_); }
-    Tree(const Tree&) = delete;
-    Tree& operator=(const Tree&) = delete;
-    const char* path() const { return path_; }
-
- private:
-    void write(const File& file) const {
-        const fs::path path = fs::path(path_) / file.path;
-        fs::create_directories(path.parent_path());
-        std::ofstream(path) << file.text;
-    }
-    char path_[32] = "/tmp/gpunbd-tree-XXXXXX";
-};
+using Files = std::vector<std::pair<const char*, std::string>>;  // path, text
 
 std::string bytes(std::uint64_t number) { return std::to_string(number) + "\n"; }
 
@@ -50,7 +21,7 @@ const std::string outside = "12:cpu,cpuacct:/\n0::/system.slice/gpunbd.service\n
 TEST_CASE("system memory: the minimum over the machine and its control groups") {
     const struct {
         const char* name;
-        std::vector<File> files;
+        Files files;
         std::uint64_t total, available;  // MiB
     } rows[] = {
         {"no control groups", {}, 1024, 800},
@@ -139,7 +110,11 @@ TEST_CASE("system memory: the minimum over the machine and its control groups") 
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);
-        const Tree tree(row.files);
+        const gpunbd::test::TemporaryFolder tree;  // a fake /proc and /sys
+        tree.write(
+            "proc/meminfo",
+            "MemTotal:       1048576 kB\nMemFree:         1024 kB\nMemAvailable:   819200 kB\n");
+        for (const auto& [path, text] : row.files) tree.write(path, text);
         const SystemMemory memory(tree.path());
         CHECK(memory.total() == row.total * mib);
         CHECK(memory.available() == row.available * mib);

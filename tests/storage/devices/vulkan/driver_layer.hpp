@@ -63,3 +63,11 @@ class DriverLayer {
 };
 
 }  // namespace gpunbd::storage::vulkan::test
+
+// Skips the test case if there is no driver on the CPU.
+#define GPUNBD_LAYER(layer)                       \
+    DriverLayer layer;                            \
+    if (!layer.why_none().empty()) {              \
+        MESSAGE("SKIPPED: " << layer.why_none()); \
+        return;                                   \
+    }

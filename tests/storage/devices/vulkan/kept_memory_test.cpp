@@ -18,12 +18,6 @@ using gpunbd::storage::vulkan::test::DriverLayer;
 
 constexpr std::uint64_t slab_bytes = 4 << 20;
 
-bool skips(const DriverLayer& layer) {
-    if (layer.why_none().empty()) return false;
-    MESSAGE("SKIPPED: " << layer.why_none());
-    return true;
-}
-
 // A kept slab of a device that has been closed, with 0x5a in each byte.
 OwnedFd keep_one(DriverLayer& layer, SlabRecord& record) {
     const auto device = layer.open({.reserve = 0});
@@ -43,8 +37,7 @@ OwnedFd keep_one(DriverLayer& layer, SlabRecord& record) {
 }  // namespace
 
 TEST_CASE("Vulkan: a kept slab outlives its device and is taken over") {
-    DriverLayer layer;
-    if (skips(layer)) return;
+    GPUNBD_LAYER(layer);
     SlabRecord record;
     OwnedFd descriptor = keep_one(layer, record);
     const auto device = layer.open({.reserve = 0});
@@ -58,8 +51,7 @@ TEST_CASE("Vulkan: a kept slab outlives its device and is taken over") {
 }
 
 TEST_CASE("Vulkan: kept slabs are not mapped where the driver exports only other memory") {
-    DriverLayer layer;
-    if (skips(layer)) return;
+    GPUNBD_LAYER(layer);
     // As NVIDIA's driver: memory of the device, the same for the CPU, and memory of the host.
     layer.changes.describe = [](PhysicalDevice& physical) {
         constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
@@ -83,8 +75,7 @@ TEST_CASE("Vulkan: kept slabs are not mapped where the driver exports only other
 }
 
 TEST_CASE("Vulkan: no kept slab is used in place where the driver exports only other memory") {
-    DriverLayer layer;
-    if (skips(layer)) return;
+    GPUNBD_LAYER(layer);
     layer.changes.describe = [](PhysicalDevice& physical) {
         physical.memory.memoryTypeCount = 2;
         physical.memory.memoryTypes[0].propertyFlags = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
@@ -105,8 +96,7 @@ TEST_CASE("Vulkan: no kept slab is used in place where the driver exports only o
 }
 
 TEST_CASE("Vulkan: a kept slab for which the driver makes no buffer is refused") {
-    DriverLayer layer;
-    if (skips(layer)) return;
+    GPUNBD_LAYER(layer);
     const auto device = layer.open({.reserve = 0, .mapped = ~std::uint64_t{0}});
     REQUIRE(device->reason_not_kept() == "");
     Slab slab;
@@ -119,8 +109,7 @@ TEST_CASE("Vulkan: a kept slab for which the driver makes no buffer is refused")
 }
 
 TEST_CASE("Vulkan: what is not a kept slab of this driver is refused") {
-    DriverLayer layer;
-    if (skips(layer)) return;
+    GPUNBD_LAYER(layer);
     SlabRecord record;
     OwnedFd descriptor = keep_one(layer, record);
     const auto device = layer.open({.reserve = 0});
@@ -143,8 +132,7 @@ TEST_CASE("Vulkan: what is not a kept slab of this driver is refused") {
 }
 
 TEST_CASE("Vulkan: a driver that does not keep contents is refused with the reason") {
-    DriverLayer layer;
-    if (skips(layer)) return;
+    GPUNBD_LAYER(layer);
     const auto device = layer.open({.reserve = 0});
     layer.changes.garble = true;  // what is read from kept memory is something else
     CHECK(device->reason_not_kept().find("does not keep contents") != std::string::npos);

@@ -15,24 +15,12 @@ using namespace gpunbd::test;
 using namespace gpunbd::storage::vulkan;
 using gpunbd::storage::vulkan::test::DriverLayer;
 
-DeviceOptions staged() {
-    DeviceOptions options;
-    options.reserve = 0;
-    options.mapped = 0;
-    return options;
-}
+DeviceOptions staged() { return {.reserve = 0, .mapped = 0}; }
 
-DeviceOptions mapped() {
-    DeviceOptions options;
-    options.reserve = 0;
-    options.mapped = ~std::uint64_t{0};
-    return options;
-}
+DeviceOptions mapped() { return {.reserve = 0, .mapped = ~std::uint64_t{0}}; }
 
 std::unique_ptr<Channel> open_channel(Device& device, const Policy& policy) {
-    ChannelOptions options;
-    options.policy = &policy;
-    return device.open_channel(options);
+    return device.open_channel({.policy = &policy});
 }
 
 // Writes and reads the same 4 KiB. Returns the number of failed copies.
@@ -53,13 +41,6 @@ std::size_t copy_there_and_back(Channel& channel, const Slab& slab) {
 }
 
 }  // namespace
-
-#define GPUNBD_LAYER(layer)                       \
-    DriverLayer layer;                            \
-    if (!layer.why_none().empty()) {              \
-        MESSAGE("SKIPPED: " << layer.why_none()); \
-        return;                                   \
-    }
 
 TEST_CASE("Vulkan: memory that the CPU caches is used in place") {
     GPUNBD_LAYER(layer);

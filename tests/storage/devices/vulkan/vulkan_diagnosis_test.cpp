@@ -1,10 +1,8 @@
 #include "storage/devices/vulkan/vulkan_driver.hpp"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
+#include "tests/temporary_folder.hpp"
 
 using namespace gpunbd::storage;
 using diagnosis::Diagnosis;
@@ -29,22 +27,21 @@ class EmptyDriver final : public DeviceDriver {
 }  // namespace
 
 TEST_CASE("Vulkan: doctor reports a GPU of AMD or Intel without a driver") {
-    namespace fs = std::filesystem;
-    const fs::path root =
-        fs::temp_directory_path() / ("gpunbd-doctor-" + std::to_string(::getpid()));
+    const gpunbd::test::TemporaryFolder root;
     const EmptyDriver driver;
-    CHECK(vulkan::diagnose_gpus(driver, diagnosis::Machine(root)).empty());
-    const fs::path card = root / "sys/bus/pci/devices/0000:03:00.0";
-    fs::create_directories(card);
-    std::ofstream(card / "class") << "0x030000\n";
-    std::ofstream(card / "vendor") << "0x1002\n";
-    const auto found = vulkan::diagnose_gpus(driver, diagnosis::Machine(root));
+    const auto diagnose = [&] {
+        return vulkan::diagnose_gpus(driver, diagnosis::Machine(root.path()));
+    };
+    CHECK(diagnose().empty());
+    const std::string card = "sys/bus/pci/devices/0000:03:00.0";
+    root.write(card + "/class", "0x030000\n");
+    root.write(card + "/vendor", "0x1002\n");
+    const auto found = diagnose();
     REQUIRE(found.size() == 1);
     CHECK(found[0].verdict == Diagnosis::Verdict::warn);
     CHECK(found[0].is == "none, but there is 0000:03:00.0: there is no driver");
-    std::ofstream(card / "vendor") << "0x10de\n";  // CUDA reports it
-    CHECK(vulkan::diagnose_gpus(driver, diagnosis::Machine(root)).empty());
-    fs::remove_all(root);
+    root.write(card + "/vendor", "0x10de\n");  // CUDA reports it
+    CHECK(diagnose().empty());
 }
 
 TEST_CASE("Vulkan: doctor warns about memory that the CPU cannot address") {
