@@ -540,8 +540,8 @@ def median_of(rounds):
         return statistics.median(values) if values and None not in values else None
 
     out = {metric: median([each[metric] for each in rounds]) for metric in METRICS}
-    for direction in ("read", "write"):
-        if all(direction in each for each in rounds):
+    if all("read" in each and "write" in each for each in rounds):
+        for direction in ("read", "write"):
             out[direction] = {metric: median([each[direction][metric] for each in rounds])
                               for metric in ("iops", "mbps", "p50_us", "p99_us")}
     rates = [each["iops"] for each in rounds]
@@ -563,14 +563,9 @@ class Comparison:
     def save(self, path):
         if path is None:
             return
-        def lines(items):  # one per item, so that the diff of two runs is readable
-            return "[" + ",".join("\n  " + json.dumps(item) for item in items) + "\n ]"
-
-        # Only the metrics of the medians are stored.
-        results = [{**each, "rounds": [{metric: one[metric] for metric in METRICS if metric in one} for one in each["rounds"]]}
-                   for each in self.results]
-        text = (f'{{\n "header": {json.dumps(self.header)},\n "results": {lines(results)},\n'
-                f' "ratios": {lines(ratios(self))},\n "bars": {lines(bars(self))}\n}}')
+        # One result per line, so that the diff of two runs is readable.
+        results = ",".join("\n  " + json.dumps(each) for each in self.results)
+        text = f'{{\n "header": {json.dumps(self.header)},\n "results": [{results}\n ]\n}}'
         Path(f"{path}.part").write_text(text + "\n")
         os.replace(f"{path}.part", path)
 
@@ -619,7 +614,7 @@ def compare(comparison, servers, cells, options, folder):
                         "transport": transport, "cell": cell.name, "server": server.name,
                         "op": cell.op, "size": cell.size, "qd": cell.qd,
                         "connections": cell.connections, "attack": cell.attack, "first": cell.first,
-                        "median": median_of(rounds[server.name]), "rounds": rounds[server.name]})
+                        "median": median_of(rounds[server.name])})
                 comparison.save(options.json)
                 note(f"{transport} {cell.name}: " + ", ".join(
                     f"{name} {statistics.median(r['iops'] for r in each):,.0f} IOPS"
@@ -866,7 +861,7 @@ def parse_options():
     parser.add_argument("--socket-ceiling", action="store_true", help="also measure the limit of the sockets")
     parser.add_argument("--span", type=parse_size, default=GIB, help="size of each export (1G)")
     parser.add_argument("--pattern", choices=("random", "sequential"), default="random")
-    parser.add_argument("--json", metavar="FILE", help="write all results, including each round")
+    parser.add_argument("--json", metavar="FILE", help="write the medians of all cells")
     parser.add_argument("--note", action="append", default=[], metavar="SENTENCE",
                         help="a remark about the figures; may be repeated")
     options = parser.parse_args()

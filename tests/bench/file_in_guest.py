@@ -5,16 +5,10 @@ client with several numbers of connections, in turn. It prints medians and their
 usage: tests/bench/file_in_guest.py [--rounds N] [--connections N,N,...] [--serve FLAG,...] [--queue FILE:VALUE,...]
 """
 import argparse
-import os
 import re
-import shutil
 import statistics
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../vm'))
-
-import test_kernel_client as vm  # noqa: E402
-import server  # noqa: E402
+import in_guest
 
 parser = argparse.ArgumentParser(description='dd of 250 MB in a guest, beside a RAM disk')
 parser.add_argument('--rounds', type=int, default=5)
@@ -24,20 +18,11 @@ parser.add_argument('--queue', default='', help='settings of /sys/block/nbd0/que
 arguments = parser.parse_args()
 
 
-class Guest(server.Test):
-    def runTest(self):
-        initramfs = vm.Initramfs(os.path.join(self.directory(), 'root'), 'file_copy')
-        for program in ('dd', 'mkfs.ext4'):
-            initramfs.program(shutil.which(program))
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        for module in ('crc32c_generic', 'ext4', 'nbd', 'brd'):
-            initramfs.module(module)
-        settings = {'rounds': arguments.rounds, 'connections': arguments.connections, 'serve': arguments.serve,
-                    'queue': arguments.queue}
-        append = ' '.join(f'{name}={value}' for name, value in settings.items() if value)
-        done = self.command(*vm.machine(self, initramfs, append=append, memory=3072), seconds=3600)
-        if 'RESULT figures ok' not in done:
-            self.fail(done[-4000:])
+class Guest(in_guest.Guest):
+    init, programs, modules = 'file_copy', ('dd', 'mkfs.ext4'), ('crc32c_generic', 'ext4', 'nbd', 'brd')
+    parameters = vars(arguments)
+
+    def report(self, done):
         figures = {}
         for name, seconds in re.findall(r'FIGURE (\S+ \w+): [^\r\n]* copied, ([\d.]+) s', done):
             figures.setdefault(name, []).append(250 * 1.048576 / float(seconds))
@@ -50,5 +35,4 @@ class Guest(server.Test):
 
 
 if __name__ == '__main__':
-    sys.argv = sys.argv[:1]
-    server.main()
+    in_guest.main()

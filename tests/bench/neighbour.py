@@ -20,7 +20,7 @@ REST = 0.6  # seconds in which they detect that it rests
 SHORT = {"seconds": 0.1, "warmup": 0.2}
 CELLS = (Cell("read", 4 * KIB, 1), Cell("read", 4 * KIB, 32), *both(4 * KIB, 32, 4), Cell("read", 128 * KIB, 16),
          *both(MIB, 8, 4))
-KEPT = ("iops", "mbps", "p50_us", "p99_us", "max_us", "server_cpu_us_per_io")
+METRICS = ("iops", "p50_us", "p99_us")
 # The limits for the figures with the neighbour: factors of the figures without it, and "p99" in microseconds.
 BARS = {"4k-read-qd1": {"p50_us": 1.3, "p99_us": 3.0}, "4k-read-qd32": {"iops": 0.5, "p99": 300},
         "4k-read-qd32x4": {"iops": 0.4, "p99": 300}, "128k-read-qd16": {"iops": 0.75},
@@ -65,7 +65,7 @@ class Neighbour:
 
 
 def measure(load, server, neighbour, cell, seconds):
-    """Measures the cell without and with the neighbour, and the share of its rate that the neighbour keeps."""
+    """The figures of a cell without and with the neighbour, and the share of its rate that the neighbour keeps."""
     alone = load(server, cell)
     neighbour.work()
     time.sleep(SETTLE)
@@ -79,9 +79,7 @@ def measure(load, server, neighbour, cell, seconds):
     neighbour.rest()
     time.sleep(REST)
     load(server, cell, **SHORT)
-    return {"alone": {metric: alone[metric] for metric in KEPT},
-            "beside": {metric: beside[metric] for metric in KEPT},
-            "keeps": beside_it / own if beside_it and own else None, "rate": own}
+    return alone, beside, beside_it / own if beside_it and own else None
 
 
 def measure_start(load, server, neighbour, cell):
@@ -95,32 +93,29 @@ def measure_start(load, server, neighbour, cell):
     return result["max_us"]
 
 
-def ratio(rounds, metric):
-    return statistics.median(one["beside"][metric] / one["alone"][metric] for one in rounds)
+def summary(rounds):
+    """The medians of (alone, beside, share) of each round. A share is None if no window was complete."""
+    alone, beside, shares = zip(*rounds)
+    shares = [share for share in shares if share is not None]
+    return {"alone": {metric: statistics.median(one[metric] for one in alone) for metric in METRICS},
+            "beside": {metric: statistics.median(one[metric] for one in beside) for metric in METRICS},
+            "ratio": {metric: statistics.median(with_it[metric] / without[metric] for without, with_it, _ in rounds)
+                      for metric in METRICS},
+            "keeps": statistics.median(shares) if shares else None}
 
 
-def median(rounds, where, metric):
-    return statistics.median(one[where][metric] for one in rounds)
-
-
-def kept(rounds):
-    """The share of its own rate that the neighbour kept, or None if no window was complete."""
-    shares = [one["keeps"] for one in rounds if one["keeps"] is not None]
-    return statistics.median(shares) if shares else None
-
-
-def check(name, rounds):
+def check(name, figures):
     """[(text, met)] for the bars of a cell."""
     found = []
     for metric, limit in BARS.get(name, {}).items():
         if metric == "p99":
-            value = median(rounds, "beside", "p99_us")
+            value = figures["beside"]["p99_us"]
             found.append((f"p99 {value:.0f} us <= {limit}", value <= limit))
         else:
-            value = ratio(rounds, metric)
+            value = figures["ratio"][metric]
             met = value >= limit if metric == "iops" else value <= limit
             found.append((f"{metric} {value:.2f}x {'>=' if metric == 'iops' else '<='} {limit}x", met))
-    if (value := kept(rounds)) is not None:
+    if (value := figures["keeps"]) is not None:
         found.append((f"the neighbour keeps {value:.3f} >= {KEEPS}", value >= KEEPS))
     return found
 
@@ -128,8 +123,8 @@ def check(name, rounds):
 def verdicts(result):
     """One line for each server: how many bars it meets, which bars it misses, and the longest wait at the start."""
     for server, cells in result["cells"].items():
-        checks = [(name, *one) for name, rounds in cells.items() for one in check(name, rounds)]
-        worst = max(result["max_us_at_start"][server])
+        checks = [(name, *one) for name, figures in cells.items() for one in check(name, figures)]
+        worst = result["max_us_at_start"][server]
         checks.append(("start", f"longest wait {worst:.0f} us <= {MAX_AT_START_US}", worst <= MAX_AT_START_US))
         missed = "; ".join(f"`{name}`: {text}" for name, text, met in checks if not met)
         yield (f"{server}: **{sum(met for *_, met in checks)} of {len(checks)} bars met**, longest wait while the neighbour "
@@ -153,7 +148,9 @@ def run(servers, load, command, rounds, seconds):
                 starts[server.name].append(measure_start(load, server, neighbour, CELLS[0]))
     finally:
         neighbour.end()
-    return {"neighbour": neighbour.name, "cells": found, "max_us_at_start": starts}
+    cells = {server: {cell: summary(rounds) for cell, rounds in of.items()} for server, of in found.items()}
+    return {"neighbour": neighbour.name, "cells": cells,
+            "max_us_at_start": {server: max(times) for server, times in starts.items()}}
 
 
 def markdown(result):
@@ -161,13 +158,11 @@ def markdown(result):
     for server, cells in result["cells"].items():
         lines += [f"| {server} | alone | beside it | ratio | p50, p99 alone | beside it | it keeps |",
                   "|---|---|---|---|---|---|---|"]
-        for name, rounds in cells.items():
-            share = kept(rounds)
-            lines.append(
-                f"| {name} | {median(rounds, 'alone', 'iops'):,.0f} IOPS | {median(rounds, 'beside', 'iops'):,.0f} "
-                f"| {ratio(rounds, 'iops'):.2f}x "
-                f"| {median(rounds, 'alone', 'p50_us'):.1f}, {median(rounds, 'alone', 'p99_us'):.1f} us "
-                f"| {median(rounds, 'beside', 'p50_us'):.1f}, {median(rounds, 'beside', 'p99_us'):.1f} us "
-                f"| {'-' if share is None else f'{share:.3f}'} |")
+        for name, figures in cells.items():
+            alone, with_it, ratio, share = (figures[key] for key in ("alone", "beside", "ratio", "keeps"))
+            lines.append(f"| {name} | {alone['iops']:,.0f} IOPS | {with_it['iops']:,.0f} | {ratio['iops']:.2f}x "
+                         f"| {alone['p50_us']:.1f}, {alone['p99_us']:.1f} us "
+                         f"| {with_it['p50_us']:.1f}, {with_it['p99_us']:.1f} us "
+                         f"| {'-' if share is None else f'{share:.3f}'} |")
         lines.append("")
     return "\n".join(lines)

@@ -2,13 +2,11 @@
 """Draws the results of `compare.py --sweep --json FILE` to a PNG: latency and bandwidth by request size.
 
 The left column shows the median latency at queue depth 1, the right column the bandwidth at depth 16
-(solid) and 1 (dashed). Reads are above, writes below. Uses gnuplot, or matplotlib without gnuplot.
+(solid) and 1 (dashed). Reads are above, writes below. Uses matplotlib.
 """
 
 import argparse
 import json
-import shutil
-import subprocess
 import sys
 
 LATENCY = "median latency at QD 1, us"
@@ -57,56 +55,11 @@ def title_of(header):
     return f"{header['cpu']}, {header['cores']} cores" + ("" if gpu == "none" else f"; {gpu}")
 
 
-def quote(text):
-    return "'" + text.replace("'", "''") + "'"
-
-
-def gnuplot_script(header, series, output, terminal):
-    sizes = sorted({point[0] for curves in series.values() for points in curves.values()
-                    for point in points})
-    tics = ", ".join(f"'{size_text(size)}' {size}" for size in sizes[::2])
-    yield f"set terminal {terminal} size 1500,1000"
-    yield f"set output {quote(output)}"
-    # Names of CPUs and servers contain characters that enhanced text would interpret as markup.
-    yield f"set multiplot layout 2,2 title {quote(title_of(header))} noenhanced"
-    yield "set logscale xy"
-    yield "set grid"
-    yield f"set xtics ({tics})"
-    yield f"set xrange [{sizes[0] / 1.5}:{sizes[-1] * 1.5}]"
-    yield "set xlabel 'size of a request, bytes'"
-    names = labels_of(series)
-    for op, what, column, depths in panels():
-        yield f"set title '{op}'"
-        yield f"set ylabel '{what}'"
-        yield f"set key {'top left' if column == 1 else 'bottom right'} noenhanced"
-        plots, data = [], []
-        for index, (key, curves) in enumerate(series.items()):
-            for qd, dash in depths:
-                points = curves.get((op, qd))
-                if not points:
-                    continue
-                name = quote(names[key]) if dash == "solid" else "''"
-                title = f"title {name}" if dash == "solid" else "notitle"
-                plots.append(f"'-' using 1:2 with linespoints lw 2 pt 7 ps 0.7 "
-                             f"dt {1 if dash == 'solid' else 2} "
-                             f"lc rgb '{COLOURS[index % len(COLOURS)]}' {title}")
-                data += [f"{point[0]} {point[column]}" for point in points] + ["e"]
-        if plots:
-            yield "plot " + ", ".join(plots)
-            yield from data
-    yield "unset multiplot"
-
-
-def draw_by_gnuplot(header, series, output):
-    terminals = subprocess.run(["gnuplot", "-e", "set terminal"], input="", capture_output=True,
-                               text=True, check=False)
-    terminal = "pngcairo" if "pngcairo" in terminals.stdout + terminals.stderr else "png"
-    script = "\n".join(gnuplot_script(header, series, output, terminal)) + "\n"
-    subprocess.run(["gnuplot"], input=script, text=True, check=True)
-
-
-def draw_by_matplotlib(header, series, output):
-    import matplotlib
+def draw(header, series, output):
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("plot: matplotlib is missing: apt-get install python3-matplotlib, for /usr/bin/python3")
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -146,13 +99,7 @@ def main():
              for point in points}
     if len(sizes) < 3:
         sys.exit("plot: there is no sweep in this file: make one by compare.py --sweep --json FILE")
-    if shutil.which("gnuplot"):
-        draw_by_gnuplot(header, series, options.output)
-        return
-    try:
-        draw_by_matplotlib(header, series, options.output)
-    except ImportError:
-        sys.exit("plot: install gnuplot, or matplotlib for this Python")
+    draw(header, series, options.output)
 
 
 if __name__ == "__main__":

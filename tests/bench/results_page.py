@@ -35,7 +35,7 @@ Figures of different runs are not comparable: machines differ, and shared machin
 - nbdkit uses its memory plugin, qemu-nbd a raw file on tmpfs; "sockets" is the same client and the same messages
   against a peer without NBD: no server can be faster over such a socket.
 - A bar is a goal of the project (`BARS` in [compare.py](compare.py)); missed bars are listed.
-- "transcribed": from the printed tables of a run whose JSON was not stored, therefore rounded and without the rounds.
+- "transcribed": from the printed tables of a run whose JSON was not stored, therefore rounded.
 
 **To reproduce,** run the command of a run on a similar machine; `--json` stores the results, then run `results_page.py`. Also:
 
@@ -128,9 +128,8 @@ def throughput(runs):
 
 def beside(runs):
     """Each server alone and beside the neighbour, and the share of its own rate that the neighbour keeps."""
-    def shown(rounds, where):
-        iops, p50, p99 = (neighbour.median(rounds, where, metric) for metric in ("iops", "p50_us", "p99_us"))
-        return f"{number(iops)} / {number(p50, 1)} / {number(p99)}"
+    def shown(of):
+        return f"{number(of['iops'])} / {number(of['p50_us'], 1)} / {number(of['p99_us'])}"
 
     columns = [(server, runs[0]["cells"][server]) for server in runs[0]["cells"]]
     heads = [f"{server.removesuffix(':cuda:0')}{what}" for server, _ in columns
@@ -141,9 +140,9 @@ def beside(runs):
     for cell in columns[0][1]:
         row = [cell]
         for _, cells in columns:
-            row += [shown(cells[cell], "alone"), shown(cells[cell], "beside"), number(neighbour.kept(cells[cell]), 3)]
+            row += [shown(cells[cell]["alone"]), shown(cells[cell]["beside"]), number(cells[cell]["keeps"], 3)]
         for cells in others:
-            row += [shown(cells[cell], "beside"), number(neighbour.kept(cells[cell]), 3)]
+            row += [shown(cells[cell]["beside"]), number(cells[cell]["keeps"], 3)]
         rows.append(row)
     return table(["cell: IOPS / p50 / p99", *heads], rows, left=1)
 

@@ -6,16 +6,10 @@ device. It prints medians.
 usage: tests/bench/swapoff_in_guest.py [--rounds N] [--megabytes N] [--connections N] [--ways WAY,WAY,...]
 """
 import argparse
-import os
 import re
-import shutil
 import statistics
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../vm'))
-
-import test_kernel_client as vm  # noqa: E402
-import server  # noqa: E402
+import in_guest
 
 parser = argparse.ArgumentParser(description='swapoff in a guest')
 parser.add_argument('--rounds', type=int, default=5)
@@ -25,17 +19,12 @@ parser.add_argument('--ways', default='device,swapoff_3,swapoff_5,detach', help=
 arguments = parser.parse_args()
 
 
-class Guest(server.Test):
-    def runTest(self):
-        initramfs = vm.Initramfs(os.path.join(self.directory(), 'root'), 'swapoff')
-        initramfs.program(shutil.which('dd'))
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        shutil.copy(os.path.join(os.path.dirname(server.PROGRAM), 'memory_hog'), os.path.join(initramfs.root, 'bin/memory_hog'))
-        initramfs.module('nbd')
-        append = ' '.join(f'{name}={value}' for name, value in vars(arguments).items())
-        done = self.command(*vm.machine(self, initramfs, append=append, memory=arguments.megabytes * 4 + 256), seconds=3600)
-        if 'RESULT figures ok' not in done:
-            self.fail(done[-4000:])
+class Guest(in_guest.Guest):
+    init, programs, modules = 'swapoff', ('dd',), ('nbd',)
+    memory = arguments.megabytes * 4 + 256
+    parameters = vars(arguments)
+
+    def report(self, done):
         figures = {}
         for name, size, time, requests in re.findall(r'FIGURE (\w+ \w+): (\d+) bytes in (\d+) cs, (-?\d+) requests', done):
             figures.setdefault(name, []).append((int(size) / 1e4 / max(int(time), 1), int(size) / 1024 / max(int(requests), 1)))
@@ -46,5 +35,4 @@ class Guest(server.Test):
 
 
 if __name__ == '__main__':
-    sys.argv = sys.argv[:1]
-    server.main()
+    in_guest.main()

@@ -34,14 +34,9 @@ class Page(unittest.TestCase):
         for cell, server, bar in missed:
             self.assertTrue(any(f"`{cell}` {server}" in line and bar in line for line in named), (cell, server, bar))
 
-    def test_stored_bars_match_the_figures(self):
-        for kind, run in self.runs.items():
-            if "bars" in run:
-                self.assertEqual(compare.bars(compare.Comparison({}, run["results"])), run["bars"], kind)
-
-    def test_plot_has_all_its_figures(self):
-        self.assertEqual([name for name, _, _ in plot_comparison.ratios()],
-                         [name for _, _, name, _ in plot_comparison.SERIES])
+    def test_picture_is_current(self):
+        self.assertEqual("\n".join(plot_comparison.svg()).splitlines(),
+                         plot_comparison.PICTURE.read_text(encoding="utf-8").splitlines(), "run tests/bench/plot_comparison.py")
 
 
 class Judged(unittest.TestCase):

@@ -7,15 +7,11 @@ usage: tests/bench/ublk_in_guest.py [--rounds N] [--seconds N] [--serve FLAG,...
 import argparse
 import os
 import re
-import shutil
 import statistics
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../vm'))
 os.environ['GPUNBD_VM_KERNEL'] = 'ublk'  # before the next import, which looks for the kernel
 
-import test_kernel_client as vm  # noqa: E402
-import server  # noqa: E402
+import in_guest  # noqa: E402
 
 parser = argparse.ArgumentParser(description='ublk in a guest, beside the kernel\'s NBD client and a RAM disk')
 parser.add_argument('--rounds', type=int, default=3)
@@ -24,18 +20,11 @@ parser.add_argument('--serve', default='', help='more flags of gpunbd serve, sep
 arguments = parser.parse_args()
 
 
-class Guest(server.Test):
-    def runTest(self):
-        initramfs = vm.Initramfs(os.path.join(self.directory(), 'root'), 'ublk_speed')
-        for program in ('dd', 'fio'):
-            initramfs.program(shutil.which(program))
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        for module in ('nbd', 'ublk_drv', 'brd'):
-            initramfs.module(module)
-        append = f'rounds={arguments.rounds} seconds={arguments.seconds} serve={arguments.serve}'
-        done = self.command(*vm.machine(self, initramfs, append=append, memory=3072), seconds=3600)
-        if 'RESULT figures ok' not in done:
-            self.fail(done[-4000:])
+class Guest(in_guest.Guest):
+    init, programs, modules = 'ublk_speed', ('dd', 'fio'), ('nbd', 'ublk_drv', 'brd')
+    parameters = vars(arguments)
+
+    def report(self, done):
         figures = {}
         for device, cell, rate, cpu in re.findall(r'FIGURE (\S+) (.*): (\S+) a second, (\S+) us of CPU', done):
             figures.setdefault(cell, {}).setdefault(device, []).append((float(rate), float(cpu)))
@@ -48,5 +37,4 @@ class Guest(server.Test):
 
 
 if __name__ == '__main__':
-    sys.argv = sys.argv[:1]
-    server.main()
+    in_guest.main()

@@ -13,6 +13,7 @@
 
 #include "storage/devices/device.hpp"
 #include "storage/devices/gpu/policy.hpp"
+#include "storage/devices/store.hpp"
 
 namespace gpunbd::test {
 
@@ -180,6 +181,50 @@ inline void exercise(Channel& channel, const Slab& slab, std::uint64_t begin, st
     CHECK(wrong == 0);
     channel.read_staging().give_back(to_read, staging_bytes, held = staging_bytes);
     channel.write_staging().give_back(to_write, staging_bytes, held = staging_bytes);
+}
+
+// Each reader sees at once what each writer, and the CPU if it can address the slab, has written.
+// Lengths and offsets are multiples of `unit`.
+inline void exercise_visibility(const Slab& slab, const std::vector<Channel*>& writers,
+                                const std::vector<Channel*>& readers, std::uint64_t unit) {
+    constexpr std::size_t longest = 65536;
+    Random random(3);
+    Bytes payload(longest);
+    for (std::size_t by = 0; by != writers.size() + (slab.cpu != nullptr ? 1 : 0); ++by) {
+        for (std::size_t to = 0; to != readers.size(); ++to) {
+            CAPTURE(by);
+            CAPTURE(to);
+            const bool by_cpu = by == writers.size();
+            Channel& writing = by_cpu ? *writers[0] : *writers[by];
+            Channel& reading = *readers[to];
+            Copies writes(writing);
+            Copies reads(reading);
+            std::size_t held = 0;
+            std::byte* const in = writing.write_staging().take(longest, held);
+            std::byte* const out = reading.read_staging().take(longest, held = 0);
+            std::size_t stale = 0;
+            for (int i = 0; i < 3000; ++i) {
+                const std::uint64_t units = (i % 8 == 0 ? longest : 4096) / unit;
+                const std::uint64_t length = random.length(units) * unit;
+                const std::uint64_t offset = random.below(8192 / unit) * unit;  // few blocks
+                random.fill(payload.data(), length);
+                if (by_cpu) {
+                    store_streaming(slab.cpu + offset, payload.data(), length);
+                    store_fence();
+                } else {
+                    std::memcpy(in, payload.data(), length);
+                    writes.add(Copy::Kind::write, slab, offset, length, in);
+                    REQUIRE(writes.await() == 0);
+                }
+                reads.add(Copy::Kind::read, slab, offset, length, out);
+                REQUIRE(reads.await() == 0);
+                if (std::memcmp(out, payload.data(), length) != 0) ++stale;
+            }
+            CHECK(stale == 0);
+            writing.write_staging().give_back(in, longest, held = longest);
+            reading.read_staging().give_back(out, longest, held = longest);
+        }
+    }
 }
 
 // Copies ranges between two slabs and within one by Device::copy(), and reads them by a channel.

@@ -1,28 +1,21 @@
 // Channels of a real GPU: every path with any alignment, the order of stores and reads, slabs,
-// threads, faults. Exits with 77 if there is no GPU. `--bench [WHAT [PATH]]` prints the cost of
-// each path.
+// threads, faults. Exits with 77 if there is no GPU.
 #include <doctest/doctest.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
-#include <stdexcept>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
-#include "storage/devices/gpu/measured_calibration.hpp"
 #include "storage/devices/gpu/policy.hpp"
 #include "storage/devices/store.hpp"
 #include "tests/gpu/channel_exercise.hpp"
@@ -95,43 +88,8 @@ TEST_CASE("every path reads the data of completed writes and fenced stores") {
     const auto by_cpu = open_cuda_channel(
         *device, usual,
         slab.cpu != nullptr ? only(PathKind::streaming_load) : only(PathKind::kernel));
-    std::size_t held = 0;
-    Random random(3);
-    Bytes payload(65536);
-    for (Channel* writer :
-         {engine.get(), kernel.get(), persistent.get(), static_cast<Channel*>(nullptr)}) {
-        if (writer == nullptr && slab.cpu == nullptr) continue;
-        for (Channel* reader : {engine.get(), kernel.get(), persistent.get(), by_cpu.get()}) {
-            CAPTURE(writer == nullptr);
-            CAPTURE(writer == persistent.get());
-            CAPTURE(reader == by_cpu.get());
-            CAPTURE(reader == persistent.get());
-            Copies writes(writer == nullptr ? *engine : *writer);
-            Copies reads(*reader);
-            std::byte* const in = engine->write_staging().take(65536, held = 0);
-            std::byte* const out = reader->read_staging().take(65536, held = 0);
-            std::size_t stale = 0;
-            for (int i = 0; i < 3000; ++i) {
-                const std::uint64_t length = random.length(i % 8 == 0 ? 65536 : 4096);
-                const std::uint64_t offset = random.below(8192);  // reuses a few blocks
-                random.fill(payload.data(), length);
-                if (writer == nullptr) {
-                    store_streaming(slab.cpu + offset, payload.data(), length);
-                    store_fence();
-                } else {
-                    std::memcpy(in, payload.data(), length);
-                    writes.add(Copy::Kind::write, slab, offset, length, in);
-                    REQUIRE(writes.await() == 0);
-                }
-                reads.add(Copy::Kind::read, slab, offset, length, out);
-                REQUIRE(reads.await() == 0);
-                if (std::memcmp(out, payload.data(), length) != 0) ++stale;
-            }
-            CHECK(stale == 0);
-            engine->write_staging().give_back(in, 65536, held = 65536);
-            reader->read_staging().give_back(out, 65536, held = 65536);
-        }
-    }
+    exercise_visibility(slab, {engine.get(), kernel.get(), persistent.get()},
+                        {engine.get(), kernel.get(), persistent.get(), by_cpu.get()}, 1);
 }
 
 TEST_CASE("reads of another worker return the data of a fenced store") {
@@ -444,194 +402,12 @@ TEST_CASE("after a fault on the device every copy ends with an error and nothing
     CHECK(WEXITSTATUS(status) == 0);
 }
 
-// --- benchmark -----------------------------------------------------------------------------------
-
-namespace {
-
-constexpr std::chrono::milliseconds per_row(15);
-
-const char* name_of(Copy::Kind kind) {
-    return kind == Copy::Kind::read ? "read" : kind == Copy::Kind::write ? "write" : "zero";
-}
-
-bool possible(PathKind path, Copy::Kind kind, std::uint32_t bytes, std::uint32_t copies) {
-    const std::uint64_t sum = std::uint64_t{bytes} * copies;
-    if (sum > roomy.pinned) return false;
-    if (path == PathKind::streaming_load) return kind == Copy::Kind::read && sum <= mib;
-    if (path == PathKind::mapping) return kind != Copy::Kind::read;
-    return true;
-}
-
-void print_row(const char* what, PathKind path, const Round& round, std::size_t threads,
-               double us) {
-    const double per_second = 1e6 / us * round.copies * static_cast<double>(threads);
-    std::printf("%s,%s,%s,%u,%u,%zu,%.2f,%.0f,%.3f\n", what, to_text(path), name_of(round.kind),
-                round.bytes, round.copies, threads, us, per_second, per_second * round.bytes / 1e9);
-}
-
-// All threads run the same load on their own channels. Prints the mean of their medians.
-void bench_threads(Device& device, const Slab& slab, PathKind path, std::size_t count) {
-    std::vector<std::unique_ptr<Channel>> channels(count);
-    std::vector<double> us(count);
-    const auto everywhere = [&](auto work) {
-        std::vector<std::thread> threads;
-        for (std::size_t i = 0; i < count; ++i) threads.emplace_back([&, i] { work(i); });
-        for (std::thread& thread : threads) thread.join();
-    };
-    everywhere([&](std::size_t i) { channels[i] = open_cuda_channel(device, roomy, only(path)); });
-    for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write}) {
-        for (const std::uint32_t bytes : {4096U, 65536U, 131072U, 1U << 20}) {
-            for (const std::uint32_t copies : {1U, 8U, 32U}) {
-                if (!possible(path, kind, bytes, copies)) continue;
-                const Round round{.kind = kind, .bytes = bytes, .copies = copies};
-                everywhere([&](std::size_t i) {
-                    us[i] = Meter(slab, *channels[i]).median_us(round, 3 * per_row);
-                });
-                double sum = 0;
-                for (const double each : us) sum += each;
-                print_row("threads", path, round, count, sum / static_cast<double>(count));
-            }
-        }
-    }
-}
-
-// The cost of a single small read while another channel keeps the copy engines busy.
-void bench_busy(Device& device, const Slab& slab) {
-    for (const PathKind path : {PathKind::copy_engine, PathKind::kernel,
-                                PathKind::persistent_kernel, PathKind::streaming_load}) {
-        if (path == PathKind::streaming_load && slab.cpu == nullptr) continue;
-        const auto channel = open_cuda_channel(device, roomy, only(path));
-        std::atomic<bool> stop{false};
-        std::thread busy([&] {
-            const auto other = open_cuda_channel(device, roomy, only(PathKind::copy_engine));
-            Meter meter(slab, *other);
-            const Round round{.kind = Copy::Kind::read, .bytes = 1 << 20, .copies = 16};
-            while (!stop) meter.median_us(round, per_row);
-        });
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        for (const std::uint32_t bytes : {512U, 4096U, 16384U, 65536U}) {
-            const Round round{.kind = Copy::Kind::read, .bytes = bytes, .copies = 1};
-            print_row("busy", path, round, 1, Meter(slab, *channel).median_us(round, 3 * per_row));
-        }
-        stop = true;
-        busy.join();
-    }
-}
-
-// Concurrent long reads and writes, each on its own channel.
-void bench_both_ways(Device& device, const Slab& slab) {
-    for (const std::uint32_t bytes : {256U << 10, 1U << 20, 4U << 20}) {
-        double us[2] = {};
-        const Copy::Kind kinds[2] = {Copy::Kind::read, Copy::Kind::write};
-        std::vector<std::thread> threads;
-        for (std::size_t i = 0; i < 2; ++i) {
-            threads.emplace_back([&, i] {
-                const auto channel = open_cuda_channel(device, roomy, only(PathKind::copy_engine));
-                const Round round{.kind = kinds[i], .bytes = bytes, .copies = 8};
-                us[i] = Meter(slab, *channel).median_us(round, 20 * per_row);
-            });
-        }
-        for (std::thread& thread : threads) thread.join();
-        for (std::size_t i = 0; i < 2; ++i) {
-            print_row("both ways", PathKind::copy_engine, {kinds[i], bytes, 8}, 1, us[i]);
-        }
-    }
-}
-
-// Single 4 KiB reads at intervals of `gap`: percentiles of their latency.
-void bench_paced(Channel& channel, const Slab& slab, std::chrono::microseconds gap,
-                 const char* beside) {
-    std::size_t held = 0;
-    std::byte* const staging = channel.read_staging().take(4096, held);
-    Copies copies(channel);
-    std::vector<double> us;
-    const Clock::time_point end = Clock::now() + 20 * per_row;
-    for (std::uint64_t i = 0; Clock::now() < end; ++i) {
-        const Clock::time_point begin = Clock::now();
-        copies.add(Copy::Kind::read, slab, i % 1000 * 65536, 4096, staging);
-        copies.await();
-        const Clock::time_point done = Clock::now();
-        us.push_back(std::chrono::duration<double, std::micro>(done - begin).count());
-        while (Clock::now() < done + gap) {
-        }
-    }
-    std::sort(us.begin(), us.end());
-    const auto at = [&](double share) {
-        return us[static_cast<std::size_t>(share * static_cast<double>(us.size() - 1))];
-    };
-    std::fprintf(stderr,
-                 "4 KiB reads %4lld us apart%s: p50 %.1f, p99 %.1f, p99.9 %.1f, max %.1f us\n",
-                 static_cast<long long>(gap.count()), beside, at(0.5), at(0.99), at(0.999), at(1));
-    channel.read_staging().give_back(staging, 4096, held);
-}
-
-void bench_pauses(Device& device, const Slab& slab) {
-    const auto channel = device.open_channel(usual);
-    for (const int gap : {0, 20, 50, 100, 300}) {
-        bench_paced(*channel, slab, std::chrono::microseconds(gap), "");
-    }
-    std::atomic<bool> stop{false};
-    std::uint64_t count = 0;
-    std::thread slabs([&] {
-        for (; !stop; ++count) const OwnedSlab other(device, 64 * mib);
-    });
-    bench_paced(*channel, slab, std::chrono::microseconds(0), ", slabs of 64 MiB come and go");
-    stop = true;
-    slabs.join();
-    std::fprintf(stderr, "%llu slabs came and went\n", static_cast<unsigned long long>(count));
-}
-
-void bench_alone(Device& device, const Slab& slab, PathKind path) {
-    const auto channel = open_cuda_channel(device, roomy, only(path));
-    for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write, Copy::Kind::zero}) {
-        for (std::uint32_t bytes = 512; bytes <= 4 * mib; bytes *= 2) {
-            for (const std::uint32_t copies : {1U, 2U, 8U, 32U, 128U}) {
-                if (!possible(path, kind, bytes, copies)) continue;
-                const Round round{.kind = kind, .bytes = bytes, .copies = copies};
-                print_row("alone", path, round, 1, Meter(slab, *channel).median_us(round, per_row));
-            }
-        }
-    }
-}
-
-// `what`: alone, threads, busy, both paths or pauses; empty: all. `path_name`: one path; empty:
-// all.
-int bench(std::string_view what, std::string_view path_name) {
-    const auto device = open();
-    const OwnedSlab owned(*device, 256 * mib);
-    const bool mapped = owned.slab.cpu != nullptr;
-    std::fprintf(stderr, "%s, %s\n", device->info().name.c_str(), device->info().access.c_str());
-    std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    std::puts("what,path,kind,bytes,copies,threads,median_us,copies_per_second,GB_per_second");
-    const auto wanted = [&](std::string_view name) { return what.empty() || what == name; };
-    for (const PathKind path :
-         {PathKind::copy_engine, PathKind::engine_batch, PathKind::kernel,
-          PathKind::persistent_kernel, PathKind::streaming_load, PathKind::mapping}) {
-        const bool needs_mapping = path == PathKind::streaming_load || path == PathKind::mapping;
-        if (needs_mapping && !mapped) continue;
-        if (!path_name.empty() && path_name != to_text(path)) continue;
-        if (wanted("alone")) bench_alone(*device, owned.slab, path);
-        for (const std::size_t threads : {1U, 4U, 12U}) {
-            if (wanted("threads")) bench_threads(*device, owned.slab, path, threads);
-        }
-    }
-    if (wanted("busy")) bench_busy(*device, owned.slab);
-    if (wanted("both ways")) bench_both_ways(*device, owned.slab);
-    if (wanted("pauses")) bench_pauses(*device, owned.slab);
-    return 0;
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
-    const std::string_view mode = argc > 1 ? argv[1] : "";
-    spdlog::set_default_logger(spdlog::stderr_color_mt("gpunbd"));  // CSV goes to standard output
     std::string why_none;
     if (cuda_device_count(why_none) == 0) {
         std::fprintf(stderr, "skipped: %s\n", why_none.c_str());
         return std::getenv("GPUNBD_REQUIRE_GPU") != nullptr ? 1 : 77;
     }
-    if (mode == "--fail") return fail_for_good();
-    if (mode == "--bench") return bench(argc > 2 ? argv[2] : "", argc > 3 ? argv[3] : "");
+    if (argc > 1 && std::string_view(argv[1]) == "--fail") return fail_for_good();
     return doctest::Context(argc, argv).run();
 }

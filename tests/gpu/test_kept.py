@@ -11,7 +11,6 @@ import unittest
 import gpu
 import kept
 import server
-import test_upgrade
 from server import GiB, MiB
 
 DEVICES = gpu.devices(1)  # test_two_gpus.py tests two
@@ -160,17 +159,14 @@ class Upgraded(kept.Test):
 
     def upgrade_under_load(self, mapped):
         keeper = keep_one(self, size=64 * MiB, mapped=mapped)
-        clients = [test_upgrade.Load(keeper.path, number, structured=number % 2 == 0) for number in range(4)]
-        for client in clients:
-            client.start()
+        clients = kept.loads(keeper.path, 4, 16 * MiB, kind=kept.Undisturbed)
         for number in range(1, 6):
             os.kill(keeper.process.pid, signal.SIGUSR2)
             for text in ('serves now', 'is the server now'):
                 server.wait_until(lambda: keeper.log().count(text) == number, 60, keeper.log)
             time.sleep(0.3)  # of load
-        for client in clients:
-            client.finish()
-            self.assertGreater(client.requests, 100)
+        kept.finish(clients, keeper.client())
+        self.assertGreater(min(each.answers for each in clients), 100)
         self.assertNotIn('error', keeper.log())
 
 

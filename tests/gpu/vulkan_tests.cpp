@@ -1,22 +1,14 @@
 // Channels of a real GPU through its Vulkan driver: every path with any alignment, completed writes
 // and fenced stores, slabs, threads. Exits with 77 if there is no GPU. GPUNBD_VULKAN_DEVICE names
-// another device, which may be an implementation on the CPU. `--bench` prints the cost of each
-// path.
+// another device, which may be an implementation on the CPU. Prints the cost of each path.
 #include <doctest/doctest.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "storage/devices/gpu/measured_calibration.hpp"
-#include "storage/devices/store.hpp"
 #include "storage/devices/vulkan/vulkan_driver.hpp"
 #include "tests/gpu/channel_exercise.hpp"
 
@@ -78,42 +70,8 @@ TEST_CASE("every path reads the data of completed writes and fenced stores") {
         const Slab& slab = owned.slab;
         const auto engine = open_channel(*device, usual, only(PathKind::copy_engine));
         const auto kernel = open_channel(*device, usual, only(PathKind::kernel));
-        Random random(3);
-        Bytes payload(65536);
-        for (Channel* writer : {engine.get(), kernel.get(), static_cast<Channel*>(nullptr)}) {
-            if (writer == nullptr && slab.cpu == nullptr) continue;
-            for (Channel* reader : {engine.get(), kernel.get()}) {
-                CAPTURE(writer == nullptr);
-                CAPTURE(writer == kernel.get());
-                CAPTURE(reader == kernel.get());
-                Channel& writing = writer == nullptr ? *engine : *writer;
-                Copies writes(writing);
-                Copies reads(*reader);
-                std::size_t held = 0;
-                std::byte* const in = writing.write_staging().take(65536, held);
-                std::byte* const out = reader->read_staging().take(65536, held = 0);
-                std::size_t stale = 0;
-                for (int i = 0; i < 2000; ++i) {
-                    const std::uint64_t length = random.length(i % 8 == 0 ? 16384 : 1024) * 4;
-                    const std::uint64_t offset = random.below(2048) * 4;  // reuses a few blocks
-                    random.fill(payload.data(), length);
-                    if (writer == nullptr) {
-                        store_streaming(slab.cpu + offset, payload.data(), length);
-                        store_fence();
-                    } else {
-                        std::memcpy(in, payload.data(), length);
-                        writes.add(Copy::Kind::write, slab, offset, length, in);
-                        REQUIRE(writes.await() == 0);
-                    }
-                    reads.add(Copy::Kind::read, slab, offset, length, out);
-                    REQUIRE(reads.await() == 0);
-                    if (std::memcmp(out, payload.data(), length) != 0) ++stale;
-                }
-                CHECK(stale == 0);
-                writing.write_staging().give_back(in, 65536, held = 65536);
-                reader->read_staging().give_back(out, 65536, held = 65536);
-            }
-        }
+        // The kernel copies whole words.
+        exercise_visibility(slab, {engine.get(), kernel.get()}, {engine.get(), kernel.get()}, 4);
     }
 }
 
@@ -169,56 +127,20 @@ TEST_CASE("slabs beyond the mapped budget are not mapped, and the capacity limit
     CHECK(device->available() == 0);
 }
 
-namespace {
-
-// A line of CSV for each path and size: the median of a round.
-int bench() {
-    std::printf("mapped,path,kind,bytes,copies,p50_us,gb_per_s\n");
+TEST_CASE("calibration finds a policy") {
     for (const DeviceOptions& options : mappings()) {
         const auto device = open(options);
-        const OwnedSlab owned(*device, 256 * mib);
-        const bool mapped = owned.slab.cpu != nullptr;
-        for (const NamedPolicy& named : policies()) {
-            const std::string_view name = named.name;
-            if (name == "engine batch" || name == "persistent kernel") continue;
-            const auto channel = open_channel(*device, roomy, named.policy);
-            for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write}) {
-                const bool by_cpu = name == (kind == Copy::Kind::read ? "streaming loads"
-                                                                      : "stores into the mapping");
-                const bool other_direction =
-                    name ==
-                    (kind == Copy::Kind::read ? "stores into the mapping" : "streaming loads");
-                if (other_direction || (by_cpu && !mapped)) continue;
-                const std::pair<std::uint32_t, std::uint32_t> rounds[]{
-                    {4096, 1}, {4096, 32}, {4096, 128}, {131072, 1}, {1 << 20, 1}, {1 << 20, 8}};
-                for (const auto& [bytes, copies] : rounds) {
-                    if (by_cpu && std::uint64_t{bytes} * copies > 4 * mib) continue;
-                    const double us =
-                        Meter(owned.slab, *channel)
-                            .median_us({.kind = kind, .bytes = bytes, .copies = copies},
-                                       std::chrono::milliseconds(100));
-                    std::printf("%d,%s,%s,%u,%u,%.1f,%.2f\n", mapped ? 1 : 0, named.name,
-                                kind == Copy::Kind::read ? "read" : "write", bytes, copies, us,
-                                static_cast<double>(bytes) * copies / us / 1e3);
-                    std::fflush(stdout);
-                }
-            }
-        }
+        const std::string table = device->calibrate();
+        MESSAGE(device->info().access << '\n' << table);
+        CHECK_FALSE(table.empty());
     }
-    std::printf("%s", open(mappings().front())->calibrate().c_str());
-    return 0;
 }
 
-}  // namespace
-
 int main(int argc, char** argv) {
-    spdlog::set_default_logger(spdlog::stderr_color_mt("gpunbd"));  // CSV goes to standard output
     std::string why_none;
     if (device_id(why_none).empty()) {
         std::fprintf(stderr, "skipped: %s\n", why_none.c_str());
         return std::getenv("GPUNBD_REQUIRE_GPU") != nullptr ? 1 : 77;
     }
-    if (argc > 1 && std::string_view(argv[1]) == "--bench") return bench();
-    const int result = doctest::Context(argc, argv).run();
-    return result == 0 && argc == 1 ? bench() : result;
+    return doctest::Context(argc, argv).run();
 }

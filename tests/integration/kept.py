@@ -18,8 +18,7 @@ BLOCK = 64 * KiB  # a request does not cross a multiple of this
 class Kept(server.Process):
     """gpunbd keep with a server that keeps the contents of its exports. {directory} in arguments is the folder."""
 
-    def __init__(self, *arguments, config=None, program=server.PROGRAM, restarts=10000, flags=(), environment=None,
-                 before=server.die_with_parent):
+    def __init__(self, *arguments, config=None, program=server.PROGRAM, restarts=10000, flags=(), environment=None):
         super().__init__()
         if config is None:
             arguments = ['-U', self.path, '--keep', *arguments]
@@ -27,7 +26,7 @@ class Kept(server.Process):
             self.configure(config)
             arguments = ['--config', self.config_path, *arguments]
         arguments = [str(each).replace('{directory}', self.directory) for each in arguments]
-        self.start([program, 'keep', '--max-restarts', str(restarts), *flags, '--', 'serve', *arguments], environment, before)
+        self.start([program, 'keep', '--max-restarts', str(restarts), *flags, '--', 'serve', *arguments], environment)
         self.wait_ready(1)
 
     def ready(self):
@@ -123,18 +122,19 @@ class Test(server.Test):
 class Request:
     def __init__(self, command, offset, length, payload):
         self.command, self.offset, self.length, self.payload = command, offset, length, payload
+        self.data = bytearray(length if command == wire.READ else 0)
 
 
 class Load(threading.Thread):
     """A connection with several requests in flight, each in a different block, on its own range. It reconnects after a
     disconnect, and sends unanswered requests again. It checks that reads return what it wrote."""
 
-    def __init__(self, connect, base, size, seed, depth=4):
+    def __init__(self, connect, base, size, seed, depth=4, block=BLOCK):
         super().__init__(daemon=True)
-        self.connect, self.base, self.seed, self.depth = connect, base, seed, depth
+        self.connect, self.base, self.depth, self.block = connect, base, depth, block
         self.random = random.Random(seed)
         self.model = bytearray(size)
-        self.noise = self.random.randbytes(2 * BLOCK)
+        self.noise = self.random.randbytes(2 * block)
         self.stopping = False
         self.failure = None
         self.answers = self.connections = 0
@@ -166,25 +166,25 @@ class Load(threading.Thread):
             self.answer(client)
 
     def begin(self, client):
-        busy = {request.offset // BLOCK for request in self.pending.values()}
-        block = self.random.randrange(len(self.model) // BLOCK)
+        busy = {request.offset // self.block for request in self.pending.values()}
+        block = self.random.randrange(len(self.model) // self.block)
         if block in busy:
             return
-        start = self.random.randrange(BLOCK)
-        length = self.random.randint(1, BLOCK - start)
+        start = self.random.randrange(self.block)
+        length = self.random.randint(1, self.block - start)
         kind = self.random.randrange(8)
         payload = b''
         if kind < 4:
             command = wire.WRITE
-            at = self.random.randrange(BLOCK)
+            at = self.random.randrange(self.block)
             payload = self.noise[at:at + length]
         elif kind < 7:
             command = wire.READ
         else:
             command = self.random.choice((wire.TRIM, wire.WRITE_ZEROES))
-            start, length = 0, BLOCK
+            start, length = 0, self.block
         self.cookie += 1
-        request = Request(command, block * BLOCK + start, length, payload)
+        request = Request(command, block * self.block + start, length, payload)
         self.pending[self.cookie] = request
         self.send(client, self.cookie, request)
 
@@ -192,21 +192,28 @@ class Load(threading.Thread):
         client.request(request.command, self.base + request.offset, request.length, 0, request.payload, cookie)
 
     def answer(self, client):
-        error, cookie = client.simple_reply()
-        request = self.pending[cookie]
-        data = client.receive(request.length) if request.command == wire.READ and error == 0 else None
+        """Receives a simple reply, or a chunk."""
+        head, chunk = client.part()
+        request = self.pending[head.cookie]
+        at = self.base + request.offset
+        error = chunk.error()[0] if chunk and chunk.is_error else head.error
         if error:
-            raise AssertionError(f'{request.command} at {request.offset}: error {error}')
-        del self.pending[cookie]
+            raise AssertionError(f'{request.command} at {at}: error {error}')
+        if chunk and chunk.is_content:
+            offset, length, data = chunk.content()
+            request.data[offset - at:offset - at + length] = data
+        elif not chunk and request.data:
+            request.data[:] = client.receive(request.length)
+        if chunk and not chunk.done:
+            return
+        del self.pending[head.cookie]
         self.answers += 1
         end = request.offset + request.length
-        if request.command == wire.WRITE:
-            self.model[request.offset:end] = request.payload
-        elif request.command == wire.READ:
-            if data != self.model[request.offset:end]:
-                raise AssertionError(f'wrong bytes at {self.base + request.offset}, {request.length} long')
+        if request.command == wire.READ:
+            if request.data != self.model[request.offset:end]:
+                raise AssertionError(f'wrong bytes at {at}, {request.length} long')
         else:
-            self.model[request.offset:end] = bytes(request.length)
+            self.model[request.offset:end] = request.payload or bytes(request.length)
 
     def end(self):
         self.stopping = True
@@ -222,8 +229,28 @@ class Load(threading.Thread):
             assert client.read(self.base + at, len(part)) == part, f'wrong data in {len(part)} bytes at {self.base + at}'
 
 
-def loads(connect, count, size, seed=1):
-    made = [Load(connect, i * size, size, seed + i) for i in range(count)]
+class Undisturbed(Load):
+    """A connection that stays, with large requests, some of which stay half sent for a while."""
+
+    def __init__(self, path, base, size, seed):
+        super().__init__(lambda: wire.connect(path, structured=seed % 2 == 0), base, size, seed, depth=12, block=MiB)
+
+    def connected(self):
+        assert self.connections == 0, 'the connection was closed'
+        return super().connected()
+
+    def send(self, client, cookie, request):
+        message = wire.encode_request(request.command, self.base + request.offset, request.length,
+                                      payload=request.payload, cookie=cookie)
+        cut = self.random.choice((1, 20, 28, 29, len(message) // 2, len(message) - 1, 0))
+        if cut:
+            client.send(message[:cut])
+            time.sleep(self.random.choice((0, 0, 0.01, 0.05)))
+        client.send(message[cut:])
+
+
+def loads(connect, count, size, seed=1, kind=Load):
+    made = [kind(connect, i * size, size, seed + i) for i in range(count)]
     for each in made:
         each.start()
     return made

@@ -66,33 +66,6 @@ class Access(server.Test):
                              "match); offered: 'four', 'all'", one.log)
         server.wait_for_text("asked for export 'absent', which is not offered; offered: 'four', 'all'", one.log)
 
-    def test_denied_is_indistinguishable_from_absent(self):
-        """The same bytes in reply to each option. EXPORT_NAME closes the connection without a reply."""
-        self.serve_exports("name: secret, access: [{network: 192.0.2.1}]", 'name: all')
-
-        def answer(option, name):
-            with wire.Wire(self.v4) as client:
-                client.greet()
-                client.request_structured_replies()
-                if option == wire.EXPORT_NAME:
-                    client.option(option, name.encode())
-                    client.socket.shutdown(socket.SHUT_WR)  # ends the connection if it reaches the transmission phase
-                    return client.rest()
-                data = (wire.context_query(name, 'base:allocation')
-                        if option in (wire.LIST_META_CONTEXT, wire.SET_META_CONTEXT) else
-                        wire.info_request(name, wire.INFO_NAME, wire.INFO_DESCRIPTION, wire.INFO_BLOCK_SIZE))
-                client.option(option, data)
-                client.socket.shutdown(socket.SHUT_WR)
-                return client.rest()
-
-        for option in (wire.EXPORT_NAME, wire.INFO, wire.GO, wire.LIST_META_CONTEXT,
-                       wire.SET_META_CONTEXT):
-            with self.subTest(option=option):
-                absent = answer(option, 'absent')
-                self.assertEqual(answer(option, 'secret'), absent)
-                self.assertEqual(answer(option, ''), absent)  # the default export is the first one for every client
-                self.assertNotEqual(answer(option, 'all'), absent)
-
     def as_user(self, uid, gid, groups, *command):
         def become():
             os.setgroups(groups)
@@ -154,48 +127,6 @@ except Refused as error:
         log = self.reload(one, "name: a, access: [{network: 127.0.0.1/8}]", 'name: b')
         self.assertIn('write 127.0.0.0/8 for the network', log)
         self.assertIn('the configuration is unchanged', log)
-
-    def test_connection_limits(self):
-        self.serve_exports('name: a, max_connections: 3, max_connections_per_peer: 2', 'name: b')
-        clients = [wire.connect(self.v4, 'a') for _ in range(2)]
-        self.assertEqual(self.refused(self.v4, 'a'), ERR_POLICY)
-        wire.connect(self.v4, 'b').disconnect()
-        clients.append(wire.connect(self.local, 'a'))
-        self.assertEqual(self.refused(self.local, 'a'), ERR_POLICY)
-        with wire.Wire(self.local) as old:
-            old.greet()
-            old.option(wire.EXPORT_NAME, b'a')
-            self.assertEqual(old.rest(), b'')
-        with wire.Wire(self.local) as client:  # INFO does not count
-            client.greet()
-            client.info('a')
-        for client in clients:
-            client.close()
-
-        def free():
-            try:
-                wire.connect(self.v4, 'a').close()
-                return True
-            except wire.Refused:
-                return False
-        server.wait_until(free, 60, 'a free connection')
-
-    def test_check_command(self):
-        path = os.path.join(self.directory(), 'test.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(config(10809, 'name: a, access: [{network: 10.0.0.0/8, mode: read-only}, {uid: 0}]', 'name: b'))
-
-        def answer(*client, status=0):
-            return self.command(server.PROGRAM, 'check', path, '--who', *client, status=status).splitlines()
-        line = 5
-        self.assertEqual(answer('10.1.2.3'), [
-            f"export 'a': read-only: rule 1 matches: network 10.0.0.0/8 (line {line})",
-            "export 'b': read-write: it has no access list"])
-        self.assertIn('denied: none of its 2 rules matches', answer('11.1.2.3')[0])
-        self.assertIn("read-write: rule 2 matches: uid '0'", answer('unix:uid=0')[0])
-        self.assertIn('denied', answer('vsock:3')[0])
-        self.assertEqual(answer('10.1.2', status=2), [])
-        self.assertIn("'10.1.2' is not a client; write for example", self.errors)
 
 
 class Exposed(server.Test):

@@ -8,8 +8,6 @@ import signal
 import socket
 import ssl
 import stat
-import threading
-import time
 
 import admin
 import server
@@ -61,23 +59,6 @@ class Description:
         kind = next(iter(answer['content'].values()))
         schema = {**kind['schema'], 'components': self.all['components']}
         jsonschema.Draft202012Validator(schema).validate(value)
-
-
-class Writer(threading.Thread):
-    """Writes until the connection is closed."""
-
-    def __init__(self, client):
-        super().__init__(daemon=True)
-        self.client, self.last_begun, self.last_acknowledged = client, None, 0
-
-    def run(self):
-        try:
-            while True:
-                begun = time.monotonic()
-                self.client.write(0, b'x' * 512)
-                self.last_acknowledged = begun  # the start of the last acknowledged write
-        except (wire.Closed, OSError):
-            self.last_begun = begun
 
 
 class Admin(server.Test):
@@ -212,23 +193,6 @@ class Admin(server.Test):
             with self.assertRaises(wire.Closed):
                 writer.write(0, b'x')
 
-    def test_no_write_is_acknowledged_after_read_only(self):
-        one, address = self.configured(extra=['--threads', '2'])
-        for round_ in range(60):
-            with wire.connect(one.path, name='<script>') as first, wire.connect(one.path, name='<script>') as second:
-                writers = [Writer(each) for each in (first, second)]
-                for each in writers:
-                    each.start()
-                status, value = admin.request(address, API + '/read-only', {'export': '<script>', 'read_only': True})
-                answered = time.monotonic()
-                self.assertEqual(status, 200, value)
-                for each in writers:
-                    each.join(60)
-                    self.assertIsNotNone(each.last_begun, f'round {round_}: it was not disconnected')
-                    self.assertLess(each.last_acknowledged, answered, f'round {round_}')
-            status, value = admin.request(address, API + '/read-only', {'export': '<script>', 'read_only': False})
-            self.assertEqual(status, 200, value)
-
     def test_shutdown_answers_pending_requests(self):
         one, address = self.configured(extra=['--threads', '1'])
         # The server drains all connections, including that of the readiness check.
@@ -272,92 +236,6 @@ class Admin(server.Test):
         self.assertEqual(status, 200)
         self.assertIn(b'# TYPE gpunbd_', metrics)
         self.assertTrue(admin.request(address, '/metrics', Accept='application/openmetrics-text')[1].endswith(b'# EOF\n'))
-
-    def both(self):
-        """(server, socket path, port) of a server with an admin endpoint on a Unix socket and on TCP."""
-        port = server.free_port()
-        one = self.serve(config=CONFIG.replace("/admin'}", f"/admin', tcp: {{address: 127.0.0.1, port: {port}}}}}"))
-        return one, os.path.join(one.directory, 'admin'), port
-
-    def answered(self, times, addresses):
-        """The number of answered requests for each address, with 100 requests per second."""
-        counts = [0] * len(addresses)
-        for _ in range(times):
-            for number, address in enumerate(addresses):
-                with contextlib.suppress(OSError, admin.http.client.HTTPException):
-                    counts[number] += admin.request(address, API + '/status')[0] == 200
-            time.sleep(0.01)
-        return counts
-
-    def test_idle_tcp_connections(self):
-        """60 new connections per second that stay open after a response do not block other clients."""
-        _, address, port = self.both()
-        stopping = threading.Event()
-
-        def attack():
-            held = []
-            while not stopping.wait(1 / 60):
-                held.append(socket.create_connection(('127.0.0.1', port), 60))
-                held[-1].sendall(b'GET /api/v1/status HTTP/1.0\r\nHost: localhost:%d\r\n\r\n' % port)
-            for each in held:
-                each.close()
-        attacker = threading.Thread(target=attack, daemon=True)
-        attacker.start()
-        time.sleep(1)  # until the limit of connections is reached
-        try:
-            self.assertEqual(self.answered(100, (address, port)), [100, 100])
-        finally:
-            stopping.set()
-            attacker.join(60)
-
-    def test_tcp_clients_that_do_not_read(self):
-        """40 clients send more requests than their sockets can buffer responses for."""
-        _, address, port = self.both()
-        request = b'GET /api/v1/status HTTP/1.1\r\nHost: localhost:%d\r\n\r\n' % port
-        stopping = threading.Event()
-
-        def attack():
-            clients = [None] * 40
-            while not stopping.wait(0.25):  # reconnects closed clients
-                for number, client in enumerate(clients):
-                    if client is None:
-                        client = clients[number] = socket.create_connection(('127.0.0.1', port), 60)
-                        client.setblocking(False)
-                    try:
-                        client.send(request * 1000)
-                    except BlockingIOError:
-                        pass
-                    except OSError:
-                        client.close()
-                        clients[number] = None
-            for client in clients:
-                if client is not None:
-                    client.close()
-        attacker = threading.Thread(target=attack, daemon=True)
-        attacker.start()
-        time.sleep(1)  # until the limit of connections is reached
-        try:
-            self.assertEqual(self.answered(90, (address,)), [90])
-            self.assertGreater(self.answered(30, (port,))[0], 0)
-            self.command(server.PROGRAM, 'status', '--socket', address, seconds=60)
-        finally:
-            stopping.set()
-            attacker.join(60)
-
-    def test_tcp_streams(self):
-        """Streams from any loopback addresses share the places of one client; those of other TCP clients and of the Unix
-        socket remain."""
-        _, address, port = self.both()
-        with contextlib.ExitStack() as stack:
-            refused = 0
-            for number in range(9):
-                source = (f'127.0.0.{1 + number % 4}', 0)
-                one = stack.enter_context(socket.create_connection(('127.0.0.1', port), 60, source))
-                one.sendall(b'GET /api/v1/stream HTTP/1.1\r\nHost: localhost:%d\r\n\r\n' % port)
-                refused += one.recv(64).startswith(b'HTTP/1.1 503 ')
-            self.assertEqual(refused, 3)
-            self.assertIn('status', admin.first_tick(address))
-            self.assertEqual(admin.request(port, API + '/status')[0], 200)
 
     def test_default_socket(self):
         folder = self.directory()
@@ -478,9 +356,6 @@ exports: [{{size: 16M, devices: [host]}}]
             self.command(server.PROGRAM, 'check', path, status=status, seconds=60)
             return self.errors
         self.assertIn('admin.tcp.token', checked('{address: 0.0.0.0}', 2))
-        self.assertIn('tls.certificates', checked('{address: 0.0.0.0, tls: true}', 2))
-        self.assertIn('admin.tcp.address', checked('{token: /x}', 2))
-        self.assertIn('address: 127.0.0.1', checked('{port: 9809}', 2))
         self.assertIn('cannot be read', checked('{address: 127.0.0.1, token: /nowhere}', 1))
         with socket.create_server(('127.0.0.1', 0)) as other:
             port = other.getsockname()[1]

@@ -40,14 +40,6 @@ class Allocation(server.Test):
             call(0, SIZE) if call == client.trim else [call(at, 128 * MiB) for at in (0, 128 * MiB)]
             self.assertEqual(self.extents(client), [(SIZE, HOLE)])
 
-    def test_page_size(self):
-        client = self.connect(self.serve(config='''
-listeners: {unix: [{path: '{socket}'}]}
-exports: [{name: '', size: 256M, devices: [{device}], page_size: 64K}]
-'''))
-        client.write(3 * 64 * KiB + 5, b'x')
-        self.assertEqual(self.extents(client), [(192 * KiB, HOLE), (64 * KiB, DATA), (SIZE - 256 * KiB, HOLE)])
-
     def test_trimmed_pages_read_zero_when_reused(self):
         """Pages are reused at other offsets and by other clients without their old contents."""
         client = self.connect(self.serve(size=SIZE))

@@ -103,22 +103,6 @@ class Attach(server.Test):
         self.assertIn('closed the connection during the handshake', self.attach_to(WHOLE[:9], arguments=('--background',)))
         self.assertRegex(self.attach_to(WHOLE, arguments=('--background',)), KERNEL)
 
-    def test_background_ends_with_its_caller(self):
-        """The background process ends with its caller before the device is ready. vm.kernel_client tests it afterwards."""
-        path = os.path.join(self.directory(), 'socket')
-        with socket.socket(socket.AF_UNIX) as silent:
-            silent.bind(path)
-            silent.listen()
-            process = subprocess.Popen([server.PROGRAM, 'attach', '--background', unix_uri(path), DEVICE],
-                                       stdin=subprocess.DEVNULL)
-            client = silent.accept()[0]
-            self.assertIsNone(process.poll())
-            self.assertEqual(len(server.children(process.pid)), 1)
-            process.kill()
-            process.wait()
-            client.settimeout(30)
-            self.assertEqual(client.recv(1), b'')  # the background process has ended
-
     def test_block_size(self):
         whole = greeting() + export() + blocks(4096) + ACK
         self.assertIn('the server does not accept blocks below 4096 bytes', self.attach_to(whole, arguments=('--block-size', '2K')))

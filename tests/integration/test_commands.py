@@ -28,39 +28,6 @@ class Commands(server.Test):
         _, again = self.check(out, 0)
         self.assertEqual(out, again)
 
-    def test_check_reports_every_problem(self):
-        path, out = self.check('''listeners: {unix: [{path: /tmp/x, mode: 9999}]}
-exports:
-  - {name: a, size: 64M, devices: [host]}
-  - {name: a, size: 64M, devices: [host]}
-  - {name: b, size: 64Q, devices: [host]}
-  - {name: c, size: 64M, devices: [floppy]}
-  - {name: d, size: 64M, devices: [host], page_size: 2000, colour: red}
-threads: many
-''', None)
-        self.assertGreater(self.status, 0)
-        output = out + self.errors
-        for line in (1, 4, 5, 6, 7, 8):
-            self.assertIn(f'{path}:{line}:', output)
-        for word in ('9999', '64Q', 'floppy', '2000', 'colour', 'many'):
-            self.assertIn(word, output)
-
-    def test_check_tries_addresses_and_devices(self):
-        folder = self.directory()
-        path, out = self.check(f"""listeners: {{unix: [{{path: '{folder}/no/socket', owner: no-such-user}}]}}
-exports:
-  - {{name: a, size: 1000T, devices: [host]}}
-  - {{name: b, size: 1M, devices: ['cuda:99']}}
-""", 1)
-        self.assertIn('1000T', out)
-        found = self.errors.splitlines()
-        self.assertEqual(len(found), 4, found)
-        for line, start in zip(found, (f'listeners.unix[0].path: the folder {folder}/no does not exist',
-                                       'listeners.unix[0].owner: there is no user no-such-user',
-                                       'exports[0]: 1000T do not fit on host',
-                                       'exports[1]: cuda:99: ')):
-            self.assertTrue(line.startswith(f'{path}: {start}'), line)
-
     def test_credentials_without_tls(self):
         """They have no effect with mode: off, which check and serve report."""
         text = "exports: [{name: '', size: 1M, devices: [host]}]\nlisteners: {unix: [{path: '{socket}'}]}\ntls: {mode: off, %s}\n"

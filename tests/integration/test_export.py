@@ -122,18 +122,6 @@ class Create(Export):
         self.assertEqual([each.wait(60) for each in clients], [0] * 20)
         self.assertEqual(len(self.exports()), 21)
 
-    def test_the_api_checks_each_key(self):
-        self.start()
-        socket = f'{self.one.directory}/admin'
-        for body, why in (({'export': {'name': 'x', 'size': '1M', 'sise': 1}, 'persist': False}, 'did you mean size?'),
-                          ({'export': {'size': '1M'}, 'persist': False}, 'export.name: is missing'),
-                          ({'export': {'name': 'x'}, 'persist': False}, 'export.size: is missing'),
-                          ({'export': {'name': 'x', 'size': '1M', 'keep': 'yes'}, 'persist': False}, 'export.keep: '),
-                          ({'export': ['x'], 'persist': False}, 'export: is not a JSON object')):
-            status, answer = admin.request(socket, '/api/v1/exports/create', body)
-            self.assertEqual(status, 400, answer)
-            self.assertIn(why, answer['error'])
-
 
 class Json(Export):
     def test_answers_are_data_and_failures_have_an_error(self):

@@ -226,23 +226,6 @@ report(*(name for name, _ in inherited()))
 ''' + ASLEEP)
         self.assertEqual(keeper.line()[1], ['stored', 'stored'])
 
-    def test_thousands(self):
-        """Their names share one environment variable, whose size limits the number of descriptors."""
-        keeper = self.keep('''
-if not inherited():
-    for i in range(4000):
-        made = memory(str(i).encode())
-        store(f'gpunbd/a name of middling length {i:06}', made)
-        os.close(made)
-    serve()
-    os.kill(os.getpid(), signal.SIGKILL)
-wrong = [name for name, number in inherited() if int(name[-6:]) != int(os.pread(number, 9, 0))]
-report(len(inherited()), *wrong)
-''' + ASLEEP, descriptors=10000, preexec_fn=few_descriptors(min(20000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
-        length = len('gpunbd/a name of middling length 000000:')
-        self.assertEqual(keeper.line()[1], [str((128 * 1024 - len('LISTEN_FDNAMES=') - 1) // length)])
-        self.logged('the names of the stored descriptors do not fit into LISTEN_FDNAMES', keeper)
-
 
 class Hostile(Test):
     def test_other_processes_cannot_store(self):
@@ -296,18 +279,6 @@ report()
         lines = len(keeper.log().splitlines())
         self.assertLess(lines, 20 + time.monotonic() - start)  # there is at most one line a second
         self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
-
-    def test_the_limit_of_descriptors(self):
-        keeper = self.keep('''
-if not inherited():
-    send('FDSTORE=1\\nFDNAME=first', [memory(b'x') for _ in range(3)])
-    send('FDSTORE=1\\nFDNAME=second', [memory(b'x') for _ in range(100)])
-    serve()
-    os.kill(os.getpid(), signal.SIGKILL)
-report(*(name for name, _ in sorted(inherited())))
-''' + ASLEEP, descriptors=5)
-        self.assertEqual(keeper.line()[1], ['first'] * 3 + ['second'] * 2)
-        self.logged('the limit of --max-descriptors is reached', keeper)
 
     def test_the_limit_of_open_files(self):
         """A message whose descriptors do not fit is refused as a whole, and the next one is accepted."""
@@ -853,24 +824,6 @@ class Serve(Test):
     def gpunbd(self, *arguments, flags=(), **options):
         return self.started([server.PROGRAM, 'keep', *flags, '--', 'serve', *map(str, arguments)], **options)
 
-    def test_it_listens_again(self):
-        path = os.path.join(self.directory(), 'socket')
-        keeper = self.gpunbd('--device', 'host', '--size', '64M', '-U', path, flags=['--max-restarts', '3'])
-        for count in range(1, 5):
-            server.wait_until(lambda n=count: keeper.log().count('ready: nbd+unix') == n, 30, 'a server')
-            with wire.Wire(path) as client:
-                client.greet()
-            os.kill(*server.children(keeper.process.pid), signal.SIGKILL)
-        self.assertEqual(keeper.end(None), 128 + signal.SIGKILL)
-
-    def test_it_drains(self):
-        path = os.path.join(self.directory(), 'socket')
-        keeper = self.gpunbd('--device', 'host', '--size', '64M', '-U', path)
-        self.logged('ready: ', keeper, 30)
-        self.assertEqual(keeper.end(), 0)
-        self.assertIn('stopping: answering the requests in flight', keeper.log())
-        self.assertFalse(os.path.exists(path))
-
     def test_wrong_usage_and_configuration(self):
         path = os.path.join(self.directory(), 'gpunbd.yaml')
         with open(path, 'w', encoding='ascii') as file:
@@ -885,24 +838,6 @@ class Serve(Test):
             keeper = self.gpunbd('--device', 'host', '--size', '64M', '-b', '127.0.0.1', '-p', taken.getsockname()[1])
             self.assertEqual(keeper.end(None), 1)
             self.assertEqual(keeper.log().count('error: '), 1, keeper.log())
-
-    def test_help(self):
-        keeper = self.gpunbd('--help')
-        self.assertEqual(keeper.end(None), 0)
-        self.assertTrue(keeper.process.stdout.read().startswith('gpunbd serve - '))
-
-    def test_usage(self):
-        for arguments, message in (((), 'the command is missing'), (('--',), 'the command is missing'),
-                                   (('--', 'devices'), "'devices' cannot be kept"), (('--within', '0', 'serve'), '--within: '),
-                                   (('--max-restarts', 'x', '--', 'serve'), '--max-restarts: '),
-                                   (('--max-descriptors', '100001', '--', 'serve'), '--max-descriptors: '),
-                                   (('--', 'serve', '--run', 'true'), '--run ends the server'),
-                                   (('--frob', '--', 'serve'), "unknown flag '--frob'"),
-                                   (('x', '--', 'serve'), "unexpected argument 'x'")):
-            with self.subTest(arguments=arguments):
-                self.command(server.PROGRAM, 'keep', *arguments, status=2)
-                self.assertIn(message, self.errors)
-                self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
 
     def test_a_server_waits_at_its_start_gate(self):
         """Before the gate opens it changes nothing. If the gate is closed, it exits."""

@@ -47,15 +47,6 @@ class Libnbd(server.Test):
                         self.refused(errno.EINVAL, handle.block_status, length, offset, lambda *_: 0)
             self.alive(handle)
 
-    def test_misplaced_flags(self):
-        for handle in self.each_kind():
-            self.refused(errno.EINVAL, handle.pwrite, b'x', 0, nbd.CMD_FLAG_NO_HOLE)
-            self.refused(errno.EINVAL, handle.pwrite, b'x' * 70000, 0, nbd.CMD_FLAG_DF)
-            self.refused(errno.EINVAL, handle.trim, 4096, 0, nbd.CMD_FLAG_FAST_ZERO)
-            self.refused(errno.EINVAL, handle.zero, 4096, 0, nbd.CMD_FLAG_REQ_ONE)
-            self.refused(errno.EINVAL, handle.flush, nbd.CMD_FLAG_DF)
-            self.alive(handle)
-
     def test_many_at_once(self):
         """Many writes in flight, then many reads: every read returns the right data."""
         one = self.serve(size=SIZE)

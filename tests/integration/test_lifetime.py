@@ -10,22 +10,6 @@ import wire
 
 
 class Lifetime(server.Test):
-    def test_pidfile(self):
-        path = os.path.join(self.directory(), 'gpunbd.pid')
-        one = self.serve(extra=('--pidfile', path))
-        with open(path, encoding='ascii') as file:
-            self.assertEqual(file.read(), f'{one.process.pid}\n')
-        one.stop()
-        self.assertFalse(os.path.exists(path))
-        self.assertEqual(os.listdir(os.path.dirname(path)), [])
-
-    def test_pidfile_of_a_server_that_does_not_start(self):
-        folder = self.directory()
-        path = os.path.join(folder, 'gpunbd.pid')
-        self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1000T', '-U', f'{folder}/socket',
-                     '--pidfile', path, status=1)
-        self.assertEqual(os.listdir(folder), [])
-
     def test_pidfile_is_written_when_ready(self):
         """Clients are served as soon as the file exists."""
         folder = self.directory()

@@ -3,7 +3,6 @@ import os
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 
 import server
@@ -215,18 +214,6 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             local.close()
             tcp.close()
 
-    def test_invalid_listen_fds(self):
-        """The server does not open other listeners instead of the inherited ones."""
-        start = ('import os, sys; os.environ.update(LISTEN_FDS=sys.argv[1], LISTEN_PID=str(os.getpid())); '
-                 'os.execv(sys.argv[2], sys.argv[2:])')
-        for count, message in (('65', 'LISTEN_FDS: 65 descriptors from 3 on are announced, but 3 is not open'),
-                               ('2x', "LISTEN_FDS: '2x' is not a number of descriptors; give 1 or more")):
-            with self.subTest(count=count):
-                self.command(sys.executable, '-c', start, count, server.PROGRAM, 'serve', '--device', 'host', '--size',
-                             '64M', '-p', server.free_port(), status=1)
-                self.assertIn(message, self.errors)
-                self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
-
     def test_too_many_inherited_sockets(self):
         listeners = [socket.create_server(('127.0.0.1', 0)) for _ in range(65)]
         child = self.activated(listeners)
@@ -258,11 +245,6 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             child.kill()
             child.wait()
             listener.close()
-
-    def test_listen_fds_of_another_process(self):
-        """The variables are ignored if LISTEN_PID is another process."""
-        one = self.serve(environment={'LISTEN_FDS': '1', 'LISTEN_PID': '1'})
-        self.works(one.path)
 
     def test_systemd_activation_by_libnbd(self):
         nbd = server.need_libnbd()

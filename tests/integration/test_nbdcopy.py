@@ -40,15 +40,6 @@ class NbdCopy(server.Test):
         self.command('nbdcopy', '--connections=4', one.uri(), other.uri())
         self.check(other.uri())
 
-    def test_over_old_data(self):
-        one = self.serve(size=SIZE)
-        old = os.path.join(self.files, 'old')
-        with open(old, 'wb') as file:
-            file.write(server.random_bytes(SIZE, 7))
-        self.command('nbdcopy', old, one.uri())
-        self.command('nbdcopy', self.image, one.uri())
-        self.check(one.uri())
-
     def test_smaller_image(self):
         one = self.serve(size=SIZE + 512)
         self.command('nbdcopy', self.image, one.uri())

@@ -47,15 +47,6 @@ class NbdInfo(server.Test):
         self.assertEqual([(part['offset'], part['length'], part['type']) for part in parts],
                          [(0, 2 * PAGE, 3), (2 * PAGE, PAGE, 0), (3 * PAGE, 64 * MiB - 3 * PAGE, 3)])
 
-    def test_map_of_devices(self):
-        one = self.serve()
-        self.assertIn('gpunbd:device', self.export(one)['contexts'])
-        with wire.connect(one.address) as client:
-            client.write(2 * PAGE + 5, b'x')
-        parts = json.loads(self.command('nbdinfo', '--map=gpunbd:device', '--json', one.uri()))
-        self.assertEqual([(part['offset'], part['length'], part['type']) for part in parts],
-                         [(0, 2 * PAGE, 0), (2 * PAGE, PAGE, 1), (3 * PAGE, 64 * MiB - 3 * PAGE, 0)])
-
     def test_list_has_names_and_descriptions(self):
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}

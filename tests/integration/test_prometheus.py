@@ -18,14 +18,16 @@ exports:
 
 
 class Scraped(server.Test):
-    def setUp(self):
-        self.address = f'127.0.0.1:{server.free_port()}'
-        self.server = self.serve(config=CONFIG.replace('PORT', self.address.split(':')[1]))
-
-    def prometheus(self):
-        out = Prometheus(self.address)
-        self.addCleanup(out.stop)
-        return out
+    def test_before_during_and_after_a_load(self):
+        """In one case, because Prometheus takes seconds to start."""
+        address = f'127.0.0.1:{server.free_port()}'
+        self.server = self.serve(config=CONFIG.replace('PORT', address.split(':')[1]))
+        prometheus = Prometheus(address)
+        self.addCleanup(prometheus.stop)
+        self.check_values_without_clients(prometheus)
+        self.check_values_after_a_known_load(prometheus)
+        self.server.stop()
+        self.assertEqual(prometheus.value('up{job="gpunbd"} == 0'), 0)
 
     def client(self):
         handle = nbd.NBD()
@@ -46,8 +48,7 @@ class Scraped(server.Test):
             client.pwrite(b'x' * 512, 64 * server.MiB)  # beyond the end
         return {'read': (32, 32 * 4096), 'write': (64, 64 * 65536), 'trim': (1, 4 * server.MiB)}, failed.exception.errno
 
-    def test_values_after_a_known_load(self):
-        prometheus = self.prometheus()
+    def check_values_after_a_known_load(self, prometheus):
         client = self.client()
         known, error = self.load(client)
         of = f'export="{LABEL}"'
@@ -65,8 +66,7 @@ class Scraped(server.Test):
         client.shutdown()
         self.assertEqual(prometheus.value(f'gpunbd_export_connections{{{of}}} == 0'), 0)
 
-    def test_values_without_clients(self):
-        prometheus = self.prometheus()
+    def check_values_without_clients(self, prometheus):
         self.assertEqual({labels['export'] for labels, _ in prometheus.data('gpunbd_export_info')}, {NAME, 'idle'})
         self.assertEqual(prometheus.value(f'gpunbd_export_size_bytes{{export="{LABEL}"}}'), 64 * server.MiB)
         self.assertEqual(prometheus.value('gpunbd_device_failed{device="host"}'), 0)
@@ -80,11 +80,6 @@ class Scraped(server.Test):
         version = self.command(server.PROGRAM, '--version').split()[-1]
         (labels, _), = prometheus.data('gpunbd_build_info')
         self.assertIn(version, labels['version'])
-
-    def test_the_end_of_the_server(self):
-        prometheus = self.prometheus()
-        self.server.stop()
-        self.assertEqual(prometheus.value('up{job="gpunbd"} == 0'), 0)
 
 
 if __name__ == '__main__':

@@ -140,13 +140,8 @@ class InvalidServers(Status):
         def body(text, code=b'200 OK'):
             return b'HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s' % (code, len(text), text)
         for raw, message in ((b'', 'the server closed the connection'), (b'NBDMAGICIHAVEOPT' + b'\0' * 20, 'is a socket for NBD clients'),
-                             (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal', 'the server closed the connection'),
                              (body(b'{}'), 'is not the status of a gpunbd server'), (body(b'<html>'), 'is not JSON'),
-                             (body(b'[' * 100_000), 'is not JSON'), (body(b''), 'is not JSON'),
-                             (b'HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n', 'too long'),
-                             (b'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n', 'is not HTTP'),
                              (b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n', 'is not HTTP'),
-                             (b'HTTP/1.1 200 OK\r\nA: ' + b'x' * 100_000, 'is not HTTP'),
                              (body(b'{"error":"no\\u001b[2J"}', b'503 Later'), 'the server refuses the request: no?[2J'),
                              (body(b'x', b'500 Oops'), 'responds with HTTP status 500'), (body(b'', b'401 No'), 'add --token FILE')):
             with self.subTest(message=message, raw=raw[:60]):
@@ -160,12 +155,6 @@ class InvalidServers(Status):
             silent.bind(path)
             silent.listen()
             self.refused('within the time limit', '--socket', path)
-
-    def test_usage(self):
-        for arguments, message in ((('--socket', '/a', '--url', 'http://b'), 'both name the server'), (('--token', '/a'), '--token requires --url'),
-                                   (('--url', 'https://a'), 'https is not'), (('x',), "'x'")):
-            with self.subTest(arguments=arguments):
-                self.refused(message, *arguments, status=2)
 
 
 class RealServer(Status):

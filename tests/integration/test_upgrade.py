@@ -11,89 +11,14 @@ import threading
 import time
 
 import admin
+import kept
 import server
 import test_keep
 import wire
 from server import KiB, MiB
 
-REGION = 16 * MiB  # the range of each client
-SLOT = MiB         # the range of each request in flight
 SLAB = 64 * MiB    # each page of this size is a slab
 UPGRADES = 10 if server.SANITIZED else 25  # below the same clients
-
-
-class Load(threading.Thread):
-    """A client with many requests in flight, some of which stay half sent for a while. It checks the data that it reads."""
-
-    def __init__(self, path, number, structured):
-        super().__init__(daemon=True)
-        self.wire = wire.connect(path, structured=structured, contexts=())
-        self.random = random.Random(number)
-        self.start_at = number * REGION
-        self.model = bytearray(REGION)
-        self.stopping = threading.Event()
-        self.failure = None
-        self.requests = 0
-
-    def run(self):
-        try:
-            while not self.stopping.is_set():
-                self.batch()
-        except BaseException as error:  # raised by finish()
-            self.failure = error
-
-    def batch(self):
-        expected = {}
-        for slot in self.random.sample(range(REGION // SLOT), self.random.randrange(1, 13)):
-            length = self.random.choice((512, 4 * KiB, 4 * KiB, 100 * KiB, self.random.randrange(1, SLOT)))
-            begin = slot * SLOT + self.random.randrange(SLOT - length + 1)
-            cookie = self.random.getrandbits(64)
-            if self.random.random() < 0.5:
-                data = self.random.randbytes(length)
-                message = wire.encode_write(self.start_at + begin, data, cookie)
-                cut = self.random.choice((1, 20, 28, 29, len(message) // 2, len(message) - 1, 0))
-                if cut:
-                    self.wire.send(message[:cut])
-                    time.sleep(self.random.choice((0, 0, 0.01, 0.05)))
-                self.wire.send(message[cut:])
-                expected[cookie] = ('write', begin, data)
-            else:
-                self.wire.request(wire.READ, self.start_at + begin, length, cookie=cookie)
-                expected[cookie] = ('read', begin, bytes(self.model[begin:begin + length]))
-            self.requests += 1
-        parts = {cookie: bytearray(len(data)) for cookie, (kind, _, data) in expected.items() if kind == 'read'}
-        while expected:
-            self.answer(expected, parts)
-
-    def answer(self, expected, parts):
-        head, chunk = self.wire.part()
-        cookie = head.cookie
-        if chunk is None:
-            assert head.error == 0, head
-            if cookie in parts:
-                parts[cookie][:] = self.wire.receive(len(parts[cookie]))
-        else:
-            assert not chunk.is_error, chunk.error()
-            if chunk.is_content:
-                offset, length, data = chunk.content()
-                at = offset - self.start_at - expected[cookie][1]
-                parts[cookie][at:at + length] = data
-            if not chunk.done:
-                return
-        kind, begin, data = expected.pop(cookie)
-        if kind == 'write':
-            self.model[begin:begin + len(data)] = data
-        else:
-            assert parts[cookie] == data, f'wrong data at {begin}'
-
-    def finish(self):
-        self.stopping.set()
-        self.join(60)
-        assert not self.is_alive(), 'a client does not end'
-        if self.failure:
-            raise self.failure
-        assert self.wire.read(self.start_at, REGION) == self.model
-        self.wire.disconnect()
 
 
 class Upgrade(test_keep.Test):
@@ -136,29 +61,23 @@ class Upgrade(test_keep.Test):
 
     @staticmethod
     def progress(clients, count=5):
-        """Waits until each client has made more requests."""
-        before = [client.requests for client in clients]
-        server.wait_until(lambda: all(client.requests >= last + count or client.failure
-                                      for client, last in zip(clients, before)), 60, 'requests of all clients')
+        """Waits until each client has had more answers."""
+        before = [client.answers for client in clients]
+        server.wait_until(lambda: all(client.answers >= last + count or client.failure
+                                      for client, last in zip(clients, before)), 60, 'answers to all clients')
 
 
 class Load4(Upgrade):
     def test_clients_do_not_notice(self):
         keeper = self.kept()
-        clients = [Load(self.path, number, structured=number % 2 == 0) for number in range(4)]
-        for client in clients:
-            client.start()
+        clients = kept.loads(self.path, 4, 16 * MiB, kind=kept.Undisturbed)
         servers = set()
         for _ in range(UPGRADES):
             servers.add(self.upgrade(keeper))
             self.progress(clients)
         self.assertEqual(len(servers), UPGRADES)
-        for client in clients:
-            try:
-                client.finish()
-            except wire.Closed as closed:
-                self.fail(f'{closed}\n{keeper.log()}')
-            self.assertGreater(client.requests, 4 * UPGRADES)
+        with wire.connect(self.path) as reader:
+            kept.finish(clients, reader)
         self.assertEqual(keeper.end(), 0)
         self.assertNotIn('error', keeper.log())
         self.assertNotIn('refused', keeper.log())
@@ -222,40 +141,6 @@ class Load4(Upgrade):
             for number in range(16):
                 self.assertEqual(client.read(number * SLAB, 13),
                                  bytes(13) if number < often else b'in a new slab')
-        self.assertEqual(keeper.end(), 0)
-        self.assertNotIn('error', keeper.log())
-
-    def test_while_a_slab_is_being_allocated(self):
-        """A slab is allocated ahead while the supervisor is slow to store it: the transfer waits for it."""
-        keeper = self.gpunbd('--device', server.DEVICE, '--size', 3 * SLAB, '--keep', '--page-size', '64M')
-
-        def kept():
-            return sum('memfd:gpunbd slab' in each for each in server.open_files(keeper.process.pid))
-
-        with wire.connect(self.path) as client:
-            for number in range(3):
-                client.write(number * SLAB, b'first')
-            server.wait_until(lambda: kept() == 4, 30, 'three slabs and the table')
-            client.trim(SLAB, 2 * SLAB)
-            server.wait_until(lambda: kept() == 3, 30, 'the release of one of two empty slabs')
-            [pid] = server.children(keeper.process.pid)
-            keeper.process.send_signal(signal.SIGSTOP)
-            client.write(SLAB, b'second')  # uses the other one, so another slab is allocated ahead
-            os.kill(pid, signal.SIGUSR2)
-            self.logged('SIGUSR2: starting', keeper, 30)
-            end = time.monotonic() + 3
-            while 'took over its contents' not in keeper.log() and time.monotonic() < end:
-                time.sleep(0.01)  # time for an early transfer, which would be an error
-            keeper.process.send_signal(signal.SIGCONT)
-            self.logged('is the server now', keeper, 30)
-            client.write(2 * SLAB, b'third')
-        server.wait_until(lambda: keeper.log().count('ready: ') == 2, 30, keeper.log)
-        server.wait_until(lambda: pid not in server.children(keeper.process.pid), 30, keeper.log)
-        os.kill(*server.children(keeper.process.pid), signal.SIGKILL)
-        server.wait_until(lambda: keeper.log().count('ready: ') == 3, 30, keeper.log)
-        with wire.connect(self.path) as client:
-            for number, text in enumerate((b'first', b'second', b'third')):
-                self.assertEqual(client.read(number * SLAB, 7), text.ljust(7, b'\0'))
         self.assertEqual(keeper.end(), 0)
         self.assertNotIn('error', keeper.log())
 
@@ -612,8 +497,8 @@ class Tls(Upgrade):
         self.assertEqual(keeper.end(), 0)
 
 
-class Failing(Upgrade):
-    """The new process is not a server, or crashes."""
+class WithoutSuccessor(Upgrade):
+    """The new process does not become the server."""
 
     def broken(self, script):
         """A server whose program file is replaced by `script` after the start."""
@@ -640,6 +525,8 @@ class Failing(Upgrade):
             self.assertEqual(another.read(5, 6), b'before')
         self.assertEqual(keeper.end(), 0)
 
+
+class Failing(WithoutSuccessor):
     def test_the_successor_exits(self):
         for script in ('#!/bin/sh\nexit 2\n', '#!/bin/sh\nkill -9 $$\n'):
             keeper, client = self.broken(script)
@@ -652,29 +539,6 @@ class Failing(Upgrade):
         keeper, client = self.broken(None)
         self.refused(keeper)
         self.logged('gpunbd: No such file or directory', keeper)
-        self.goes_on(keeper, client)
-
-    def test_the_successor_hangs(self):
-        keeper, client = self.broken('#!/bin/sh\nexec sleep 1000\n')
-        keeper.process.send_signal(signal.SIGUSR2)
-        self.logged('to serve in place', keeper, 30)
-        keeper.process.send_signal(signal.SIGUSR2)
-        self.logged('is being started already', keeper, 30)
-        client.write(0, b'while it hangs')
-        client.write(5, b'before')
-        self.refused(keeper, 1)
-        self.logged('it did not answer in time', keeper)
-        self.goes_on(keeper, client)
-
-    def test_the_successor_has_another_protocol_version(self):
-        keeper, client = self.broken('''#!/usr/bin/env python3
-import os, socket, struct
-channel = socket.socket(fileno=int(os.environ['GPUNBD_SUCCESSOR']))
-channel.send(struct.pack('>IHH', 0x67707570, 99, 12))
-channel.recv(1)
-''')
-        self.refused(keeper)
-        self.logged('speaks version 99', keeper)
         self.goes_on(keeper, client)
 
     def test_the_successor_crashes_during_the_transfer(self):
