@@ -1,7 +1,6 @@
 // What a worker counts, each described once: a worker has these structures with a Counter per
-// value, and a status has them with the sums over the workers. The metrics, the JSON of the API
-// with its schema, and gpunbd(8) derive from fields(). To count something else, add a member and
-// its field.
+// value, and a status has them with the sums over the workers. To count something else, add a
+// member, name it in members(), and add its field in server/admin/model.
 #pragma once
 
 #include <array>
@@ -15,7 +14,6 @@
 #include <type_traits>
 
 #include "protocol/constants.hpp"
-#include "server/counters/field.hpp"
 #include "storage/base/counter.hpp"
 #include "storage/base/histogram.hpp"
 
@@ -72,16 +70,9 @@ struct WorkerCounts {
     Count tls_handshakes{};
     ByReason<Count, HandshakeFailures> failed_handshakes{};
 
-    static constexpr auto fields() {
+    static constexpr auto members() {
         using Self = WorkerCounts;
-        return std::tuple{
-            counter("handshakes", &Self::handshakes, "gpunbd_handshakes",
-                    "Handshakes that opened an export."),
-            counter("tls_handshakes", &Self::tls_handshakes, "gpunbd_tls_handshakes",
-                    "TLS handshakes that succeeded."),
-            counters("failed_handshakes", &Self::failed_handshakes, "reason",
-                     "gpunbd_handshake_failures", "Handshakes that failed."),
-        };
+        return std::tuple{&Self::handshakes, &Self::tls_handshakes, &Self::failed_handshakes};
     }
 };
 
@@ -93,15 +84,10 @@ struct ConnectionCounts {
     Count read{};  // bytes
     Count written{};
 
-    static constexpr auto fields() {
+    static constexpr auto members() {
         using Self = ConnectionCounts;
-        return std::tuple{
-            field("requests", &Self::requests),
-            field("in_flight", &Self::in_flight),
-            field("errors", &Self::errors, "Requests answered with an error."),
-            field("read", &Self::read, "Bytes sent in replies to reads."),
-            field("written", &Self::written, "Bytes of acknowledged writes."),
-        };
+        return std::tuple{&Self::requests, &Self::in_flight, &Self::errors, &Self::read,
+                          &Self::written};
     }
 };
 
@@ -110,11 +96,9 @@ template <class Count>
 struct ExportCounts {
     Count held_back{};
 
-    static constexpr auto fields() {
-        return std::tuple{
-            counter("held_back", &ExportCounts::held_back, "gpunbd_export_requests_held_back",
-                    "Requests delayed by the export's limits."),
-        };
+    static constexpr auto members() {
+        using Self = ExportCounts;
+        return std::tuple{&Self::held_back};
     }
 };
 
@@ -127,20 +111,9 @@ struct RequestCounts {
     storage::Histogram latency{};
 
     static constexpr std::array<std::string_view, 2> expected_errors{"EIO", "ENOSPC"};
-    static constexpr auto fields() {
+    static constexpr auto members() {
         using Self = RequestCounts;
-        return std::tuple{
-            counter("requests", &Self::requests, "gpunbd_export_requests",
-                    "Answered requests; missing until the first request of the type."),
-            counter("bytes", &Self::bytes, "gpunbd_export_request_bytes",
-                    "Bytes of the answered requests; of reads, the bytes sent."),
-            counters("errors", &Self::errors, "error", "gpunbd_export_request_errors",
-                     "Requests answered with an error.", expected_errors),
-            histogram(
-                "latency", &Self::latency, "gpunbd_export_request_duration_seconds",
-                "Time from receiving a request until its reply is ready, of the requests that "
-                "are timed."),
-        };
+        return std::tuple{&Self::requests, &Self::bytes, &Self::errors, &Self::latency};
     }
 };
 
@@ -159,12 +132,10 @@ void add(CountsByReason& sum, const CountersByReason<Reasons>& counted) {
 template <template <class> class Counts>
 void add(Counts<std::uint64_t>& sum, const Counts<Counter>& counted) {
     const auto add_each = [&](const auto&... to) {
-        const auto from = [&](const auto&... each) {
-            (add(sum.*to.member, counted.*each.member), ...);
-        };
-        std::apply(from, Counts<Counter>::fields());
+        const auto from = [&](const auto&... each) { (add(sum.*to, counted.*each), ...); };
+        std::apply(from, Counts<Counter>::members());
     };
-    std::apply(add_each, Counts<std::uint64_t>::fields());
+    std::apply(add_each, Counts<std::uint64_t>::members());
 }
 
 }  // namespace gpunbd::server

@@ -47,27 +47,39 @@ json::object encode(const storage::Histogram& latency) {
             {"max", seconds(latency.max())}};
 }
 
-// --- a value of any type of field
-
-json::value encode_value(const std::string& value) { return text(value); }
-json::value encode_value(double value) { return number(value); }
-json::value encode_value(const CountsByReason& value) { return counts(value); }
-json::value encode_value(const storage::Histogram& value) { return encode(value); }
-template <std::integral Value>
-json::value encode_value(Value value) {
-    return value;
-}
-template <class Value>
-json::value encode_value(const std::optional<Value>& value) {
-    return or_null(value);
-}
-template <Described Value>
-json::value encode_value(const Value& value) {
-    return admin::encode(value);
-}
-template <class Item>
-json::value encode_value(const std::vector<Item>& items) {
-    return encode_all(items);
+json::value encode_value(const ValueType& type, const void* value) {
+    if (type.optional()) value = type.value(value);
+    if (value == nullptr) return nullptr;
+    switch (type.kind) {
+        case ValueKind::text:
+            return text(as<std::string>(value));
+        case ValueKind::boolean:
+            return as<bool>(value);
+        case ValueKind::count32:
+            return as<std::uint32_t>(value);
+        case ValueKind::count:
+            return as<std::uint64_t>(value);
+        case ValueKind::integer:
+            return as<std::int64_t>(value);
+        case ValueKind::real:
+            return number(as<double>(value));
+        case ValueKind::counts:
+            return counts(as<CountsByReason>(value));
+        case ValueKind::histogram:
+            return encode(as<storage::Histogram>(value));
+        case ValueKind::object:
+            return admin::encode(type.structure(), value);
+        case ValueKind::list: {
+            json::array out;
+            const std::size_t count = type.size(value);
+            out.reserve(count);
+            for (std::size_t i = 0; i != count; ++i) {
+                out.push_back(admin::encode(type.structure(), type.item(value, i)));
+            }
+            return out;
+        }
+    }
+    return nullptr;
 }
 
 // Alternating: a value, and how often it is repeated.
@@ -91,28 +103,20 @@ json::object fields_of(const EventStatus& event) {
 
 }  // namespace
 
-template <Described Object>
-json::object encode(const Object& object) {
+json::object encode(const Structure& structure, const void* object) {
     json::object out;
-    for_each_field<Object>([&](const auto& field) {
-        if (field.name.empty()) return;
-        if constexpr (requires { field.not_null_if; }) {
-            if (field.not_null_if != nullptr && !field.not_null_if(object)) {
-                out[field.name] = nullptr;
-                return;
-            }
+    out.reserve(structure.fields.size());
+    for (const Field& field : structure.fields) {
+        if (field.name.empty()) continue;
+        if (field.not_null_if != nullptr && !field.not_null_if(object)) {
+            out[field.name] = nullptr;
+            continue;
         }
-        out[field.name] = encode_value(field.value_in(object));
-    });
+        field.with_value(
+            object, [&](const void* value) { out[field.name] = encode_value(*field.type, value); });
+    }
     return out;
 }
-
-template json::object encode(const Status&);
-template json::object encode(const DeviceStatus&);
-template json::object encode(const ExportStatus&);
-template json::object encode(const ConnectionStatus&);
-template json::object encode(const KeptStatus&);
-template json::object encode(const ReclaimStatus&);
 
 json::object encode(const EventStatus& event) {
     return {{"id", event.id},

@@ -12,12 +12,16 @@
 #include "server/admin/model/admin_backend.hpp"
 #include "server/admin/model/history.hpp"
 #include "server/admin/model/status.hpp"
+#include "server/admin/model/structure.hpp"
 
 namespace gpunbd::server::admin {
 
-// Encodes a status structure that has fields().
+// Encodes the object of a status, which `structure` describes.
+boost::json::object encode(const Structure& structure, const void* object);
 template <Described Object>
-boost::json::object encode(const Object& object);
+boost::json::object encode(const Object& object) {
+    return encode(Object::structure(), &object);
+}
 boost::json::object encode(const EventStatus& event);
 boost::json::object encode(std::string_view name, const ExportMap& map);
 boost::json::object encode(std::string_view name, const PageRuns& pages);
@@ -33,11 +37,5 @@ boost::json::array encode_all(const std::vector<Item>& items) {
     for (const Item& each : items) out.push_back(encode(each));
     return out;
 }
-
-extern template boost::json::object encode(const Status&);
-extern template boost::json::object encode(const DeviceStatus&);
-extern template boost::json::object encode(const ExportStatus&);
-extern template boost::json::object encode(const ConnectionStatus&);
-extern template boost::json::object encode(const KeptStatus&);
 
 }  // namespace gpunbd::server::admin

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/counters/field.hpp"
+#include "server/admin/model/structure.hpp"
 #include "storage/base/histogram.hpp"
 
 namespace gpunbd::server {

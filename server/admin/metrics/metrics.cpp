@@ -1,117 +1,124 @@
 #include "server/admin/metrics/metrics.hpp"
 
-#include <algorithm>
+#include <cstdint>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "server/admin/metrics/exposition.hpp"
+#include "server/admin/model/structure.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
 // An object with the labels of its metrics.
-template <class Object>
 struct Labelled {
-    const Object* object;
+    const void* object;
     Labels labels;
 };
-template <class Object>
-using LabelledObjects = std::vector<Labelled<Object>>;
+using LabelledObjects = std::vector<Labelled>;
 
-std::string_view label_value(const std::string& text) { return text; }
-std::string_view label_value(bool value) { return value ? "yes" : "no"; }
+std::string_view label_value(const Field& field, const void* object) {
+    const void* const value = field.in(object);
+    if (field.type->kind == ValueKind::boolean) return as<bool>(value) ? "yes" : "no";
+    return as<std::string>(value);
+}
 
 Labels with(Labels labels, std::string_view name, std::string_view value) {
     labels.push_back({name, value});
     return labels;
 }
 
-template <class Object>
-Labels labels_of(const Object& object, Labels labels, FieldRole role) {
-    for_each_field<Object>([&](const auto& field) {
-        if constexpr (requires { label_value(object.*field.member); }) {
-            if (field.role == role)
-                labels.push_back({field.label, label_value(object.*field.member)});
-        }
-    });
+Labels labels_of(const Structure& structure, const void* object, Labels labels, FieldRole role) {
+    for (const Field& field : structure.fields) {
+        if (field.role == role) labels.push_back({field.label, label_value(field, object)});
+    }
     return labels;
 }
 
-template <class Object>
-bool is_exposed(const Object& object, const auto& field) {
-    if constexpr (requires { field.exposed_if; }) {
-        return field.exposed_if == nullptr || field.exposed_if(object);
-    } else {
-        return true;
+// Samples of a map: one for each key.
+void add_counts(Exposition& out, const Labels& labels, const Field& field,
+                const CountsByReason& counts) {
+    CountsByReason all;
+    for (const std::string_view key : field.expected_keys) all.emplace(key, 0);
+    for (const auto& [key, count] : counts) all[key] = count;
+    for (const auto& [key, count] : all) out.add(with(labels, field.label, key), count);
+}
+
+void add_value(Exposition& out, const Labels& labels, const Field& field, const void* value) {
+    if (field.type->optional()) value = field.type->value(value);
+    if (value == nullptr) return;
+    switch (field.type->kind) {
+        case ValueKind::boolean:
+            return out.add(labels, as<bool>(value));
+        case ValueKind::count32:
+            return out.add(labels, as<std::uint32_t>(value));
+        case ValueKind::count:
+            return out.add(labels, as<std::uint64_t>(value));
+        case ValueKind::integer:
+            return out.add(labels, as<std::int64_t>(value));
+        case ValueKind::real:
+            return out.add(labels, as<double>(value));
+        case ValueKind::histogram:
+            return out.add(labels, as<storage::Histogram>(value));
+        case ValueKind::counts:
+            return add_counts(out, labels, field, as<CountsByReason>(value));
+        case ValueKind::text:
+        case ValueKind::object:
+        case ValueKind::list:
+            return;
     }
 }
 
-template <class Object>
-void add_sample(Exposition& out, const Labelled<Object>& of, const auto& field) {
-    if (!is_exposed(*of.object, field)) return;
-    const auto& value = field.value_in(*of.object);
-    if constexpr (requires { value.has_value(); }) {
-        if (value) out.add(of.labels, *value);
-    } else if constexpr (requires { out.add(of.labels, value); }) {
-        out.add(of.labels, value);
-    } else if constexpr (std::is_same_v<decltype(value), const CountsByReason&>) {
-        CountsByReason all;
-        if constexpr (requires { field.expected_keys; }) {
-            for (const std::string_view key : field.expected_keys) all.emplace(key, 0);
-        }
-        for (const auto& [key, count] : value) all[key] = count;
-        for (const auto& [key, count] : all) out.add(with(of.labels, field.label, key), count);
-    }
-}
-
-template <class Object>
-void add_metrics(Exposition& out, LabelledObjects<Object> objects);
+void add_metrics(Exposition& out, const Structure& structure, LabelledObjects objects);
 
 // The metrics of the objects that `field` has.
-template <class Object>
-void add_part(Exposition& out, const LabelledObjects<Object>& objects, const auto& field) {
-    using Value = std::decay_t<decltype(std::declval<Object>().*field.member)>;
-    if constexpr (Described<Value>) {
-        LabelledObjects<Value> parts;
-        for (const auto& each : objects)
-            parts.push_back({&((*each.object).*field.member), each.labels});
-        add_metrics(out, std::move(parts));
-    } else if constexpr (IsVector<Value>::value) {
-        LabelledObjects<typename Value::value_type> parts;
-        for (const auto& each : objects) {
-            for (const auto& part : (*each.object).*field.member)
-                parts.push_back({&part, each.labels});
+void add_part(Exposition& out, const LabelledObjects& objects, const Field& field) {
+    const ValueType& type = *field.type;
+    LabelledObjects parts;
+    for (const Labelled& each : objects) {
+        const void* const value = field.in(each.object);
+        if (type.kind == ValueKind::object) {
+            parts.push_back({value, each.labels});
+            continue;
         }
-        add_metrics(out, std::move(parts));
+        const std::size_t count = type.size(value);
+        for (std::size_t i = 0; i != count; ++i)
+            parts.push_back({type.item(value, i), each.labels});
     }
+    add_metrics(out, type.structure(), std::move(parts));
 }
 
-template <class Object>
-void add_metrics(Exposition& out, LabelledObjects<Object> objects) {
-    for (auto& each : objects) {
-        each.labels = labels_of(*each.object, std::move(each.labels), FieldRole::label);
+void add_metrics(Exposition& out, const Structure& structure, LabelledObjects objects) {
+    for (Labelled& each : objects) {
+        each.labels = labels_of(structure, each.object, std::move(each.labels), FieldRole::label);
     }
-    if constexpr (requires { Object::info_metric; }) {
-        out.begin(Object::info_metric);
-        for (const auto& each : objects)
-            out.add(labels_of(*each.object, each.labels, FieldRole::info));
+    if (!structure.info_metric.name.empty()) {
+        out.begin(structure.info_metric);
+        for (const Labelled& each : objects) {
+            out.add(labels_of(structure, each.object, each.labels, FieldRole::info));
+        }
     }
-    for_each_field<Object>([&](const auto& field) {
+    for (const Field& field : structure.fields) {
         if (!field.metric.name.empty()) {
             out.begin(field.metric);
-            for (const auto& each : objects) add_sample(out, each, field);
+            for (const Labelled& each : objects) {
+                if (field.exposed_if != nullptr && !field.exposed_if(each.object)) continue;
+                field.with_value(each.object, [&](const void* value) {
+                    add_value(out, each.labels, field, value);
+                });
+            }
         }
-        if constexpr (requires { field.role; }) {
-            if (field.role == FieldRole::part) add_part(out, objects, field);
-        }
-    });
+        if (field.role == FieldRole::part) add_part(out, objects, field);
+    }
 }
 
 }  // namespace
 
 std::string metrics_text(const Status& status, bool openmetrics) {
     Exposition out(openmetrics);
-    add_metrics(out, LabelledObjects<Status>{{&status, {}}});
+    add_metrics(out, Status::structure(), {{&status, {}}});
     return std::move(out).text();
 }
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <concepts>
 #include <limits>
 #include <optional>
 #include <utility>
 
+#include "server/admin/model/structure.hpp"
 #include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
@@ -50,56 +50,81 @@ std::uint64_t sum(const server::CountsByReason& counts) {
 
 // --- a value of any type of field
 
-void read(const json::value& from, std::string& to) {
-    if (from.is_string()) to = sanitized(from.get_string());
-}
-
-void read(const json::value& from, bool& to) { to = from.is_bool() && from.get_bool(); }
-
-template <std::unsigned_integral Number>
-void read(const json::value& from, Number& to) {
-    constexpr std::uint64_t most = std::numeric_limits<Number>::max();
-    to = static_cast<Number>(std::min(count_in(from), most));
-}
-
-void read(const json::value& from, double& to) {
+double real_in(const json::value& value) {
     constexpr double most = 1e12;
     boost::system::error_code error;
-    const auto value = from.is_number() ? from.to_number<double>(error) : 0;
-    to = error || !std::isfinite(value) ? 0 : std::clamp(value, 0.0, most);
+    const double given = value.is_number() ? value.to_number<double>(error) : 0;
+    return error || !std::isfinite(given) ? 0 : std::clamp(given, 0.0, most);
 }
 
-template <class Value>
-void read(const json::value& from, std::optional<Value>& to) {
-    if (!from.is_null()) read(from, to.emplace());
+std::string text_in(const json::value& value) {
+    return value.is_string() ? sanitized(value.get_string()) : std::string();
 }
 
-void read(const json::value& from, server::CountsByReason& to) {
-    if (!from.is_object()) return;
-    for (const auto& each : from.get_object()) to[sanitized(each.key())] = count_in(each.value());
-}
+void read_object(const json::value& from, const server::Structure& structure, void* to);
 
-void read(const json::value&, storage::Histogram&) {}  // the JSON does not contain its counts
-
-template <server::Described Object>
-void read(const json::value& from, Object& to);
-
-template <class Item>
-void read(const json::value& from, std::vector<Item>& to) {
-    if (!from.is_array()) return;
-    for (const json::value& each : from.get_array()) {
-        if (each.is_object()) read(each, to.emplace_back());
+void read(const json::value& from, const server::ValueType& type, void* to) {
+    if (type.optional()) {
+        if (from.is_null()) return;
+        to = type.emplace(to);
+    }
+    using server::as;
+    using server::ValueKind;
+    switch (type.kind) {
+        case ValueKind::text:
+            if (from.is_string()) as<std::string>(to) = text_in(from);
+            return;
+        case ValueKind::boolean:
+            as<bool>(to) = from.is_bool() && from.get_bool();
+            return;
+        case ValueKind::count32:
+            as<std::uint32_t>(to) = static_cast<std::uint32_t>(
+                std::min<std::uint64_t>(count_in(from), std::numeric_limits<std::uint32_t>::max()));
+            return;
+        case ValueKind::count:
+            as<std::uint64_t>(to) = count_in(from);
+            return;
+        case ValueKind::real:
+            as<double>(to) = real_in(from);
+            return;
+        case ValueKind::counts:
+            if (!from.is_object()) return;
+            for (const auto& each : from.get_object()) {
+                as<server::CountsByReason>(to)[sanitized(each.key())] = count_in(each.value());
+            }
+            return;
+        case ValueKind::object:
+            return read_object(from, type.structure(), to);
+        case ValueKind::list:
+            if (!from.is_array()) return;
+            for (const json::value& each : from.get_array()) {
+                if (each.is_object()) read_object(each, type.structure(), type.append(to));
+            }
+            return;
+        case ValueKind::integer:
+            as<std::int64_t>(to) = static_cast<std::int64_t>(
+                std::min<std::uint64_t>(count_in(from), std::numeric_limits<std::int64_t>::max()));
+            return;
+        case ValueKind::histogram:  // the JSON does not contain its counts
+            return;
     }
 }
 
-template <server::Described Object>
-void read(const json::value& from, Object& to) {
-    server::for_each_field<Object>([&](const auto& field) {
-        if constexpr (requires { field.member; }) {
-            const json::value* const found = member(from, field.name);
-            if (found != nullptr) read(*found, to.*field.member);
-        }
-    });
+void read_object(const json::value& from, const server::Structure& structure, void* to) {
+    for (const server::Field& field : structure.fields) {
+        if (field.calculated()) continue;
+        const json::value* const found = member(from, field.name);
+        if (found != nullptr) read(*found, *field.type, field.in(to));
+    }
+}
+
+template <server::Described Item>
+std::vector<Item> read_list(const json::value& from) {
+    std::vector<Item> out;
+    for (const json::value& each : from.get_array()) {
+        if (each.is_object()) read_object(each, Item::structure(), &out.emplace_back());
+    }
+    return out;
 }
 
 // --- what status and top show of it
@@ -128,8 +153,8 @@ ExportFigures figures_of(server::ExportStatus&& exported) {
 }
 
 std::vector<ConnectionFigures> connections_from(const json::value& list) {
-    std::vector<ConnectionFigures> out;
-    read(list, out);
+    if (!list.is_array()) return {};
+    std::vector<ConnectionFigures> out = read_list<ConnectionFigures>(list);
     for (ConnectionFigures& each : out) {
         if (!each.serving) each.export_name = "(handshake)";
     }
@@ -145,7 +170,7 @@ Expected<Snapshot, Failure> status_from(const json::value& of) {
         return not_a_status;
     }
     server::Status status;
-    read(of, status);
+    read_object(of, server::Status::structure(), &status);
     Snapshot out{.time = status.time,
                  .process = std::move(status.process),
                  .accepted = status.accepted,
@@ -198,18 +223,14 @@ Expected<std::vector<server::ExportStatus>, Failure> read_exports(std::string_vi
     const auto value = parsed(json);
     if (!value) return not_json;
     if (!value->is_array()) return not_exports;
-    std::vector<server::ExportStatus> out;
-    read(*value, out);
-    return out;
+    return read_list<server::ExportStatus>(*value);
 }
 
 Expected<std::vector<server::ReclaimStatus>, Failure> read_reclaimed(std::string_view json) {
     const auto value = parsed(json);
     const json::value* const devices = value ? member(*value, "reclaimed") : nullptr;
     if (devices == nullptr || !devices->is_array()) return not_reclaimed;
-    std::vector<server::ReclaimStatus> out;
-    read(*devices, out);
-    return out;
+    return read_list<server::ReclaimStatus>(*devices);
 }
 
 Expected<Tick, Failure> read_tick(std::string_view json) {
@@ -230,9 +251,7 @@ Expected<Tick, Failure> read_tick(std::string_view json) {
 std::string read_error(std::string_view json) {
     const auto value = parsed(json);
     const json::value* const error = value ? member(*value, "error") : nullptr;
-    std::string out;
-    if (error != nullptr) read(*error, out);
-    return out;
+    return error != nullptr ? text_in(*error) : std::string();
 }
 
 }  // namespace gpunbd::status
