@@ -16,7 +16,6 @@
 #include "config/network.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
-#include "config/zoned_address.hpp"
 
 namespace gpunbd::config::rules {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "config/wrapped_text.hpp"
+#include "config/text_layout.hpp"
 
 namespace gpunbd::config {
 namespace {

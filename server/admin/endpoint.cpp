@@ -14,21 +14,47 @@
 #include <utility>
 
 #include "server/admin/api/api.hpp"
+#include "server/admin/api/body.hpp"
 #include "server/admin/api/page.hpp"
-#include "server/admin/api/query.hpp"
 #include "server/admin/api/ticks.hpp"
 #include "server/admin/http/connection.hpp"
-#include "server/admin/http/connection_pool.hpp"
-#include "server/admin/http/response_header.hpp"
-#include "server/admin/mailbox.hpp"
+#include "server/admin/http/message.hpp"
 #include "server/admin/model/history.hpp"
 #include "server/base/line_limit.hpp"
 #include "server/base/process.hpp"
 #include "server/net/listener.hpp"
 #include "server/net/tcp_address.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::server::admin {
+
+namespace {
+
+// Passes calls from other threads to the thread of the admin endpoint. It may outlive the endpoint:
+// later calls are dropped.
+class Mailbox {
+ public:
+    explicit Mailbox(boost::asio::io_context& io) : io_(&io) {}
+
+    // Any thread. Never waits for the endpoint's thread.
+    template <typename Call>
+    void post(Call call) {
+        const Lock lock(mutex_);
+        if (io_ != nullptr) boost::asio::post(*io_, std::move(call));
+    }
+    // Before the io_context is destroyed.
+    void close() {
+        const Lock lock(mutex_);
+        io_ = nullptr;
+    }
+
+ private:
+    Mutex mutex_;
+    boost::asio::io_context* io_ GUARDED_BY(mutex_);
+};
+
+}  // namespace
 
 namespace asio = boost::asio;
 

@@ -9,7 +9,7 @@
 
 #include "config/options.hpp"
 #include "server/admin/http/guard.hpp"
-#include "server/admin/http/limits.hpp"
+#include "server/admin/http/message.hpp"
 #include "server/admin/model/admin_backend.hpp"
 #include "server/admin/model/event_log.hpp"
 #include "server/net/transport/tls_context.hpp"

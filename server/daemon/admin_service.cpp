@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "config/zoned_address.hpp"
+#include "config/network.hpp"
 #include "server/base/runtime_folder.hpp"
 #include "server/net/unix_address.hpp"
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <variant>
 
+#include "config/network.hpp"
 #include "config/rules.hpp"
 #include "config/size.hpp"
-#include "config/zoned_address.hpp"
 #include "server/base/file_checks.hpp"
 #include "server/daemon/admin_service.hpp"
 #include "server/daemon/state_folder.hpp"

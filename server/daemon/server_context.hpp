@@ -19,7 +19,7 @@
 #include "server/handover/kept_contents.hpp"
 #include "server/handover/kept_device_state.hpp"
 #include "server/handover/kept_exports.hpp"
-#include "server/logging/progress_log.hpp"
+#include "server/logging/log.hpp"
 #include "server/net/connection_slots.hpp"
 #include "storage/assertions/assert.hpp"
 

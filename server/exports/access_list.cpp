@@ -8,9 +8,9 @@
 #include <utility>
 #include <variant>
 
+#include "config/network.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
-#include "config/zoned_address.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/access_query.hpp"
+#include "config/access_rules.hpp"
 #include "config/options.hpp"
 #include "server/base/peer.hpp"
 

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <utility>
 
-#include "config/local_time_text.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "config/text_layout.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
 

@@ -14,8 +14,8 @@
 
 #include "server/supervisor/descriptor_store.hpp"
 #include "storage/base/mutex.hpp"
-#include "storage/pages/kept_parts.hpp"
 #include "storage/pages/page_table.hpp"
+#include "storage/pages/pool_config.hpp"
 
 namespace gpunbd::server {
 

@@ -1,22 +1,27 @@
 #include "server/logging/log.hpp"
 
 #include <fmt/chrono.h>
+#include <fmt/format.h>
 #include <pthread.h>
 #include <spdlog/async_logger.h>
 #include <spdlog/details/thread_pool.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/null_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "config/quote.hpp"
-#include "server/admin/model/event_sink.hpp"
+#include "config/size.hpp"
+#include "server/admin/model/event_log.hpp"
 #include "server/base/process.hpp"
 #include "server/logging/log_sink.hpp"
 #include "storage/base/log_line.hpp"
@@ -25,6 +30,13 @@
 namespace gpunbd::server {
 
 namespace {
+
+constexpr auto progress_interval = std::chrono::seconds(1);
+constexpr std::size_t bar_width = 20;
+
+std::string amount(std::uint64_t value, std::string_view unit) {
+    return unit == "bytes" ? config::human_size(value) : fmt::format("{} {}", value, unit);
+}
 
 constexpr auto patience = std::chrono::seconds(1);  // at the end, for a reader that takes nothing
 
@@ -75,6 +87,51 @@ spdlog::color_mode color_mode() {
 }
 
 }  // namespace
+
+std::string progress_text(const storage::LongWork::Progress& work, bool bar) {
+    std::string text = work.what;
+    if (!work.of.empty()) text += ' ' + work.of;
+    if (work.total == 0) return text;
+    const std::uint64_t done = std::min(work.done, work.total);
+    const double share = static_cast<double>(done) / static_cast<double>(work.total);
+    text += fmt::format(": {} of {} ({:.0f}%)", amount(done, work.unit),
+                        amount(work.total, work.unit), share * 100);
+    if (!bar) return text;
+    const auto full = static_cast<std::size_t>(share * static_cast<double>(bar_width));
+    return text + " [" + std::string(full, '#') + std::string(bar_width - full, '-') + ']';
+}
+
+ProgressLog::ProgressLog(boost::asio::io_context& io)
+    : timer_(io), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void ProgressLog::watch(std::function<bool()> lasts) {
+    lasts_ = std::move(lasts);
+    if (!watching_) schedule_update();
+}
+
+void ProgressLog::schedule_update() {
+    watching_ = true;
+    timer_.expires_after(progress_interval);
+    timer_.async_wait([this](boost::system::error_code error) {
+        watching_ = false;
+        if (error) return;
+        log_progress();
+        if (lasts_()) schedule_update();
+    });
+}
+
+void ProgressLog::log_progress() const {
+    const auto now = storage::LongWork::Clock::now();
+    for (const auto& work : storage::LongWork::in_progress()) {
+        if (now - work.began < progress_interval) continue;
+        storage::LogLine(spdlog::level::info)
+            .with("work", work.what)
+            .with("of", work.of)
+            .with("done", work.done)
+            .with("total", work.total)
+            .log("{}", progress_text(work, terminal_));
+    }
+}
 
 std::unique_ptr<spdlog::formatter> log_formatter(config::LogFormat format) {
     auto formatter = std::make_unique<spdlog::pattern_formatter>();

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "config/network.hpp"
 #include "config/quote.hpp"
-#include "config/zoned_address.hpp"
 
 namespace gpunbd::server {
 

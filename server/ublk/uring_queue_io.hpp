@@ -11,7 +11,7 @@
 
 #include "server/base/wait_memory.hpp"
 #include "server/nbd/worker_context.hpp"
-#include "server/ublk/queue_io.hpp"
+#include "server/ublk/request.hpp"
 
 namespace gpunbd::server::ublk {
 

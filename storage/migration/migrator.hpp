@@ -21,7 +21,7 @@
 #include "storage/assertions/assert.hpp"
 #include "storage/base/long_work.hpp"
 #include "storage/base/mutex.hpp"
-#include "storage/migration/mover_pool.hpp"
+#include "storage/migration/page_mover.hpp"
 #include "storage/migration/use_history.hpp"
 
 namespace gpunbd::storage {

@@ -14,7 +14,7 @@
 
 #include "server/nbd/worker.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
-#include "storage/pages/kept_parts.hpp"
+#include "storage/pages/pool_config.hpp"
 #include "tests/server/client.hpp"
 #include "tests/server/model.hpp"
 #include "tests/storage/memory_device.hpp"

@@ -14,7 +14,6 @@
 #include "server/admin/api/body.hpp"
 #include "server/admin/api/encoding.hpp"
 #include "server/admin/api/page.hpp"
-#include "server/admin/api/query.hpp"
 #include "server/admin/metrics/metrics.hpp"
 
 namespace gpunbd::server::admin {

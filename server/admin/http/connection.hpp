@@ -6,15 +6,17 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
-#include "server/admin/http/limits.hpp"
 #include "server/admin/http/message.hpp"
 #include "server/base/peer.hpp"
+#include "storage/assertions/assert.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
@@ -108,6 +110,35 @@ class Connection : public std::enable_shared_from_this<Connection> {
     bool awaits_outcome_ = false;
     bool ending_ = false;  // no further request is read
     std::optional<Response> outcome_;
+};
+
+// The connections of one listener of the admin endpoint. No client may have all of them, and the
+// connection that has been idle longest is closed for a new one. So neither silent clients nor
+// clients that do not read their responses lock others out.
+class ConnectionPool {
+ public:
+    explicit ConnectionPool(const Limits& limits) : limits_(limits) {}
+
+    // For a new connection; may close another one. Returns false if there is no room.
+    bool make_room(const std::string& client);
+    void add(Connection& connection) {
+        GPUNBD_ASSERT(!connections_.contains(&connection), "a connection is added once");
+        connections_.insert(&connection);
+    }
+    // Returns false if no more streams are allowed.
+    bool add_stream(Connection& connection);
+    void remove_stream(Connection& connection) noexcept { streams_.erase(&connection); }
+    void remove(Connection& connection) noexcept { connections_.erase(&connection); }
+
+    const std::set<Connection*>& connections() const { return connections_; }
+    const std::set<Connection*>& streams() const { return streams_; }
+
+ private:
+    bool close_oldest(const std::string& client);
+
+    const Limits limits_;
+    std::set<Connection*> connections_;
+    std::set<Connection*> streams_;  // a subset of connections_
 };
 
 }  // namespace gpunbd::server::admin

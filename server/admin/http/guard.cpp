@@ -1,15 +1,34 @@
 #include "server/admin/http/guard.hpp"
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
 
 #include <algorithm>
+#include <new>
+#include <stdexcept>
 #include <string_view>
 
 #include "config/quote.hpp"
+#include "server/net/credentials/private_file.hpp"
 
 namespace gpunbd::server::admin {
 
 namespace {
+
+using Sha256 = std::array<unsigned char, 32>;
+
+// Comparing digests takes the same time for texts of any length.
+Sha256 digest_of(std::string_view text) {
+    Sha256 digest{};
+    if (::EVP_Digest(text.data(), text.size(), digest.data(), nullptr, ::EVP_sha256(), nullptr) !=
+        1) {
+        throw std::bad_alloc();
+    }
+    return digest;
+}
+
+bool is_allowed(char c) { return c > ' ' && c < 0x7f; }
 
 std::string lower_case(std::string_view text) {
     std::string out(text);
@@ -58,6 +77,25 @@ constexpr std::string_view bearer_prefix = "bearer ";
 constexpr std::string_view kept_path = "/api/v1/kept";
 
 }  // namespace
+
+Token Token::load(const std::string& path) {
+    const SecretBytes bytes = read_private_file(
+        path, fmt::format("create one: (umask 077; openssl rand -hex 32 > {})", path));
+    std::string_view text(bytes.data(), bytes.size());
+    while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
+    if (text.size() < min_length || !std::all_of(text.begin(), text.end(), is_allowed)) {
+        throw std::runtime_error(
+            fmt::format("{}: the file must have one line of at least {} characters without spaces; "
+                        "create one: openssl rand -hex 32",
+                        path, min_length));
+    }
+    return Token(digest_of(text));
+}
+
+bool Token::matches(std::string_view sent) const {
+    const Sha256 other = digest_of(sent);
+    return ::CRYPTO_memcmp(other.data(), digest_.data(), digest_.size()) == 0;
+}
 
 std::optional<std::string> EndpointPolicy::read_only_reason() const {
     if (!tcp || tls || token) return std::nullopt;

@@ -1,16 +1,35 @@
-// Access checks of the admin endpoint. They refuse requests of other sites' pages in a browser that
-// reaches the endpoint, also by DNS rebinding, and requests without the token.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/admin/http/message.hpp"
-#include "server/admin/http/token.hpp"
 
 namespace gpunbd::server::admin {
 
+// A secret that clients send. Comparing it takes the same time whether or not it is right.
+class Token {
+ public:
+    static constexpr std::size_t min_length = 16;
+
+    // The file has the token as its only line. Throws std::runtime_error if the file cannot be
+    // read, if other users may read it, or if it is not a token.
+    static Token load(const std::string& path);
+
+    bool matches(std::string_view sent) const;
+
+ private:
+    using Digest = std::array<unsigned char, 32>;
+    explicit Token(const Digest& digest) : digest_(digest) {}
+
+    Digest digest_;
+};
+
+// Access checks of the admin endpoint. They refuse requests of other sites' pages in a browser that
+// reaches the endpoint, also by DNS rebinding, and requests without the token.
 // How requests arrive at a listener, and what it requires of them.
 struct EndpointPolicy {
     bool tcp = false;

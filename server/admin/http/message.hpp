@@ -1,7 +1,7 @@
-// HTTP requests and responses as plain values: code that decides on them needs neither sockets nor
-// an HTTP library.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,6 +12,23 @@
 
 namespace gpunbd::server::admin {
 
+// The most that clients of the admin endpoint may use.
+struct Limits {
+    // Maximum number of simultaneous connections of each listener.
+    std::size_t connections = 32;
+    std::size_t connections_of_client = 24;
+    std::size_t streams = 8;  // a subset of the connections
+    std::size_t streams_of_client = 6;
+    std::size_t header = 8 << 10;               // bytes of a request
+    std::size_t body = 16 << 10;                // bytes of a request
+    std::chrono::milliseconds request{10'000};  // to receive a request, and to send its response
+    std::chrono::milliseconds idle{60'000};     // between two requests, and to send a tick
+    std::chrono::milliseconds outcome{30'000};  // for an operation of the server
+    std::chrono::milliseconds long_outcome{3'600'000};  // for one that takes long
+};
+
+// HTTP requests and responses as plain values: code that decides on them needs neither sockets nor
+// an HTTP library.
 enum class Method { get, head, post, other };
 
 struct Request {
@@ -49,5 +66,11 @@ struct Response {
 
 // A JSON object with the member `error`.
 Response error_response(unsigned status, std::string_view message);
+
+// The status line and the header of a response, as they are sent.
+
+// `length`: of the body; unset: the connection's end ends the body.
+std::string response_header(const Response& response, bool keep_alive,
+                            std::optional<std::size_t> length);
 
 }  // namespace gpunbd::server::admin

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string_view>
 
-#include "server/admin/http/limits.hpp"
 #include "server/admin/http/message.hpp"
 
 namespace gpunbd::server::admin {

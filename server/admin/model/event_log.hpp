@@ -1,9 +1,12 @@
 // The last lines of the log, for later clients. Safe for use by any thread.
 #pragma once
 
+#include <spdlog/sinks/sink.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "server/admin/model/status.hpp"
@@ -26,6 +29,20 @@ class EventLog {
     mutable Mutex mutex_;
     std::deque<EventStatus> events_ GUARDED_BY(mutex_);
     std::uint64_t last_id_ GUARDED_BY(mutex_) = 0;
+};
+
+// A sink of the log that stores its lines as events.
+class EventSink final : public spdlog::sinks::sink {
+ public:
+    explicit EventSink(std::shared_ptr<EventLog> events) : events_(std::move(events)) {}
+
+    void log(const spdlog::details::log_msg& message) override;
+    void flush() override {}
+    void set_pattern(const std::string&) override {}
+    void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
+
+ private:
+    const std::shared_ptr<EventLog> events_;
 };
 
 }  // namespace gpunbd::server::admin

@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "config/aligned_table.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "config/text_layout.hpp"
 #include "protocol/constants.hpp"
 #include "server/base/process.hpp"
 #include "server/tools/attach/device.hpp"

@@ -16,7 +16,7 @@
 #include "config/command_line/store.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
-#include "config/wrapped_text.hpp"
+#include "config/text_layout.hpp"
 #include "server/base/process.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/logging/log.hpp"

@@ -6,7 +6,7 @@
 
 #include "config/command_line/command.hpp"
 #include "server/admin/model/status.hpp"
-#include "server/tools/status/server_selection.hpp"
+#include "server/tools/status/admin_server.hpp"
 
 namespace gpunbd::status {
 

@@ -16,9 +16,9 @@
 #include <thread>
 #include <utility>
 
-#include "config/aligned_table.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "config/text_layout.hpp"
 #include "server/base/process.hpp"
 #include "server/json/report_failure.hpp"
 #include "server/tools/client/deadline.hpp"

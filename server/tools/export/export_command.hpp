@@ -11,7 +11,7 @@
 
 #include "server/tools/client/failure.hpp"
 #include "server/tools/export/key_flags.hpp"
-#include "server/tools/status/server_selection.hpp"
+#include "server/tools/status/admin_server.hpp"
 
 namespace gpunbd::status {
 

@@ -7,12 +7,11 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "config/aligned_table.hpp"
 #include "config/command_line/store.hpp"
-#include "config/local_time_text.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/size.hpp"
+#include "config/text_layout.hpp"
 #include "config/yaml_file.hpp"
 #include "server/base/process.hpp"
 #include "server/base/runtime_folder.hpp"

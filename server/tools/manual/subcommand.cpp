@@ -10,7 +10,7 @@
 
 #include "config/command_line/store.hpp"
 #include "config/schema.hpp"
-#include "server/admin/metrics/metric_list.hpp"
+#include "server/admin/metrics/metrics.hpp"
 #include "server/admin/model/schemas.hpp"
 #include "server/base/process.hpp"
 

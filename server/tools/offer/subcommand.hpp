@@ -4,7 +4,7 @@
 #include <string>
 
 #include "config/command_line/command.hpp"
-#include "server/tools/status/server_selection.hpp"
+#include "server/tools/status/admin_server.hpp"
 
 namespace gpunbd::tools {
 

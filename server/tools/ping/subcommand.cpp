@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <stdexcept>
+#include <string>
 #include <variant>
 
 #include "config/command_line/store.hpp"
@@ -16,10 +17,38 @@
 #include "protocol/constants.hpp"
 #include "server/base/process.hpp"
 #include "server/json/report_failure.hpp"
+#include "server/tools/client/failure.hpp"
+#include "server/tools/client/handshake.hpp"
 #include "server/tools/client/nbd_target.hpp"
-#include "server/tools/ping/ping.hpp"
 
 namespace gpunbd::tools {
+
+namespace {
+
+// `gpunbd ping`: checks whether a server serves an export. It performs the handshake up to
+// NBD_OPT_INFO, so that it does not count as a connection of the export. It shares no code with the
+// negotiation of the server, so a fault in one of the two is visible in the other.
+struct PingAnswer {
+    std::string name;  // of the export
+    client::ExportFacts facts;
+};
+
+// Returns the reason if the export is not available.
+Expected<PingAnswer, Failure> ping(const client::NbdTarget& target, std::chrono::seconds within) {
+    const auto until = client::Clock::now() + within;
+    auto found = client::find_endpoint(target, client::TlsBy::process);
+    if (!found) return std::move(found).error();
+    const auto& endpoint = *found;
+    auto called = client::call(endpoint, until);
+    if (!called) return std::move(called).error();
+    auto& stream = *called;
+    auto answer = client::query_export(stream, protocol::OptionType::info, endpoint.name);
+    if (!answer) return std::move(answer).error();
+    client::leave(stream);
+    return PingAnswer{endpoint.name, *answer};
+}
+
+}  // namespace
 
 using namespace config;
 
@@ -119,7 +148,7 @@ int PingCommand::run(const Commands&) {
     } catch (const std::runtime_error& error) {
         return fail(error.what(), server::exit_usage);
     }
-    const auto answer = server::ping(target, std::chrono::seconds(timeout));
+    const auto answer = ping(target, std::chrono::seconds(timeout));
     if (!answer) {
         return fail(with_remedy(answer.error()), server::exit_failure);
     }

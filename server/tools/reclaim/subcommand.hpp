@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/command_line/command.hpp"
-#include "server/tools/status/server_selection.hpp"
+#include "server/tools/status/admin_server.hpp"
 
 namespace gpunbd::status {
 

@@ -1,17 +1,32 @@
-// Finds the server for a request: the named one, or the only one that runs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "config/command_line/command.hpp"
 #include "server/tools/client/deadline.hpp"
 #include "server/tools/client/failure.hpp"
 #include "server/tools/client/nbd_target.hpp"
-#include "server/tools/status/server_selection.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::status {
 
+// The server for `status` and `top`: at a socket or a URL, or the only one that runs.
+struct ServerSelection {
+    struct Url {
+        std::string host;
+        std::string port;
+    };
+    std::optional<std::string> socket = {};
+    std::optional<Url> url = {};
+    std::optional<std::string> token = {};  // with `url`: a file
+};
+
+// Returns `more` and the flags that select a server.
+std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<config::Flag> more);
+
+// Finds the server for a request: the named one, or the only one that runs.
 struct AdminServer {
     client::Address address;
     std::string host;   // the host of the URL, for the request

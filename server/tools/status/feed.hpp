@@ -1,23 +1,43 @@
-// The state of a server, every second: from the stream of its admin endpoint or, if it has none, by
-// polling. Reconnects to a server that is not reachable.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/tools/client/deadline.hpp"
 #include "server/tools/client/failure.hpp"
 #include "server/tools/status/admin_server.hpp"
-#include "server/tools/status/event_reader.hpp"
-#include "server/tools/status/http_answer.hpp"
-#include "server/tools/status/server_selection.hpp"
+#include "server/tools/status/http_call.hpp"
 #include "server/tools/status/snapshot.hpp"
 #include "server/tools/status/top_page.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::status {
 
+// Parses server-sent events (WHATWG HTML, "Server-sent events") from a body that arrives in pieces.
+class EventReader {
+ public:
+    struct Event {
+        std::string name;
+        std::string data;
+    };
+    explicit EventReader(std::size_t longest) : longest_(longest) {}
+
+    // Returns the complete events. Fails if an event is longer than `longest` bytes.
+    Expected<std::vector<Event>, Failure> take(std::string_view bytes);
+
+ private:
+    void take_line(std::string_view line, std::vector<Event>& out);
+
+    const std::size_t longest_;
+    std::string line_;  // the incomplete line
+    Event event_;       // the incomplete event
+};
+
+// The state of a server, every second: from the stream of its admin endpoint or, if it has none, by
+// polling. Reconnects to a server that is not reachable.
 class Feed {
  public:
     Feed(const ServerSelection& selection, const std::vector<std::string>& folders)

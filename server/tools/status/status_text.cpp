@@ -7,7 +7,6 @@
 
 #include "config/size.hpp"
 #include "server/tools/status/sanitized_text.hpp"
-#include "server/tools/status/short_text.hpp"
 
 namespace gpunbd::status {
 namespace {

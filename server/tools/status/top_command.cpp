@@ -15,8 +15,6 @@
 #include "server/base/process.hpp"
 #include "server/tools/client/deadline.hpp"
 #include "server/tools/status/feed.hpp"
-#include "server/tools/status/keys.hpp"
-#include "server/tools/status/signals.hpp"
 #include "server/tools/status/terminal.hpp"
 #include "server/tools/status/top_page.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/tools/status/server_selection.hpp"
+#include "server/tools/status/admin_server.hpp"
 
 namespace gpunbd::status {
 

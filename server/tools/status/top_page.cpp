@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "server/tools/status/sanitized_text.hpp"
-#include "server/tools/status/short_text.hpp"
 #include "server/tools/status/status_text.hpp"
 
 namespace gpunbd::status {

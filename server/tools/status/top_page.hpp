@@ -8,8 +8,8 @@
 
 #include "server/tools/status/activity.hpp"
 #include "server/tools/status/canvas.hpp"
-#include "server/tools/status/keys.hpp"
 #include "server/tools/status/snapshot.hpp"
+#include "server/tools/status/terminal.hpp"
 
 namespace gpunbd::status {
 

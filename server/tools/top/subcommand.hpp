@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/command_line/command.hpp"
-#include "server/tools/status/server_selection.hpp"
+#include "server/tools/status/admin_server.hpp"
 
 namespace gpunbd::tools {
 

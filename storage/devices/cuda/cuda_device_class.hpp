@@ -14,7 +14,6 @@
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
-#include "storage/devices/cuda/fault_check.hpp"
 #include "storage/devices/cuda/kernel_path.hpp"
 #include "storage/devices/cuda/mailbox_memory.hpp"
 #include "storage/devices/cuda/mapped_memory.hpp"

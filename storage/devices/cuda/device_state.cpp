@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -59,6 +60,18 @@ cudaError_t DeviceState::zero(std::byte* device, std::uint64_t bytes,
         error = cudaMemcpyAsync(device + at, zeroes.get(), part, cudaMemcpyHostToDevice, stream);
     }
     return error;
+}
+
+void FaultCheck::run() noexcept {
+    constexpr const char* what = "no operation (detected by the device watch)";
+    use_device(state_.ordinal);
+    const cudaError_t error = cudaStreamQuery(stream_.get());
+    if (error == cudaSuccess || error == cudaErrorNotReady) return;
+    try {
+        state_.fail(to_text(error), what);
+    } catch (const std::bad_alloc&) {
+        state_.fail("a CUDA error", what);
+    }
 }
 
 }  // namespace gpunbd::storage::cuda

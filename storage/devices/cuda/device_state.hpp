@@ -50,4 +50,19 @@ struct DeviceState : GpuState {
     cudaError_t zero(std::byte* device, std::uint64_t bytes, cudaStream_t stream) const noexcept;
 };
 
+// Asks the driver whether the device has failed, for the watch of the device.
+class FaultCheck {
+ public:
+    // `state` outlives this object. Throws std::runtime_error.
+    explicit FaultCheck(DeviceState& state)
+        : state_(state), stream_(state.ordinal, Stream::Priority::normal) {}
+
+    // Fails the device if it is lost.
+    void run() noexcept;
+
+ private:
+    DeviceState& state_;
+    Stream stream_;
+};
+
 }  // namespace gpunbd::storage::cuda

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "storage/devices/cuda/copy_errors.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
 
 namespace gpunbd::storage::cuda {

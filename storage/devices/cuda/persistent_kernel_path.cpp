@@ -5,10 +5,8 @@
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
-#include "storage/devices/cuda/copy_errors.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
 #include "storage/devices/gpu/copy_path.hpp"
-#include "storage/devices/gpu/units_of_copy.hpp"
 #include "storage/devices/store.hpp"
 
 namespace gpunbd::storage::cuda {

@@ -7,7 +7,7 @@
 #include "config/devices/device_drivers.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
 #include "storage/devices/file/file_driver.hpp"
-#include "storage/devices/host/host_driver.hpp"
+#include "storage/devices/host/host_device.hpp"
 #include "storage/devices/pci/pci_driver.hpp"
 #include "storage/devices/vulkan/vulkan_driver.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "storage/assertions/assert.hpp"
 #include "storage/base/log_line.hpp"
-#include "storage/devices/file/uring_queue.hpp"
+#include "storage/devices/file/file_io.hpp"
 
 namespace gpunbd::storage {
 

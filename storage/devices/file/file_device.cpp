@@ -11,8 +11,8 @@
 #include "storage/base/mutex.hpp"
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/file/file_channel.hpp"
+#include "storage/devices/file/file_io.hpp"
 #include "storage/devices/file/file_state.hpp"
-#include "storage/devices/file/uring_queue.hpp"
 #include "storage/devices/ranges.hpp"
 
 namespace gpunbd::storage {

@@ -10,7 +10,7 @@
 
 #include "storage/devices/file/block_cipher.hpp"
 #include "storage/devices/file/blocks.hpp"
-#include "storage/devices/file/io_threads.hpp"
+#include "storage/devices/file/file_io.hpp"
 #include "storage/devices/file/spill_file.hpp"
 
 namespace gpunbd::storage {

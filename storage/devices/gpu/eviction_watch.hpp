@@ -12,7 +12,6 @@
 #include <optional>
 #include <string>
 
-#include "storage/devices/gpu/revocable_access.hpp"
 #include "storage/devices/gpu/revocable_slabs.hpp"
 
 namespace gpunbd::storage {

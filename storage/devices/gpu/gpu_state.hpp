@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "storage/devices/competition.hpp"
-#include "storage/devices/gpu/revocable_access.hpp"
+#include "storage/devices/gpu/revocable_slabs.hpp"
 
 namespace gpunbd::storage {
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -17,9 +18,9 @@
 #include "storage/base/log_line.hpp"
 #include "storage/base/memory_file.hpp"
 #include "storage/base/private_memory.hpp"
+#include "storage/devices/channel.hpp"
 #include "storage/devices/host/promised_memory.hpp"
 #include "storage/devices/host/system_memory.hpp"
-#include "storage/devices/in_place_channel.hpp"
 #include "storage/devices/store.hpp"
 
 #ifndef MADV_COLLAPSE
@@ -29,6 +30,34 @@
 namespace gpunbd::storage {
 
 namespace {
+
+std::optional<std::string> parse(std::string_view text) {
+    return text == "host" ? std::optional<std::string>(text) : std::nullopt;
+}
+
+std::string guess(std::string_view text) {
+    constexpr std::array<std::string_view, 5> others{"cpu", "ram", "memory", "mem", "localhost"};
+    return text == "host" || std::ranges::find(others, text) != others.end() ? "host" : "";
+}
+
+class HostDriver final : public DeviceDriver {
+ public:
+    std::string_view scheme() const override { return "host"; }
+    bool drives_gpus() const override { return false; }
+    config::DriverInfo info() const override {
+        return {.form = "host",
+                .description = "host",
+                .example = "host",
+                .parse = parse,
+                .guess = guess};
+    }
+    std::vector<std::string> enumerate(std::string&) const override { return {"host"}; }
+    std::unique_ptr<Device> open(std::string_view id, std::uint32_t number,
+                                 const DeviceOptions& options) const override {
+        if (id != scheme()) return nullptr;
+        return open_host_device(number, {.reserve = options.reserve, .capacity = options.capacity});
+    }
+};
 
 constexpr std::uint64_t default_reserve = 512 << 20;  // bytes
 constexpr std::uint64_t huge_page = 2 << 20;          // bytes
@@ -289,6 +318,11 @@ class HostDevice final : public Device {
 };
 
 }  // namespace
+
+const DeviceDriver& host_driver() {
+    static const HostDriver driver;
+    return driver;
+}
 
 std::unique_ptr<Device> open_host_device(std::uint32_t number, const HostDeviceOptions& options) {
     return std::make_unique<HostDevice>(number, options);

@@ -1,5 +1,3 @@
-// The `host` device: private memory, or memory files for kept slabs, in huge pages if the kernel
-// has them. Payload is received directly into pages and sent directly from them.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +5,16 @@
 #include <optional>
 
 #include "storage/devices/device.hpp"
+#include "storage/devices/device_driver.hpp"
 
 namespace gpunbd::storage {
 
+// The driver of the `host` device.
+
+const DeviceDriver& host_driver();
+
+// The `host` device: private memory, or memory files for kept slabs, in huge pages if the kernel
+// has them. Payload is received directly into pages and sent directly from them.
 struct HostDeviceOptions {
     std::optional<std::uint64_t>
         reserve;  // bytes left to others, of the machine and of each control group

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "storage/assertions/assert.hpp"
-#include "storage/devices/gpu/units_of_copy.hpp"
+#include "storage/devices/gpu/copy_path.hpp"
 
 namespace gpunbd::storage::vulkan {
 

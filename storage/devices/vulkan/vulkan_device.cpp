@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "storage/base/log_line.hpp"
+#include "storage/devices/channel.hpp"
 #include "storage/devices/gpu/gpu_id.hpp"
 #include "storage/devices/gpu/measured_calibration.hpp"
 #include "storage/devices/gpu/pci.hpp"
-#include "storage/devices/in_place_channel.hpp"
 #include "storage/devices/vulkan/command_buffers.hpp"
 #include "storage/devices/vulkan/physical_device.hpp"
 #include "storage/devices/vulkan/staging_memory.hpp"

@@ -19,10 +19,8 @@ config::ExportOptions stored_export(const std::string& name) {
 
 TEST_CASE("kept options: changed ones are stored before the earlier ones are removed") {
     const PlayedSupervisor supervisor;
-    ::setenv("NOTIFY_SOCKET", supervisor.address().c_str(), 1);
-    const NotifySocket way = std::move(*NotifySocket::from_environment());
     PassedDescriptors none;
-    DescriptorStore store(way, std::nullopt, {});
+    DescriptorStore store(supervisor.way, std::nullopt, {});
     KeptExports exports(store, none);
     config::ExportOptions one = stored_export("one");
     for (const char* const name : {"one", "one", "two"}) {
@@ -44,7 +42,7 @@ TEST_CASE("kept options: changed ones are stored before the earlier ones are rem
 TEST_CASE("kept options: a successor gets those of the exports that there are") {
     LivingSupervisor supervisor;
     PassedDescriptors none;
-    DescriptorStore store(way, std::nullopt, {});
+    DescriptorStore store(supervisor.way, std::nullopt, {});
     KeptExports exports(store, none);
     REQUIRE(exports.keep(stored_export("one")).has_value());
     REQUIRE(exports.keep(stored_export("two")).has_value());

@@ -1,4 +1,4 @@
-#include "server/logging/progress_log.hpp"
+#include "server/logging/log.hpp"
 
 #include <doctest/doctest.h>
 

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "config/zoned_address.hpp"
+#include "config/network.hpp"
 #include "server/base/file_checks.hpp"
 #include "server/net/address_error.hpp"
 #include "server/net/unix_address.hpp"

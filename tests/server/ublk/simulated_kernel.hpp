@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/ublk/queue_io.hpp"
+#include "server/ublk/request.hpp"
 
 namespace gpunbd::server::test {
 

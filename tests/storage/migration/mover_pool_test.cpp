@@ -1,5 +1,5 @@
 // The pool works with as many threads as the system and the devices allow.
-#include "storage/migration/mover_pool.hpp"
+#include "storage/migration/page_mover.hpp"
 
 #include <doctest/doctest.h>
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "storage/base/owned_fd.hpp"
-#include "storage/pages/kept_parts.hpp"
+#include "storage/pages/pool_config.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::storage::test {

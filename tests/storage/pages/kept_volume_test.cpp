@@ -78,12 +78,12 @@ class MemberParts final : public KeptParts {
 };
 
 // The words of a directory file that are not zero, by their offset.
-using DirectoryWords = std::map<std::size_t, std::uint64_t>;
+using DirectoryContents = std::map<std::size_t, std::uint64_t>;
 
 struct SharedImage {
     std::map<VolumeNumber, std::vector<std::byte>> tables;
     std::size_t directory_bytes = 0;
-    DirectoryWords directory;
+    DirectoryContents directory;
     CrashImage slabs;
     bool operator==(const SharedImage&) const = default;
 };

@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "server/admin/metrics/metric_list.hpp"
 #include "tests/server/admin/metrics/sample_status.hpp"
 
 namespace gpunbd::server::test {

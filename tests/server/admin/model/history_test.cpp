@@ -11,7 +11,7 @@
 
 #include "server/admin/api/encoding.hpp"
 #include "server/admin/api/ticks.hpp"
-#include "server/admin/model/event_sink.hpp"
+#include "server/admin/model/event_log.hpp"
 #include "storage/base/log_line.hpp"
 #include "tests/server/admin/fake_server.hpp"
 

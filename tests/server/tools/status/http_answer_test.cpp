@@ -1,11 +1,11 @@
 // HTTP responses and server-sent events: whole, byte by byte, truncated, and invalid.
-#include "server/tools/status/http_answer.hpp"
+#include "server/tools/status/http_call.hpp"
 
 #include <doctest/doctest.h>
 
 #include <string>
 
-#include "server/tools/status/event_reader.hpp"
+#include "server/tools/status/feed.hpp"
 
 namespace gpunbd::status {
 namespace {

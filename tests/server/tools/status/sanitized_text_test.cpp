@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "server/tools/status/short_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {

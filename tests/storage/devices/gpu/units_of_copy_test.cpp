@@ -1,4 +1,4 @@
-#include "storage/devices/gpu/units_of_copy.hpp"
+#include "storage/devices/gpu/copy_path.hpp"
 
 #include <doctest/doctest.h>
 

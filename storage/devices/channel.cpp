@@ -1,4 +1,4 @@
-#include "storage/devices/in_place_channel.hpp"
+#include "storage/devices/channel.hpp"
 
 #include <algorithm>
 #include <cstring>
