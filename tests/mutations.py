@@ -102,7 +102,7 @@ def run(command, timeout):
 
 
 def failed_tests(output):
-    return re.findall(r'^\s*\d+ - (.+) \(.*?\)$', output.partition('tests FAILED:')[2], re.MULTILINE)
+    return re.findall(r'^\s*\d+ - (.+) \([^()]*\)[\w ]*$', output.partition('tests FAILED:')[2], re.MULTILINE)
 
 
 def run_tests(expression, options):

@@ -104,7 +104,7 @@ std::optional<std::string> fill(const Export& served, const std::string& path,
         return fmt::format("it is not empty: {} are in use; discard them, or create another export",
                            config::human_size(volume.mapped_bytes()));
     }
-    if (std::optional<std::string> why = volume.set_incomplete(); why) return why;
+    if (auto why = volume.set_incomplete()) return why;
     std::optional<std::string> why = refill(served, path, channels, stop);
     if (why) {
         if (stop.stop_requested()) return why;

@@ -308,7 +308,7 @@ void Volume::set_complete() {
     table_.set_complete(true);
 }
 
-std::string Volume::set_incomplete() {
+std::optional<std::string> Volume::set_incomplete() {
     const Lock serialized(pools_->cloning());
     if (table_.set_complete(false)) return {};
     return "its contents were made by an earlier gpunbd, which cannot restore them safely; restore "

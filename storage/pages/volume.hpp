@@ -127,9 +127,9 @@ class Volume {
     bool complete() const { return table_.complete(); }
     // Call it after the last write of what makes the contents.
     void set_complete();
-    // Before contents are made again. Waits for a clone in progress. Returns the reason for a
-    // failure, for users; empty: done.
-    std::string set_incomplete();
+    // Before contents are made again. Waits for a clone in progress. Returns an error for users if
+    // that is impossible.
+    std::optional<std::string> set_incomplete();
     // Whether no page from this offset on is mapped.
     bool is_hole_from(std::uint64_t offset) const;
     std::uint64_t page_size() const { return page_size_; }

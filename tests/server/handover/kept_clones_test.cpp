@@ -83,14 +83,14 @@ TEST_CASE("kept clones: incomplete contents are freed and made again, and the ot
         leave_both(supervisor);
         Life life(supervisor);
         REQUIRE(life.make(both).problems.empty());
-        REQUIRE(life.exports[1]->volume->set_incomplete().empty());
+        REQUIRE_FALSE(life.exports[1]->volume->set_incomplete());
         of_clone = 2;  // what its source has when it is made again
     }
     SUBCASE("those of its source") {
         leave_both(supervisor);
         Life life(supervisor);
         REQUIRE(life.make(both).problems.empty());
-        REQUIRE(life.exports[0]->volume->set_incomplete().empty());
+        REQUIRE_FALSE(life.exports[0]->volume->set_incomplete());
         of_source = 0;
     }
     SUBCASE("those without a clone") {
@@ -98,7 +98,7 @@ TEST_CASE("kept clones: incomplete contents are freed and made again, and the ot
         Life life(supervisor);
         REQUIRE(life.make({both[0]}).problems.empty());
         write(life, 0, 1, 2);
-        REQUIRE(life.volume().set_incomplete().empty());
+        REQUIRE_FALSE(life.volume().set_incomplete());
         CHECK(life.state_of("source") == "being restored");
         const MadeExports made = life.make(both);
         REQUIRE(made.refused.size() == 1);
@@ -115,7 +115,7 @@ TEST_CASE("kept clones: incomplete contents are freed and made again, and the ot
     CHECK(read(next, 0, 1) == of_source);
     CHECK(read(next, 1, 1) == of_clone);
     // There is no grace for them without an export.
-    REQUIRE(next.exports[1]->volume->set_incomplete().empty());
+    REQUIRE_FALSE(next.exports[1]->volume->set_incomplete());
     REQUIRE(next.make({both[0]}).problems.empty());
     CHECK_FALSE(next.settle(Clock::now()));
     CHECK(next.state_of("clone") == "there is none");

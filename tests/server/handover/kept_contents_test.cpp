@@ -476,7 +476,7 @@ TEST_CASE("kept contents: after a restore that did not end, earlier contents of 
         REQUIRE(first.make({}).problems.empty());
         first.settle(Clock::now());
         REQUIRE(first.make({wanted}).refused.empty());
-        CHECK(first.volume().set_incomplete() == "");
+        CHECK_FALSE(first.volume().set_incomplete());
     }
     Life next(supervisor);
     REQUIRE(next.make({wanted}).refused.empty());

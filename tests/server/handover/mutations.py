@@ -14,7 +14,7 @@ NOT_STORED = '''                     *wrong);
     states_ = states;
 '''
 
-TESTS = r'^server\.(kept|contents kept_parts|renamed exports|take over|upgrade|successor|volume disposal)'
+TESTS = r'^server\.(kept|volume parts|renamed exports|take over|upgrade|successor|volume disposal)'
 MUTATIONS = {('server_tests', TESTS): [
     ('stored: slabs stay after the last volume',
      [('if (volumes_.empty() || is_its_table) state', 'if (is_its_table) state')]),
@@ -29,13 +29,13 @@ MUTATIONS = {('server_tests', TESTS): [
     ('calibration: one that could not be stored is not stored later',
      [(NOT_STORED, NOT_STORED.replace('        return;\n', ''))]),
     ('settle: contents that could not be taken over never end',
-     [('    } else if (!inherited.ends) {\n        inherited.ends = end;\n', '    } else if (!inherited.ends) {\n')]),
+     [('    } else if (!earlier.ends) {\n        earlier.ends = end;\n', '    } else if (!inherited.ends) {\n')]),
     ('settle: contents of a refused export are freed',
      [(REFUSED, REFUSED.replace('users.refused.contains(own.name)', 'false'))]),
     ('adopt: a clone with an unreadable table is left out',
      [(UNREADABLE, '        if (each.table == nullptr) continue;\n' + UNREADABLE)]),
     ('make: contents that could not be made stay with the supervisor',
-     [('        kept_parts->forget_volume();\n        const Lock lock(mutex_);\n',
+     [('        kept_parts->drop_volume();\n        const Lock lock(mutex_);\n',
        '        const Lock lock(mutex_);\n')]),
     ('make: contents that are made while quiesced change', [('    if (quiesced_) volume->quiesce();\n', '')]),
     ('make: a clone is made while quiesced', [(QUIESCED, QUIESCED.replace('quiesced_', 'false'))]),

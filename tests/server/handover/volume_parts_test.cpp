@@ -54,8 +54,7 @@ void fail_each(const std::function<void(KeepOptions&)>& call,
     });
 }
 
-TEST_CASE(
-    "contents kept parts: without memory a slab is either stored and removable, or not stored") {
+TEST_CASE("volume parts: without memory a slab is either stored and removable, or not stored") {
     bool kept = false;
     fail_each([&](KeepOptions& at) { kept = at.kept_parts.keep(2, 3, at.file); },
               [&](KeepOptions& at) {
@@ -69,8 +68,7 @@ TEST_CASE(
     CHECK(kept);
 }
 
-TEST_CASE(
-    "contents kept parts: without memory a table is either stored and removable, or not stored") {
+TEST_CASE("volume parts: without memory a table is either stored and removable, or not stored") {
     bool kept = false;
     fail_each(
         [&](KeepOptions& at) {
@@ -85,7 +83,7 @@ TEST_CASE(
         [&](KeepOptions& at) { CHECK(at.has("gpunbd/aaaaaaaaaaaa/table") == kept); });
 }
 
-TEST_CASE("contents kept parts: a slab whose removal fails without memory is removed later") {
+TEST_CASE("volume parts: a slab whose removal fails without memory is removed later") {
     fail_each([](KeepOptions& at) { at.kept_parts.drop(1, 7); },
               [](KeepOptions& at) {
                   CHECK(at.stored->finish_removals());
@@ -100,7 +98,7 @@ TEST_CASE("contents kept parts: a slab whose removal fails without memory is rem
               });
 }
 
-TEST_CASE("contents kept parts: a removal of all parts that fails without memory is done later") {
+TEST_CASE("volume parts: a removal of all parts that fails without memory is done later") {
     fail_each([](KeepOptions& at) { at.kept_parts.drop_volume(); },
               [](KeepOptions& at) {
                   CHECK_FALSE(at.kept_parts.keeps());
@@ -118,7 +116,7 @@ std::string next_of(const LateSupervisor& supervisor) {
     return text.starts_with("BARRIER") ? "" : text;
 }
 
-TEST_CASE("contents kept parts: no slab is stored under a name whose removal was not sent") {
+TEST_CASE("volume parts: no slab is stored under a name whose removal was not sent") {
     LateSupervisor supervisor;
     DescriptorStore store(supervisor.way, std::nullopt, {of_slab});
     const auto stored = std::make_shared<SupervisorParts>(store, keeper_id, 0ms);
@@ -147,13 +145,13 @@ TEST_CASE("contents kept parts: no slab is stored under a name whose removal was
     CHECK(next_of(supervisor).empty());
 }
 
-TEST_CASE("contents kept parts: a number that is stored twice is removed in between") {
+TEST_CASE("volume parts: a number that is stored twice is removed in between") {
     KeepOptions at;
     REQUIRE(at.kept_parts.keep(1, 7, at.file));
     CHECK(at.names() == std::vector{of_slab, of_table});
 }
 
-TEST_CASE("contents kept parts: slabs are kept as long as one of the volumes that share them") {
+TEST_CASE("volume parts: slabs are kept as long as one of the volumes that share them") {
     KeepOptions at;
     VolumeParts clone(at.stored, "ba9876543210");
     REQUIRE(clone.keep_table(at.file));
@@ -171,7 +169,7 @@ TEST_CASE("contents kept parts: slabs are kept as long as one of the volumes tha
     CHECK(at.names().empty());
 }
 
-TEST_CASE("contents kept parts: the table is removed first, and slabs wait for its removal") {
+TEST_CASE("volume parts: the table is removed first, and slabs wait for its removal") {
     LateSupervisor supervisor;
     DescriptorStore store(supervisor.way, std::nullopt, {});
     const auto stored = std::make_shared<SupervisorParts>(store, keeper_id, 0ms);

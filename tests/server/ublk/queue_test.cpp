@@ -328,9 +328,15 @@ TEST_CASE("ublk queue: the answers of a turn are submitted together") {
 }
 
 TEST_CASE("ublk queue: payload that the kernel does not copy directly passes through a buffer") {
-    for (const std::string_view devices : {"h", "s"}) {
+    struct Row {
+        const char* devices;
+        std::uint64_t page_size;  // of large ones, a piece is longer than the buffer
+    };
+    for (const auto& [devices, page_size] :
+         {Row{"h", 32 * kib}, Row{"h", 256 * kib}, Row{"s", 32 * kib}}) {
         CAPTURE(devices);
-        Bench bench({.devices = devices, .size = 16 * 32 * kib});
+        CAPTURE(page_size);
+        Bench bench({.devices = devices, .page_size = page_size, .size = 16 * page_size});
         const auto refuse = [&](std::size_t copies) {
             bench.with_kernel([&](Kernel& kernel) { kernel.refused_copies = copies; });
         };

@@ -290,7 +290,7 @@ TEST_CASE("image: a file has what was appended") {
                 std::size_t length = 1 + random.below(random.one_in(2) ? 5 << 18 : 100);
                 if (random.one_in(2)) length = (length + 4095) & ~std::size_t{4095};
                 if (random.one_in(5)) {
-                    REQUIRE(file.skip(length) == "");
+                    REQUIRE_FALSE(file.skip(length));
                     expected.append(length, '\0');
                 } else {
                     REQUIRE_FALSE(file.append(memory.data() + at, length));

@@ -179,7 +179,7 @@ class SharingProcess {
                             .page_size = row.page_size,
                             .stripe_size = row.stripe * row.page_size,
                             .provision = row.provision},
-                           devices_.layout, {}, {.name = "cut", .kept_parts = retainer_for(number)},
+                           devices_.layout, {}, {.name = "cut", .kept_parts = parts_for(number)},
                            row.spills_later ? std::vector<Spill>() : devices_.spills));
         for (const auto& device : devices_.cuts) mover_.open(*device);
         const std::lock_guard lock(instant_);
@@ -236,16 +236,16 @@ class SharingProcess {
         const VolumeNumber number = volumes_.begin()->first;
         const VolumeNumber clone = next_number_++;
         const std::uint64_t shared = volumes_[number]->contents().shared;
-        const auto kept_parts = retainer_for(clone);
+        const auto kept_parts = parts_for(clone);
         kept_parts->refuses_table = table;
-        retainers_.at(number)->refuses_directory = !table;
+        members_.at(number)->refuses_directory = !table;
         const std::string why = failure_of(
             volumes_[number]->clone(KeepOptions{.name = "refused", .kept_parts = kept_parts}));
-        retainers_.at(number)->refuses_directory = false;
+        members_.at(number)->refuses_directory = false;
         CHECK(why == (table ? "the supervisor does not keep its page table"
                             : "the supervisor does not keep its slab directory"));
         CHECK(volumes_[number]->contents().shared == shared);
-        retainers_.erase(clone);
+        members_.erase(clone);
     }
     void fill(Random& random) {
         for (std::uint64_t page = 0; page != row_.pages(); ++page) {
@@ -295,14 +295,14 @@ class SharingProcess {
         return at->first;
     }
 
-    std::shared_ptr<MemberParts> retainer_for(VolumeNumber number) {
+    std::shared_ptr<MemberParts> parts_for(VolumeNumber number) {
         auto kept_parts = std::make_shared<MemberParts>(store_, [this, number](OwnedFd table) {
             const std::lock_guard lock(instant_);
             store_.tables[number] = std::move(table);
             if (cloned_) expected_[number] = expected_.at(*cloned_);
             take_cut();
         });
-        retainers_[number] = kept_parts;
+        members_[number] = kept_parts;
         return kept_parts;
     }
 
@@ -378,7 +378,7 @@ class SharingProcess {
     void clone(VolumeNumber source) {
         watch();
         const VolumeNumber number = next_number_++;
-        const auto kept_parts = retainer_for(number);
+        const auto kept_parts = parts_for(number);
         cloned_ = source;
         volumes_[number] = checked(
             volumes_.at(source)->clone(KeepOptions{.name = "clone", .kept_parts = kept_parts}));
@@ -391,12 +391,12 @@ class SharingProcess {
             const std::lock_guard lock(instant_);
             store_.tables.erase(number);
             expected_.erase(number);
-            retainers_.at(number)->is_forgotten = true;
+            members_.at(number)->is_forgotten = true;
             take_cut();
         }
         watch_.reset();  // the table is unmapped
         volumes_.erase(number);
-        retainers_.erase(number);
+        members_.erase(number);
         cut_here();
     }
     void move(VolumeNumber number, std::uint64_t page, std::size_t from, std::size_t to) {
@@ -434,7 +434,7 @@ class SharingProcess {
     VolumeNumber next_number_ = 0;
     SharedStore store_{[this] { cut_here(); }};
     SharedDevices devices_;
-    std::map<VolumeNumber, std::shared_ptr<MemberParts>> retainers_;
+    std::map<VolumeNumber, std::shared_ptr<MemberParts>> members_;
     std::map<VolumeNumber, std::unique_ptr<Volume>> volumes_;
     std::optional<StoreWatch> watch_;
     std::vector<PageRef> held_;
@@ -453,10 +453,10 @@ class NextSharing {
         std::vector<VolumeNumber> numbers;
         for (const auto& [number, bytes] : image.tables) {
             store_.tables[number] = file_with_table(bytes);
-            retainers_[number] = std::make_shared<MemberParts>(store_, [](OwnedFd) {});
+            members_[number] = std::make_shared<MemberParts>(store_, [](OwnedFd) {});
             contents.members.push_back(
                 {checked(PageTable::open(OwnedFd::copy_of(store_.tables[number].get()))),
-                 retainers_[number]});
+                 members_[number]});
             numbers.push_back(number);
         }
         restore_image(image.slabs, row.page_size, store_.slabs);
@@ -560,7 +560,7 @@ class NextSharing {
         while (volumes_.size() > 1) {
             auto at = volumes_.begin();
             std::advance(at, random.below(static_cast<std::uint32_t>(volumes_.size())));
-            retainers_.at(at->first)->is_forgotten = true;
+            members_.at(at->first)->is_forgotten = true;
             volumes_.erase(at);
             check_models();
         }
@@ -627,7 +627,7 @@ class NextSharing {
     std::atomic<bool> is_watched_{false};
     SharedStore store_{[this] { cut_here(); }};
     SharedDevices devices_;
-    std::map<VolumeNumber, std::shared_ptr<MemberParts>> retainers_;
+    std::map<VolumeNumber, std::shared_ptr<MemberParts>> members_;
     std::map<VolumeNumber, std::unique_ptr<Volume>> volumes_;
     std::map<VolumeNumber, std::vector<PageModel>> models_;
 };

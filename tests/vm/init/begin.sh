@@ -34,6 +34,54 @@ fail() {
 
 ok() { echo "RESULT $round ok"; }
 
+drop_caches() {
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+}
+
+signal_server() { # $1: signal, $2: process id of its keeper
+    read -r child _ <"/proc/$2/task/$2/children" # the line ends with a space
+    kill "-$1" "$child" || fail the server does not run
+}
+
+# In the background: writes files of $2 KiB to folder $1, and reads earlier ones back.
+begin_load() {
+    rm -f /tmp/stop /tmp/load-*
+    echo 0 >/tmp/written
+    load "$@" &
+    writer=$!
+}
+load() {
+    n=0
+    while [ ! -e /tmp/stop ]; do
+        dd if=/dev/urandom of=/tmp/new bs="$2k" count=1 2>/dev/null
+        dd if=/tmp/new of="$1/load-$((n % 16))" bs="$2k" conv=fsync 2>/dev/null || fail "write $n"
+        md5sum </tmp/new >/tmp/load-$((n % 16))
+        [ $((n % 4)) != 0 ] || echo 3 >/proc/sys/vm/drop_caches
+        verify_file "$1" $(((n + 5) % 16))
+        n=$((n + 1))
+        echo $n >/tmp/counted
+        mv /tmp/counted /tmp/written # never empty
+        echo PROGRESS
+    done
+}
+verify_file() {
+    [ ! -e "/tmp/load-$2" ] || md5sum <"$1/load-$2" | cmp -s - "/tmp/load-$2" || fail "file $2 has changed"
+}
+verify_load() {
+    drop_caches
+    for n in $(seq 0 15); do verify_file "$1" "$n"; done
+}
+written_since() { [ "$(cat /tmp/written)" -gt "$1" ]; }
+wait_for_writes() { # $1: how many more
+    eventually written_since $(($(cat /tmp/written) + $1 - 1))
+}
+end_load() {
+    touch /tmp/stop
+    wait "$writer"
+    verify_load "$1"
+}
+
 ended() { # process $1, with all its threads
     ! [ -d "/proc/$1" ] || { grep -q '^State:.Z' "/proc/$1/status" && is_one "/proc/$1/task/"*; }
 }

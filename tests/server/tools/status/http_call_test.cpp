@@ -13,7 +13,7 @@ using Response = Failure::Response;
 
 TEST_CASE(
     "http call: a request is repeated while the server is being replaced, and not otherwise") {
-    const Expected<std::string, Failure> done = std::string("done");
+    const auto done = success("done");
     const Expected<std::string, Failure> unreachable = Failure{"connection refused"};
     const Expected<std::string, Failure> refused =
         Failure{.text = "no", .response = Response::refused};
