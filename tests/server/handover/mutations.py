@@ -29,7 +29,7 @@ MUTATIONS = {('server_tests', TESTS): [
     ('calibration: one that could not be stored is not stored later',
      [(NOT_STORED, NOT_STORED.replace('        return;\n', ''))]),
     ('settle: contents that could not be taken over never end',
-     [('    } else if (!earlier.ends) {\n        earlier.ends = end;\n', '    } else if (!inherited.ends) {\n')]),
+     [('    } else if (!earlier.ends) {\n        earlier.ends = end;\n', '    } else if (!earlier.ends) {\n')]),
     ('settle: contents of a refused export are freed',
      [(REFUSED, REFUSED.replace('users.refused.contains(own.name)', 'false'))]),
     ('adopt: a clone with an unreadable table is left out',

@@ -24,7 +24,7 @@ const std::string of_table = "gpunbd/0123456789ab/table";
 const std::string of_slab = "gpunbd/0123456789ab/1/7";
 
 // Kept parts with a table and a slab.
-struct KeepOptions {
+struct StoredParts {
     LivingSupervisor supervisor;
     DescriptorStore store{supervisor.way, std::nullopt, {}};
     std::shared_ptr<SupervisorParts> stored =
@@ -33,7 +33,7 @@ struct KeepOptions {
     VolumeParts other{std::make_shared<SupervisorParts>(store, "aaaaaaaaaaaa", 1min), ""};
     OwnedFd file{::memfd_create("slab", MFD_CLOEXEC)};
 
-    KeepOptions() {
+    StoredParts() {
         REQUIRE(kept_parts.keep_table(file));
         REQUIRE(kept_parts.keep(1, 7, file));
     }
@@ -45,10 +45,10 @@ struct KeepOptions {
 };
 
 // Runs `call` with each allocation failing in turn, together with all later ones; then runs `look`.
-void fail_each(const std::function<void(KeepOptions&)>& call,
-               const std::function<void(KeepOptions&)>& look) {
+void fail_each(const std::function<void(StoredParts&)>& call,
+               const std::function<void(StoredParts&)>& look) {
     failing_allocation::in_turn({1, 1000}, [&](const auto& fails) {
-        KeepOptions keeping;
+        StoredParts keeping;
         fails([&] { call(keeping); });
         look(keeping);
     });
@@ -56,8 +56,8 @@ void fail_each(const std::function<void(KeepOptions&)>& call,
 
 TEST_CASE("volume parts: without memory a slab is either stored and removable, or not stored") {
     bool kept = false;
-    fail_each([&](KeepOptions& at) { kept = at.kept_parts.keep(2, 3, at.file); },
-              [&](KeepOptions& at) {
+    fail_each([&](StoredParts& at) { kept = at.kept_parts.keep(2, 3, at.file); },
+              [&](StoredParts& at) {
                   if (!kept) {
                       at.kept_parts.drop(2, 3);
                       CHECK(at.names() == std::vector{of_slab, of_table});
@@ -71,7 +71,7 @@ TEST_CASE("volume parts: without memory a slab is either stored and removable, o
 TEST_CASE("volume parts: without memory a table is either stored and removable, or not stored") {
     bool kept = false;
     fail_each(
-        [&](KeepOptions& at) {
+        [&](StoredParts& at) {
             kept = at.other.keep_table(at.file);
             if (!kept) {
                 failing_allocation::disarm();
@@ -80,27 +80,41 @@ TEST_CASE("volume parts: without memory a table is either stored and removable, 
                 failing_allocation::arm(1000000);
             }
         },
-        [&](KeepOptions& at) { CHECK(at.has("gpunbd/aaaaaaaaaaaa/table") == kept); });
+        [&](StoredParts& at) { CHECK(at.has("gpunbd/aaaaaaaaaaaa/table") == kept); });
 }
 
 TEST_CASE("volume parts: a slab whose removal fails without memory is removed later") {
-    fail_each([](KeepOptions& at) { at.kept_parts.drop(1, 7); },
-              [](KeepOptions& at) {
+    fail_each([](StoredParts& at) { at.kept_parts.drop(1, 7); },
+              [](StoredParts& at) {
                   CHECK(at.stored->finish_removals());
                   CHECK(at.names() == std::vector{of_table});
               });
     // Also if its number is stored again first: only the new slab is stored then.
-    fail_each([](KeepOptions& at) { at.kept_parts.drop(1, 7); },
-              [](KeepOptions& at) {
+    fail_each([](StoredParts& at) { at.kept_parts.drop(1, 7); },
+              [](StoredParts& at) {
                   CHECK(at.kept_parts.keep(1, 7, at.file));
                   CHECK(at.stored->finish_removals());
                   CHECK(at.names() == std::vector{of_slab, of_table});
               });
 }
 
+TEST_CASE("volume parts: a slab is not stored while the removal of its name fails") {
+    failing_allocation::in_turn({1}, [](const auto& fails) {
+        StoredParts at;
+        failing_allocation::take_part();
+        failing_allocation::arm(1, 1000);
+        at.kept_parts.drop(1, 7);
+        failing_allocation::disarm();
+        const OwnedFd next(::memfd_create("slab", MFD_CLOEXEC));
+        fails([&] { at.kept_parts.keep(1, 7, next); });
+        const auto names = at.names();
+        CHECK(std::ranges::count(names, of_slab) <= 1);
+    });
+}
+
 TEST_CASE("volume parts: a removal of all parts that fails without memory is done later") {
-    fail_each([](KeepOptions& at) { at.kept_parts.drop_volume(); },
-              [](KeepOptions& at) {
+    fail_each([](StoredParts& at) { at.kept_parts.drop_volume(); },
+              [](StoredParts& at) {
                   CHECK_FALSE(at.kept_parts.keeps());
                   // The next server would refuse slabs without their table.
                   const auto left = at.names();
@@ -146,13 +160,13 @@ TEST_CASE("volume parts: no slab is stored under a name whose removal was not se
 }
 
 TEST_CASE("volume parts: a number that is stored twice is removed in between") {
-    KeepOptions at;
+    StoredParts at;
     REQUIRE(at.kept_parts.keep(1, 7, at.file));
     CHECK(at.names() == std::vector{of_slab, of_table});
 }
 
 TEST_CASE("volume parts: slabs are kept as long as one of the volumes that share them") {
-    KeepOptions at;
+    StoredParts at;
     VolumeParts clone(at.stored, "ba9876543210");
     REQUIRE(clone.keep_table(at.file));
     REQUIRE(clone.keep_directory(at.file));
