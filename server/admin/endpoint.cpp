@@ -29,8 +29,6 @@
 
 namespace gpunbd::server::admin {
 
-namespace {
-
 // Passes calls from other threads to the thread of the admin endpoint. It may outlive the endpoint:
 // later calls are dropped.
 class Mailbox {
@@ -53,8 +51,6 @@ class Mailbox {
     Mutex mutex_;
     boost::asio::io_context* io_ GUARDED_BY(mutex_);
 };
-
-}  // namespace
 
 namespace asio = boost::asio;
 

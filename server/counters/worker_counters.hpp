@@ -18,12 +18,12 @@
 
 namespace gpunbd::server {
 
-// Counters of one worker for the requests of one export, by type.
 struct RequestsBegun {
     Counter begun;
     Counter abandoned;  // never answered, since the client is gone
 };
 
+// Counters of one worker for the requests of one export, by type.
 struct RequestCounters : RequestsBegun, RequestCounts<Counter> {
     void count_answer(std::uint64_t length) {
         requests.add();

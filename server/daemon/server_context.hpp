@@ -25,7 +25,6 @@
 
 namespace gpunbd::server {
 
-// The phase of the server and the reason for its end. Only the main thread uses it.
 enum class Phase : std::uint8_t {
     starting,          // the first exports are being made
     serving,           //
@@ -53,6 +52,7 @@ constexpr bool may_follow(Phase from, Phase to) {
     return false;
 }
 
+// The phase of the server and the reason for its end. Only the main thread uses it.
 class Lifecycle {
  public:
     Phase phase() const { return phase_; }

@@ -42,7 +42,6 @@ struct ExportTemplate {
 using ExportTemplates = std::vector<std::shared_ptr<const ExportTemplate>>;
 ExportTemplates templates_in(const config::ExportList& exports);
 
-// Requests for clones, from the workers to the thread that changes the list of exports.
 struct CloneRequest {
     std::string template_name;
     std::string client;  // ExportTemplate::Client::id
@@ -52,6 +51,7 @@ struct CloneRequest {
     std::function<void(std::string why_not)> answer = {};
 };
 
+// Requests for clones, from the workers to the thread that changes the list of exports.
 class CloneRequests {
  public:
     // Any thread. Answers at once if there is no receiver.

@@ -79,10 +79,9 @@ class ProgressMeter {
 // A connection that serves an export: takes requests off its transport, runs their operations and
 // sends the replies. Session controls its life; this class does its work.
 //
-//   connection.cpp           its life: serving, draining, closing; operations start and end
+//   connection.cpp           its life: serving, draining, closing; sending the queue; stopping
+//                            between requests, for another process to continue
 //   connection_requests.cpp  rounds: receiving, taking requests, executing commands
-//   connection_sending.cpp   sending the queue, and waiting for the socket
-//   connection_handover.cpp  stopping between requests, for another process to continue
 
 class Connection final : public OperationContext,
                          public std::enable_shared_from_this<Connection>,

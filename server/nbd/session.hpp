@@ -119,17 +119,16 @@ class Session : public std::enable_shared_from_this<Session> {
     // Returns true after leave(), when no reply is left to send.
     bool stops_negotiating();
 
-    // session_timers.cpp
     void set_deadline(std::chrono::seconds after, const char* reason);
     void watch_client();
     void check_idle(std::uint32_t checks, std::uint64_t requests);
     void check_reachable(std::uint32_t checks);
 
-    // session_access.cpp. reason_to_close() returns nothing if the client may stay.
+    // reason_to_close() returns nothing if the client may stay.
     void follow_name();
     std::string reason_to_close() const;
 
-    // session_handover.cpp. Continues what another process has begun. false: it cannot.
+    // Continues what another process has begun. false: it cannot.
     bool take_over(const ConnectionState& earlier);
     bool contents_outlive_server() const;
 

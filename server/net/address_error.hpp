@@ -9,8 +9,6 @@
 
 namespace gpunbd::server {
 
-// Finds the process that listens on an address in use, from /proc. Its name and process id help
-// more than "address in use".
 struct Holder {
     pid_t pid = 0;  // 0: unknown
     std::string program = {};
@@ -20,6 +18,8 @@ struct Holder {
 };
 
 Holder process(pid_t pid);
+// Finds the process that listens on an address in use, from /proc. Its name and process id help
+// more than "address in use".
 // The process whose socket on `port` conflicts with `address`, which has the form of inet_pton(): 4
 // or 16 bytes. Only root finds processes of other users.
 Holder tcp_port_holder(const std::string& address_bytes, std::uint16_t port);

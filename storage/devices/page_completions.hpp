@@ -14,9 +14,6 @@ namespace gpunbd::storage {
 
 class PageCompletions;
 
-// A request to map a page for a hole, or to copy a shared page, when the device has to be called.
-// The provisioner of the page pool serves it and returns it to its worker, which does other work
-// meanwhile.
 class PageWaiter {
  public:
     // Called on the worker's thread from PageCompletions::deliver().
@@ -26,6 +23,9 @@ class PageWaiter {
     ~PageWaiter() = default;
 };
 
+// A request to map a page for a hole, or to copy a shared page, when the device has to be called.
+// The provisioner of the page pool serves it and returns it to its worker, which does other work
+// meanwhile.
 // It must not move while it is in progress.
 struct PageRequest {
     bool in_progress = false;    // used by the worker

@@ -21,7 +21,7 @@ namespace gpunbd::storage {
 
 namespace {
 
-// Appends contents to a compressed image, see compressed_format.hpp.
+// Appends contents to a compressed image, see image_file.hpp.
 class ZstdWriter final : public VolumeSink {
  public:
     ZstdWriter(ReplacedFile& file, std::uint32_t threads) : file_(file), threads_(threads) {}

@@ -15,7 +15,6 @@
 
 namespace gpunbd::storage {
 
-// A list of pages that several threads move.
 struct PageToMove {
     enum class Outcome : std::uint8_t {
         stayed,   // it is being written, or is not in `from` any more
@@ -33,6 +32,7 @@ struct PageToMove {
     Outcome outcome = Outcome::stayed;
 };
 
+// A list of pages that several threads move.
 // It does not own the pages. Each page is in the list once, so that one thread moves it.
 class MoveQueue {
  public:

@@ -290,7 +290,7 @@ bool PageAllocator::map_taken_slab() {
     if (slab == nullptr) return false;
     GPUNBD_ASSERT(
         provisioning_ && works_ahead_,
-        "an taken-over slab stays while it is mapped, because only this thread releases it");
+        "a taken-over slab stays while it is mapped, because only this thread releases it");
     const Unlock unlock(mutex_);  // mapping takes long
     try {
         slab->cpu = slabs_.device().address(*slab);

@@ -137,7 +137,7 @@ class PagePool {
     enum class Replaced : std::uint8_t { done, moved_to_other_pool, later };
     Replaced unmap(std::uint64_t number, EntrySlot slot, PageRequest* request = nullptr);
 
-    // Moving a page to another pool, in page_moves.cpp. Between begin_move() and the end of the
+    // Moving a page to another pool. Between begin_move() and the end of the
     // move the page is read but not written: writers wait. Any thread may move pages, but one
     // thread at a time moves the page of a given number.
     //

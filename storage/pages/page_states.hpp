@@ -11,15 +11,15 @@
 
 namespace gpunbd::storage {
 
-// Counts the pins of each page of a pool. Every thread counts in a table of its own, so that
-// threads that pin the same pages share no cache line. Only a thread that wants to free or to move
-// a page reads all tables.
 enum class Access : std::uint8_t {
     read,
     write,
     send,  // the page itself is sent to a client, for as long as the client likes
 };
 
+// Counts the pins of each page of a pool. Every thread counts in a table of its own, so that
+// threads that pin the same pages share no cache line. Only a thread that wants to free or to move
+// a page reads all tables.
 class PinCounts {
  public:
     PinCounts() = default;  // without pages

@@ -22,11 +22,11 @@ class KeptParts {
     // The same, for the SharedDirectory of all volumes that share the slabs.
     virtual bool keep_directory(const OwnedFd& descriptor) noexcept = 0;
     // `device` and `slab` are numbers within the volume. Blocks until the slab is kept. Returns
-    // false if it may not be kept, or if an earlier slab of this number cannot be forgotten yet;
+    // false if it may not be kept, or if an earlier slab of this number cannot be dropped yet;
     // call drop() then.
     virtual bool keep(std::uint32_t device, std::uint32_t slab,
                       const OwnedFd& descriptor) noexcept = 0;
-    // The slab need not be kept any more. At the latest, it is forgotten before its number is kept
+    // The slab need not be kept any more. At the latest, it is dropped before its number is kept
     // again.
     virtual void drop(std::uint32_t device, std::uint32_t slab) noexcept = 0;
     // Whether the volume of these parts outlives the process. Otherwise it ends with its object.

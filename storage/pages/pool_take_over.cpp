@@ -16,7 +16,8 @@ std::string PoolTakeOver::take_over(Descriptors& descriptors, const EntryCounts&
     LongWork work("taking over", slabs.device().info().id, slabs.page_numbers() * page_size,
                   "bytes");
     const Lock lock(memory_.mutex());
-    GPUNBD_ASSERT(memory_.free_.reserved_pages() == 0, "a pool adopts slabs before it makes any");
+    GPUNBD_ASSERT(memory_.free_.reserved_pages() == 0,
+                  "a pool takes over slabs before it makes any");
     GPUNBD_ASSERT(entries.size() <= slabs.page_numbers(), "each page that is counted has a number");
     taken_over_.reserve(slabs.count());  // abandon() has to know each slab
     for (std::uint32_t number = 0; number != slabs.count(); ++number) {

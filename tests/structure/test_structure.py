@@ -39,6 +39,18 @@ class Structure(unittest.TestCase):
     def test_every_source_belongs_to_a_library(self):
         self.assertEqual({os.path.dirname(path) for path in sources()} - set(self.libraries), set())
 
+    def test_sources_that_cmake_names_exist(self):
+        missing = []
+        for top in FOLDERS:
+            for folder, _, names in os.walk(os.path.join(ROOT, top)):
+                if 'CMakeLists.txt' in names:
+                    with open(os.path.join(folder, 'CMakeLists.txt'), encoding='utf-8') as file:
+                        named = re.findall(r'(?<![\w/*}.-])\w[\w/]*[.](?:cpp|cu)\b', file.read())
+                    generated = {'page_files.cpp'}
+                    missing += [os.path.join(folder, name) for name in set(named) - generated
+                                if not os.path.exists(os.path.join(folder, name))]
+        self.assertEqual(missing, [])
+
     def test_every_include_is_declared(self):
         generated = {('config', 'config')}
         undeclared = [example for (folder, other), example in self.included.items()

@@ -1,4 +1,4 @@
-// The kinds of fields in the tables of status_structures.cpp.
+// The kinds of fields in the tables of status_structures.cpp and export_structures.cpp.
 #pragma once
 
 #include <array>
@@ -170,6 +170,7 @@ Field calculated(std::string_view name, Calculate, std::string_view help = {}) {
     if constexpr (std::same_as<Value, CountsByReason>) {
         out.counts = [](const void* object) { return Calculate{}(as<Owner>(object)); };
     } else {
+        static_assert(std::same_as<Value, std::uint64_t>, "readers take a number of this type");
         out.number = [](const void* object) { return Calculate{}(as<Owner>(object)); };
     }
     return out;

@@ -25,14 +25,14 @@ namespace gpunbd::tools {
 
 namespace {
 
-// `gpunbd ping`: checks whether a server serves an export. It performs the handshake up to
-// NBD_OPT_INFO, so that it does not count as a connection of the export. It shares no code with the
-// negotiation of the server, so a fault in one of the two is visible in the other.
 struct PingAnswer {
     std::string name;  // of the export
     client::ExportFacts facts;
 };
 
+// `gpunbd ping`: checks whether a server serves an export. It performs the handshake up to
+// NBD_OPT_INFO, so that it does not count as a connection of the export. It shares no code with the
+// negotiation of the server, so a fault in one of the two is visible in the other.
 // Returns the reason if the export is not available.
 Expected<PingAnswer, Failure> ping(const client::NbdTarget& target, std::chrono::seconds within) {
     const auto until = client::Clock::now() + within;

@@ -140,6 +140,7 @@ void search_folder(const std::string& folder, FoundServers& found) {
             continue;
         }
         Expected<AdminServer, Failure> server = server_at(path);
+        if (!server) continue;  // no path of a socket
         const Expected<OwnedFd, Failure> called =
             call(*server, client::Clock::now() + probe_patience);
         if (!called) {

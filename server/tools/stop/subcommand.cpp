@@ -123,10 +123,10 @@ Expected<ServerProcess, Failure> server_of_socket(const AdminServer& server) {
         return Failure{server.address.text + ": its server runs in a container; stop it there"};
     }
     Expected<ServerProcess, Failure> out = open_server(peer.pid, server.address.text);
-    if (!out) {
-        out.error().remedy = "after an upgrade, leave --socket out, or name the admin socket";
-    }
-    return out;
+    if (out) return out;
+    Failure failed = out.error();
+    failed.remedy = "after an upgrade, leave --socket out, or name the admin socket";
+    return failed;
 }
 
 Expected<ServerProcess, Failure> find_process(const StopOptions& command,

@@ -32,10 +32,6 @@ struct BlockRange {
     bool overlaps(const BlockRange& other) const { return first < other.end && other.first < end; }
 };
 
-// Orders the copies of all channels that touch the same blocks. A copy that covers part of a block
-// reads the block, changes it and writes it back; another write of the block in between would be
-// lost. Reads are ordered as well: a file system may show a reader parts of an old and of a new
-// block, and their bytes decrypt correctly only in units of the cipher.
 // The lock of one copy on its blocks. It does not move between request() and release().
 class BlockLock : public boost::intrusive::list_base_hook<> {
  public:
@@ -56,6 +52,10 @@ class BlockLock : public boost::intrusive::list_base_hook<> {
     std::atomic<std::uint32_t> ahead_{0};  // conflicting locks that were requested earlier
 };
 
+// Orders the copies of all channels that touch the same blocks. A copy that covers part of a block
+// reads the block, changes it and writes it back; another write of the block in between would be
+// lost. Reads are ordered as well: a file system may show a reader parts of an old and of a new
+// block, and their bytes decrypt correctly only in units of the cipher.
 // Any thread may call its functions. Locks are granted in the order of their requests. A channel
 // requests a bounded number of them, so that the list stays short.
 class BlockLocks {

@@ -72,9 +72,6 @@ struct HostRoom {
 std::string reason_not_revocable(std::uint64_t revocable, std::uint64_t device_reserve,
                                  const HostRoom& host);
 
-// The revocable slabs of one device. When the driver takes memory from them, all are yielded. The
-// watch of the device claims them one at a time to return their pages to the device, while other
-// threads allocate and release slabs.
 // Device memory.
 struct MemoryRange {
     std::uint64_t address = 0;
@@ -82,6 +79,9 @@ struct MemoryRange {
     bool operator==(const MemoryRange&) const = default;
 };
 
+// The revocable slabs of one device. When the driver takes memory from them, all are yielded. The
+// watch of the device claims them one at a time to return their pages to the device, while other
+// threads allocate and release slabs.
 // All functions may be called from any thread.
 class RevocableSlabs {
  public:

@@ -42,7 +42,7 @@ MUTATIONS = {('server_tests', TESTS): [
     ('copies: contents that end with this server are passed on',
      [('        if (!volume || !own.kept_parts->keeps()) continue;\n        all.push_back({own',
        '        if (!volume) continue;\n        all.push_back({own')]),
-    ('free_unused: frees the contents that would end last', [(FIRST_END, FIRST_END.replace('<=', '>='))]),
+    ('drop_unused: frees the contents that would end last', [(FIRST_END, FIRST_END.replace('<=', '>='))]),
     ('rename: the contents are looked for by their earlier name', [(OWN_NAME, '')]),
     ('message: the descriptor of an invalid one stays open',
      [('UpgradeMessage message{.descriptor = OwnedFd(descriptor)};', 'UpgradeMessage message{};'),
