@@ -26,8 +26,8 @@ std::shared_ptr<const TlsContext> admin_tls(const config::Options& options);  //
 
 // Returns true if the configuration has an admin address that only one process can use.
 bool has_exclusive_admin_address(const config::Options& options);
-// Opens the configured addresses; without any, admin-PID.sock, whose failure is only logged. Throws
-// std::runtime_error if a configured address cannot be opened.
+// Opens the configured addresses; without any, admin-PID.sock, a failure of which is only logged.
+// Throws std::runtime_error if a configured address cannot be opened.
 void open_admin_listeners(admin::Endpoint& endpoint, const config::Options& options);
 // Removes the sockets of processes that have ended.
 void remove_stale_admin_sockets(const std::string& folder);

@@ -36,7 +36,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether /proc/PID/stat is that of a zombie whose parent is this process; proc(5).
+// Whether /proc/PID/stat is that of a zombie child of this process; proc(5).
 bool is_ended_child(const fs::path& stat) {
     std::ifstream file(stat);
     std::string text;

@@ -47,7 +47,7 @@ class CertificateWatch final : public Service {
     std::vector<Validity> validities_ GUARDED_BY(mutex_);
 };
 
-// Process 1 of a container adopts the processes whose parents have ended, and has to reap them.
+// Process 1 of a container adopts orphaned processes, and has to reap them.
 class AdoptedChildren final : public Service {
  public:
     static constexpr std::chrono::seconds interval{2};  // between two checks

@@ -7,7 +7,7 @@
 
 namespace gpunbd::server {
 
-// The first export of a configuration, whose URI the server shows.
+// The first export of a configuration. The server shows its URI.
 
 inline bool first_export_needs_tls(const config::Options& options) {
     return options.tls.mode == config::TlsMode::required || options.exports.front().tls_required;

@@ -20,7 +20,7 @@ std::uint64_t bytes_of(const protocol::Validated& request) {
     return rate_cost(std::get<protocol::Command>(request));
 }
 
-// DISC is not limited, nor is a request whose payload is still to be validated.
+// DISC is not limited, nor is a request with payload that is still to be validated.
 bool is_limited(const protocol::Validated& request) {
     if (const auto* command = std::get_if<protocol::Command>(&request)) {
         return command->type != protocol::CommandType::disc;

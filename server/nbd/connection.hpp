@@ -22,7 +22,7 @@
 
 namespace gpunbd::server {
 
-// One wait for a socket at a time, whose handler is stored in memory of its own.
+// One wait for a socket at a time. Its handler is stored in memory of its own.
 class SocketWait {
  public:
     bool pending() const { return pending_; }

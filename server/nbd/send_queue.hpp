@@ -16,8 +16,8 @@
 
 namespace gpunbd::server {
 
-// Orders READs whose reply may not be split: nothing else may be sent between the one header and
-// the last byte. It decides which reply has the stream to itself and which READ starts when, so
+// Orders READs with replies that may not be split: nothing else may be sent between the one header
+// and the last byte. It decides which reply has the stream to itself and which READ starts when, so
 // that no READ waits for staging memory that is held by READs which wait for the stream.
 // Invariants:
 // - A whole reply starts only while no reply in chunks is unanswered, since those keep needing

@@ -72,14 +72,14 @@ class PageNumbers {
     PageIndex mask_;
 };
 
-// The slabs of one page pool: their memory and their kept descriptors, which agree with the
-// directory. Slabs are identified by their number in the pool.
 // See Slab::revocable.
 enum class SlabKind : std::uint8_t { fixed, revocable };
 inline SlabKind kind_of(const Slab& slab) {
     return slab.revocable ? SlabKind::revocable : SlabKind::fixed;
 }
 
+// The slabs of one page pool: their memory and their kept descriptors, which agree with the
+// directory. Slabs are identified by their number in the pool.
 class PoolSlabs {
  public:
     // What another process needs to take over a slab.

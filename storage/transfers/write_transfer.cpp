@@ -31,7 +31,7 @@ void ZeroTransfer::advance() {
         }
         const std::uint64_t page = volume_->page_of(position_);
         const std::uint32_t length = next_length();
-        // A volume may end within its last page, whose remainder is not used.
+        // A volume may end within its last page. The remainder of that page is not used.
         const bool whole =
             volume_->offset_in_page(position_) == 0 &&
             (length == volume_->page_size() || position_ + length == volume_->size());

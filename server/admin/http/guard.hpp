@@ -30,6 +30,7 @@ class Token {
 
 // Access checks of the admin endpoint. They refuse requests of other sites' pages in a browser that
 // reaches the endpoint, also by DNS rebinding, and requests without the token.
+
 // How requests arrive at a listener, and what it requires of them.
 struct EndpointPolicy {
     bool tcp = false;

@@ -47,7 +47,7 @@ enum class ValueKind : std::uint8_t {
     list,       // std::vector of objects
 };
 
-// How to use a value whose address is all that is known. INVARIANT: the address is that of a value
+// How to use a value of which only the address is known. INVARIANT: the address is that of a value
 // of this type.
 struct ValueType {
     ValueKind kind;

@@ -45,7 +45,7 @@ class RecordBounds {
         header_filled_ = 0;
         return true;
     }
-    // Length of the last record whose header is complete, without the header.
+    // Length of the last record with a complete header, without the header.
     std::size_t length() const { return length_; }
 
  private:

@@ -117,7 +117,7 @@ std::optional<Failure> claimed(const Device& device) {
 }
 
 // udev reads a device after it is unmounted or swapped off. Without this wait the kernel would log
-// sanitized I/O errors.
+// harmless I/O errors.
 void await_udev() {
     constexpr const char* while_it_works = "/run/udev/queue";
     int quiet = 0;

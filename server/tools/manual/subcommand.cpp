@@ -139,7 +139,7 @@ std::string flag_entries(const Commands& all, std::string_view title) {
     throw std::runtime_error(fmt::format("serve has no flags under {}", title));
 }
 
-// A list of the flags of a command other than serve, whose flags have groups of their own.
+// A list of the flags of a command. Those of serve have groups of their own.
 std::string command_flags(const Description& command) {
     std::string entries;
     for (const FlagGroup& group : command.groups) {

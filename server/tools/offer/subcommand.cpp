@@ -6,7 +6,6 @@
 #include <chrono>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "config/command_line/store.hpp"

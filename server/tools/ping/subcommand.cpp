@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string>
-#include <variant>
 
 #include "config/command_line/store.hpp"
 #include "config/quote.hpp"

@@ -16,7 +16,6 @@
 
 namespace gpunbd::storage {
 
-// Saves the result of a calibration as text, so that a later process need not measure again.
 // The policy and the chunk size. The defaults suit one H200.
 struct Calibration {
     Policy policy = default_policy();
@@ -27,6 +26,7 @@ struct Calibration {
 // their policy, which need not outlive the call that opens the channel.
 ChannelOptions tuned(const ChannelOptions& options, const Calibration& calibration);
 
+// Saves the result of a calibration as text, so that a later process need not measure again.
 // `circumstances`: one line that describes what the result is valid for.
 std::string saved(const Calibration& calibration, std::string_view circumstances);
 // Empty: the result is for other circumstances, or the text is not exactly as saved() writes it.

@@ -64,6 +64,7 @@ Policy only(PathKind path);
 std::string to_text(const Policy& policy);
 
 // Derives a policy and a chunk size from measured copy costs. The drivers do the measuring.
+
 // The cost in microseconds of copies of one size on each path: one alone, and several at once.
 // Infinite: the driver has no such path.
 struct CopyCosts {

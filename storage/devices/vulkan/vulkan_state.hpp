@@ -61,8 +61,6 @@ class SlabTable {
     std::vector<std::uint32_t> free_;  // the numbers that are not in use
 };
 
-class CopyShader;
-
 // State that a Vulkan device shares with its channels.
 struct VulkanState : GpuState {
     // Throws Unavailable.

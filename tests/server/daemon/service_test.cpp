@@ -5,8 +5,6 @@
 
 #include <stdexcept>
 
-#include "server/daemon/service.hpp"
-
 namespace gpunbd::server::test {
 namespace {
 

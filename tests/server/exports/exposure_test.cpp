@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include "config/yaml_file.hpp"
-#include "server/exports/access_list.hpp"
 #include "tests/config/text.hpp"
 
 namespace gpunbd::server::test {

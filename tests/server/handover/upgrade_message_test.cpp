@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <string>
 
-#include "server/handover/message.hpp"
 #include "server/net/transport/receive_buffer.hpp"
 
 namespace gpunbd::server::test {

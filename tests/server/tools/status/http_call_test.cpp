@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace gpunbd::status {

@@ -5,8 +5,6 @@
 
 #include <string>
 
-#include "server/tools/status/sanitized_text.hpp"
-
 namespace gpunbd::status {
 namespace {
 
