@@ -106,6 +106,7 @@ struct Copy {
         kind = its_kind;
         status = Status::ok;
         revocable = is_revocable;
+        urgent = false;
         length = bytes;
         address = device_address;
         cpu = cpu_address;
@@ -116,6 +117,7 @@ struct Copy {
     Kind kind = Kind::read;
     Status status = Status::ok;    // set before copy_done()
     bool revocable = false;        // see Slab::revocable
+    bool urgent = false;           // of a client with few requests: before the copies of others
     std::uint32_t length = 0;      // bytes
     std::uint64_t address = 0;     // in the device's address space
     std::byte* cpu = nullptr;      // the same location in the CPU's address space, or null

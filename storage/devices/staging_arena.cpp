@@ -45,10 +45,20 @@ void StagingArena::remove_free(std::uint32_t index) {
 }
 
 std::byte* StagingArena::take(std::size_t length, std::size_t& held) {
+    const std::size_t size = smallest << order_of(length);
+    if (free_bytes() != bytes_) {
+        if (held != 0 && held + 2 * size > free_bytes()) return nullptr;
+        if (size > short_piece && size <= bytes_ / 8 && size + bytes_ / reserve > free_bytes()) {
+            return nullptr;
+        }
+    }
+    return take_again(length, held);
+}
+
+std::byte* StagingArena::take_again(std::size_t length, std::size_t& held) {
     const unsigned order = order_of(length);
     const std::size_t size = smallest << order;
     GPUNBD_ASSERT(memory_ != nullptr, "an arena gets its memory before it lends any");
-    if (held != 0 && free_bytes() != bytes_ && held + 2 * size > free_bytes()) return nullptr;
     unsigned from = order;
     while (from < free_lists_.size() && free_lists_[from] == none) ++from;
     if (from >= free_lists_.size()) return nullptr;

@@ -30,6 +30,10 @@ class StagingWaiter {
 class StagingArena {
  public:
     static constexpr std::size_t smallest = 4096;  // bytes; shorter requests are rounded up
+    // Longer pieces leave a part of the memory, 1/reserve, to shorter ones, which would have to
+    // wait for the clients of the longer ones otherwise.
+    static constexpr std::size_t short_piece = 64 * 1024;  // bytes
+    static constexpr std::size_t reserve = 16;
 
     // Uses `memory`, which is not owned. `bytes` is at least `smallest`.
     void assign(std::byte* memory, std::size_t bytes);
@@ -37,8 +41,12 @@ class StagingArena {
     // Returns a piece of at least `length` bytes, or null. The pieces of one borrower (`held`, in
     // bytes, updated here) may not exceed what remains free, so that one slow client cannot take
     // everything. The first piece of a borrower, and the first piece of all, are exempt: a borrower
-    // that is refused can rely on another piece being returned to this arena.
+    // that is refused can rely on another piece being returned to this arena. Long pieces leave the
+    // reserve, unless they are longer than an eighth of the memory.
     std::byte* take(std::size_t length, std::size_t& held);
+    // The same without these limits, for a borrower that has just given back as much: others may
+    // hold memory until it continues.
+    std::byte* take_again(std::size_t length, std::size_t& held);
     void give_back(std::byte* piece, std::size_t length, std::size_t& held);
 
     // Any thread may call these three after assign().

@@ -46,6 +46,7 @@ void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
     chunk.copy.prepare(kind, chunk.length, chunk.page.address() + in_page,
                        mapping == nullptr ? nullptr : mapping + in_page, staging, *this,
                        chunk.page.slab().revocable);
+    chunk.copy.urgent = account_->light;
 }
 
 bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingArena& arena,
@@ -59,9 +60,7 @@ bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingAre
         // A transfer may always take as much as it last gave back, even if its client holds too
         // much: the client's other memory may be waiting for this transfer to end.
         chunk.length = std::min(chunk.length, recycled_);
-        std::size_t again = 0;
-        memory = arena.take(chunk.length, again);
-        held += again;
+        memory = arena.take_again(chunk.length, held);
     }
     if (memory == nullptr) {
         // If chunks are in flight, their completion calls advance().

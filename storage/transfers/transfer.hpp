@@ -35,6 +35,7 @@ struct ClientAccount {
     std::size_t reads = 0;
     std::size_t writes = 0;
     DeferredQueue deferred;
+    bool light = false;  // its copies are urgent, see Copy
 };
 
 // Shared by the transfers of one client. It outlives them.

@@ -28,6 +28,9 @@ thread_local std::uint32_t counted_in = 0;
 constexpr std::uint32_t polls_per_clock = 32;  // polls between two reads of the clock
 constexpr auto error_check_interval = std::chrono::milliseconds(1);
 constexpr std::uint32_t many_writers = 8;  // threads
+// Of urgent copies while others are in flight: the CPU takes about 6 us for 4 KiB, and a kernel or
+// an engine works on the others first.
+constexpr std::uint32_t max_urgent_by_cpu = 8 * 1024;  // bytes, of all that wait
 
 Direction direction_of(Copy::Kind kind) {
     switch (kind) {
@@ -109,6 +112,7 @@ void GpuChannel::progress(CopyQueue& queued) {
     if (!state_.failed()) {
         collect();
         sort(queued);
+        submit(urgent_);
         submit(small_reads_);
         submit(small_writes_);
         submit(long_);
@@ -120,7 +124,8 @@ void GpuChannel::progress(CopyQueue& queued) {
 void GpuChannel::sort(CopyQueue& queued) {
     while (Copy* copy = queued.pop()) {
         copy->status = Status::ok;
-        Waiting& waiting = copy->length > max_for_kernel_   ? long_
+        Waiting& waiting = copy->urgent                     ? urgent_
+                           : copy->length > max_for_kernel_ ? long_
                            : copy->kind == Copy::Kind::read ? small_reads_
                                                             : small_writes_;
         waiting.push(*copy);
@@ -176,6 +181,11 @@ PathKind GpuChannel::choose(const Copy& copy, Load load, std::uint64_t waiting_b
     // The time of CPU copies depends on the sum of their bytes.
     const auto sum =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting_bytes, Policy::any_size - 1));
+    if (copy.urgent && load != Load::alone && means.mapping && sum <= max_urgent_by_cpu) {
+        const PathKind by_cpu =
+            direction == Direction::read ? PathKind::streaming_load : PathKind::mapping;
+        if (policy_.uses(by_cpu)) return by_cpu;
+    }
     PathKind kind = policy_.choose(direction, load, sum, means);
     if (kind == PathKind::streaming_load || kind == PathKind::mapping) return kind;
     means.mapping = false;
@@ -256,7 +266,7 @@ void GpuChannel::fail_everything(CopyQueue& queued) {
     revocable_ = nullptr;
     for (CopyPath* each : in_turn_) each->take_all(ended);
     sort(queued);
-    for (Waiting* waiting : {&small_reads_, &small_writes_, &long_}) {
+    for (Waiting* waiting : {&urgent_, &small_reads_, &small_writes_, &long_}) {
         while (Copy* copy = waiting->pop()) ended.push(*copy);
     }
     std::uint32_t count = 0;

@@ -106,6 +106,7 @@ class GpuChannel : public Channel {
     ManagedPath managed_;
     std::array<CopyPath*, 6> in_turn_{};  // all paths, those for small copies first
 
+    Waiting urgent_;
     Waiting small_reads_;
     Waiting small_writes_;  // also zeroes
     Waiting long_;

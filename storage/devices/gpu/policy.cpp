@@ -92,6 +92,10 @@ PathKind Policy::choose(Direction direction, Load load, std::uint32_t bytes, Fea
     return PathKind::copy_engine;
 }
 
+bool Policy::uses(PathKind path) const {
+    return std::ranges::any_of(rows, [path](const Row& row) { return row.path == path; });
+}
+
 std::uint32_t Policy::max_for_kernel() const {
     std::uint32_t longest = 0;
     for (const Row& row : rows) {

@@ -45,6 +45,8 @@ struct Policy {
 
     // Skips rows whose path needs a missing feature. Without a matching row, the copy engines copy.
     PathKind choose(Direction direction, Load load, std::uint32_t bytes, Features means) const;
+    // Whether any row has this path.
+    bool uses(PathKind path) const;
     // The longest copy that any row assigns to a kernel.
     std::uint32_t max_for_kernel() const;
 

@@ -94,8 +94,11 @@ TEST_CASE("staging arena: pieces never overlap, coalesce, and obey the held rule
                 std::byte* const at = arena.take(length, held[borrower]);
                 const bool rule =
                     before == 0 || unused || before + size <= model.free_bytes() - size;
+                const bool leaves_reserve =
+                    unused || size <= StagingArena::short_piece || size > bytes / 8 ||
+                    size + bytes / StagingArena::reserve <= model.free_bytes();
                 const bool enough = size <= model.free_bytes() && model.fits(length);
-                REQUIRE((at != nullptr) == (rule && enough));
+                REQUIRE((at != nullptr) == (rule && leaves_reserve && enough));
                 if (at == nullptr) {
                     REQUIRE(held[borrower] == before);
                     continue;
@@ -163,6 +166,25 @@ struct Queue {
         return woken;
     }
 };
+
+TEST_CASE("staging arena: long pieces leave a part of the memory to short ones") {
+    constexpr std::size_t length = 2 * StagingArena::short_piece;
+    std::vector<std::byte> memory(16 * length);
+    StagingArena arena;
+    arena.assign(memory.data(), memory.size());
+    std::vector<std::size_t> held(16);
+    std::vector<std::byte*> pieces;
+    for (std::size_t& each : held) pieces.push_back(arena.take(length, each));
+    CHECK(std::ranges::count(pieces, nullptr) == 1);
+    CHECK(pieces.back() == nullptr);
+    std::size_t other = 0;
+    CHECK(arena.take(StagingArena::short_piece, other) != nullptr);
+    CHECK(arena.take(length, held[15]) == nullptr);
+    // A piece that was just returned can be taken again, since others may wait for its borrower.
+    arena.give_back(pieces[0], length, held[0]);
+    CHECK(arena.take(length, held[0]) == nullptr);
+    CHECK(arena.take_again(length, held[0]) != nullptr);
+}
 
 TEST_CASE("staging arena: waiters are woken in order, once, after memory is returned") {
     Queue queue(3);

@@ -135,6 +135,7 @@ class ChannelRig final : private CopyOwner {
         slot.copy.kind = kind;
         slot.copy.length = length;
         slot.copy.revocable = revocable;
+        slot.copy.urgent = urgent;
         slot.copy.address = address;
         slot.copy.cpu = mapped ? &memory_ : nullptr;
         slot.copy.staging = kind == Copy::Kind::zero ? nullptr : staging_.data();
@@ -143,6 +144,7 @@ class ChannelRig final : private CopyOwner {
         return slots_.size() - 1;
     }
     bool revocable = false;     // the next copies
+    bool urgent = false;        // the next copies
     std::uint64_t address = 0;  // of the next copies
     std::size_t read(std::uint32_t length, bool mapped = false) {
         return add(Copy::Kind::read, length, mapped);

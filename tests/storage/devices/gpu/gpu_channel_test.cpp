@@ -103,6 +103,32 @@ TEST_CASE("gpu channel: the load of all channels of the device determines the pa
     CHECK(rig.poll() == Steps{"batch 4", "batch 5", "batch starts"});
 }
 
+TEST_CASE("gpu channel: urgent copies come first, and short ones wait for no other copy") {
+    ChannelRig rig;
+    rig.read(1 * mib, true);
+    rig.read(8 * kib, true);
+    rig.urgent = true;
+    rig.read(64 * kib, true);
+    CHECK(rig.poll() == Steps{"persistent 65536", "persistent starts", "persistent 8192",
+                              "persistent starts", "engine 1048576", "engine starts"});
+    rig.read(4 * kib, true);
+    rig.add(Copy::Kind::zero, 512, true);
+    CHECK(rig.poll() == Steps{"cpu 4096", "done 4096", "cpu 512", "done 512"});
+    rig.read(4 * kib, false);
+    CHECK(rig.poll() == Steps{"persistent 4096", "persistent starts"});
+    // The CPU would take longer for many than they wait for others.
+    for (int i = 0; i != 3; ++i) rig.read(4 * kib, true);
+    CHECK(rig.poll() == Steps{"persistent 4096", "cpu 4096", "done 4096", "cpu 4096", "done 4096",
+                              "persistent starts"});
+}
+
+TEST_CASE("gpu channel: an urgent copy alone uses the fastest path") {
+    ChannelRig rig;
+    rig.urgent = true;
+    rig.read(4 * kib, true);
+    CHECK(rig.poll() == Steps{"persistent 4096", "persistent starts"});
+}
+
 TEST_CASE("gpu channel: launches no kernel if kernels are not allowed") {
     ChannelRig rig(default_policy(), GpuUse::copy_engines);
     rig.read(4096);
