@@ -15,8 +15,6 @@ namespace gpunbd::server {
 namespace {
 
 constexpr std::size_t max_pieces = 512;  // of one send; IOV_MAX is 1024
-constexpr std::size_t max_flush =
-    1024 * 1024;  // bytes sent before other connections get their turn
 
 }  // namespace
 
@@ -47,6 +45,7 @@ void Connection::serve(const protocol::NegotiatedOptions& negotiated,
     for (storage::Device* device : export_->volume->devices()) worker_.channels.open(*device);
     reader_.begin(negotiated_.headers, received);
     transport_.begin_serving();
+    worker_.scheduler.may_be_light(*this);
 }
 
 void Connection::start(Operation& operation, const protocol::Command& command,
@@ -56,7 +55,7 @@ void Connection::start(Operation& operation, const protocol::Command& command,
     GPUNBD_ASSERT(lies_in_export(command), "a request that executes lies in the export");
     operation.cost = cost;
     const bool alone = operations_.empty();
-    if (alone) worker_.scheduler.begins_work();
+    if (alone) worker_.scheduler.begins_work(*this);
     operations_.push_front(operation);
     admission_.enter(cost);
     accounting_.begin(operation, command.type, alone);
@@ -80,7 +79,7 @@ void Connection::ended(Operation& operation) {
     }
     operation.return_to(worker_.operations);
     if (operations_.empty()) {
-        worker_.scheduler.ends_work();
+        worker_.scheduler.ends_work(*this);
         if (draining_) transport_.stop_receiving();
     }
     if (may_take) wakeup_.resume();
@@ -223,9 +222,15 @@ void Connection::flush() {
         std::array<iovec, max_pieces> pieces;
         const bool was_full = send_queue_.full();
         storage::Counter& unsent_since = accounting_.unsent_since();
-        for (std::size_t flushed = 0; !send_queue_.nothing_to_send();) {
-            const Transport::Result done =
-                transport_.send({pieces.data(), send_queue_.gather(pieces)});
+        bool progress = false;
+        while (!send_queue_.nothing_to_send()) {
+            if (send_left_ <= 0) {  // the turn is over
+                progress_.update_stall(unsent_since, progress, true);
+                wakeup_.flush_soon();
+                break;
+            }
+            const Transport::Result done = transport_.send(
+                {pieces.data(), send_queue_.gather(pieces, static_cast<std::size_t>(send_left_))});
             if (done.ended) {
                 close(done.error == EPIPE || done.error == ECONNRESET
                           ? "the client hung up"
@@ -233,11 +238,12 @@ void Connection::flush() {
                 return;
             }
             progress_.moved(done.bytes);
-            flushed += done.bytes;
+            progress = progress || done.bytes != 0;
+            send_left_ -= static_cast<std::int64_t>(done.bytes);
             send_queue_.sent(done.bytes);
-            if (done.wait != Transport::Wait::none || flushed >= max_flush) {
+            if (done.wait != Transport::Wait::none) {
                 wait_to_send();
-                progress_.update_stall(unsent_since, flushed != 0, !send_queue_.nothing_to_send());
+                progress_.update_stall(unsent_since, progress, !send_queue_.nothing_to_send());
                 break;
             }
         }
@@ -271,19 +277,25 @@ void Connection::wait_to_send() {
                          const auto self = weak.lock();
                          if (!self) return;
                          self->send_wait_.ended();
-                         if (!error) self->flush_or_close();
+                         if (!error) self->wakeup_.flush_now();
                      });
 }
 
 void Connection::run() noexcept {
-    flush_or_close();
-    Scheduler::Runnable::unlink();  // what flush() announced is checked next
-    resume_waiter();
-}
-
-void Connection::resume_waiter() noexcept {
     const auto self = shared_from_this();
-    if (const auto waiter = wakeup_.take_waiter()) waiter.resume();
+    Scheduler& scheduler = worker_.scheduler;
+    const std::int64_t turn = scheduler.turn_of(*this);
+    const std::int64_t limit = scheduler.transfer_limit();
+    turn_left_ = turn;
+    send_left_ = receive_limit_ = limit;
+    staging_.light = scheduler.is_light(*this);
+    // A coroutine that is resumed flushes as well.
+    if (!wakeup_.resumes() || !send_queue_.nothing_to_send()) flush_or_close();
+    if (const auto waiter = wakeup_.take_waiter()) {
+        Scheduler::Runnable::unlink();  // what flush() announced is checked now
+        waiter.resume();
+    }
+    scheduler.count(*this, std::max(turn - turn_left_, limit - send_left_));
 }
 
 Wakeup::Awaitable Connection::ready(Transport::Wait direction) {
@@ -293,8 +305,7 @@ Wakeup::Awaitable Connection::ready(Transport::Wait direction) {
                               const auto self = weak.lock();
                               if (!self) return;
                               self->ready_wait_.ended();
-                              self->wakeup_.set();
-                              self->resume_waiter();
+                              self->wakeup_.socket_ready();
                           });
     }
     return resumed();

@@ -128,8 +128,6 @@ class Connection final : public OperationContext,
         over,     // no more requests come: DISC, end of stream, or closed
     };
     Round round();
-    // Gives the next rounds a whole budget.
-    void begin_turn();
     // Awaitables of the one coroutine that runs the connection; see Wakeup.
     Wakeup::Awaitable resumed() { return wakeup_.resumed(); }
     // Also completes once the transport is ready in that direction. Only one direction is waited
@@ -198,7 +196,6 @@ class Connection final : public OperationContext,
     };  // resuming: until half_written_ has ended
 
     void run() noexcept override;
-    void resume_waiter() noexcept;
     void budget_has_room() override { wakeup_.resume(); }
 
     RequestReader::Received::Amount receive();
@@ -243,9 +240,11 @@ class Connection final : public OperationContext,
     std::string reason_;
     SocketWait ready_wait_;
     SocketWait send_wait_;
-    ConnectionState::HalfWrite half_write_;    // while quiesced
-    const Operation* half_written_ = nullptr;  // writes the part that had arrived
-    std::int64_t turn_left_ = 0;               // bytes received, to be sent, or of work
+    ConnectionState::HalfWrite half_write_;         // while quiesced
+    const Operation* half_written_ = nullptr;       // writes the part that had arrived
+    std::int64_t turn_left_ = Scheduler::turn;      // bytes received, to be sent, or of work
+    std::int64_t send_left_ = Scheduler::turn;      // bytes, of this turn
+    std::int64_t receive_limit_ = Scheduler::turn;  // bytes
     std::uint64_t requests_at_flush_ = 0;
     ProgressMeter progress_;
 };

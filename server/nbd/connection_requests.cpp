@@ -11,19 +11,6 @@
 
 namespace gpunbd::server {
 
-namespace {
-
-// The work of one turn of a connection, in bytes of payload or in work that takes as long. It takes
-// about 50 us of one core. A connection gets more if no other one had a turn lately.
-constexpr std::int64_t turn_budget = 256 * 1024;
-constexpr std::int64_t lone_turn_budget = 4 * turn_budget;
-
-}  // namespace
-
-void Connection::begin_turn() {
-    turn_left_ = worker_.scheduler.begins_lone_turn(*this) ? lone_turn_budget : turn_budget;
-}
-
 Connection::Round Connection::round() {
     using Amount = RequestReader::Received::Amount;
     wakeup_.clear();  // this round handles all pending wakeups
@@ -68,7 +55,8 @@ Connection::Round Connection::round() {
 }
 
 RequestReader::Received::Amount Connection::receive() {
-    const RequestReader::Received got = reader_.receive(transport_);
+    const RequestReader::Received got =
+        reader_.receive(transport_, static_cast<std::size_t>(receive_limit_));
     accounting_.received();
     if (got.amount == RequestReader::Received::Amount::end) {
         if (const std::string_view why = transport_.failure(); !why.empty()) {

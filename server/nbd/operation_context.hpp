@@ -28,10 +28,14 @@ class Wakeup {
         resumed_ = true;
         if (waiter_) scheduler_.run_soon(connection_);
     }
-    // The connection runs once the channels have been polled.
+    // The connection has a turn.
     void flush_soon() noexcept { scheduler_.run_soon(connection_); }
-    // As resume(), but the caller resumes take_waiter() itself.
-    void set() noexcept { resumed_ = true; }
+    // As resume(), and as flush_soon(), from an event of the socket.
+    void socket_ready() noexcept {
+        resumed_ = true;
+        flush_now();
+    }
+    void flush_now() noexcept { scheduler_.run_at_event(connection_); }
     // The coroutine is about to check everything that resume() may have announced.
     void clear() { resumed_ = false; }
 
@@ -50,7 +54,7 @@ class Wakeup {
     // Completes after the other connections that have more to do.
     Awaitable next_turn() {
         resumed_ = true;
-        scheduler_.run_in_turn(connection_);
+        scheduler_.run_soon(connection_);
         return {*this, false};
     }
     // The same before work that takes as long as hundreds of requests.
@@ -59,6 +63,8 @@ class Wakeup {
         scheduler_.run_once_a_round(connection_);
         return {*this, false};
     }
+    // Whether take_waiter() returns the coroutine.
+    bool resumes() const { return resumed_ && waiter_; }
     // The coroutine to resume now; null: it is not waiting, or nothing has happened.
     std::coroutine_handle<> take_waiter() {
         return resumed_ ? std::exchange(waiter_, {}) : std::coroutine_handle<>();

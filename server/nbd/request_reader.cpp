@@ -62,7 +62,7 @@ RequestReader::Unread RequestReader::unread() const {
     return unread;
 }
 
-RequestReader::Received RequestReader::receive(Transport& transport) {
+RequestReader::Received RequestReader::receive(Transport& transport, std::size_t limit) {
     using Amount = Received::Amount;
     std::array<iovec, max_lent + 1> pieces;
     std::size_t count = 0;
@@ -77,7 +77,11 @@ RequestReader::Received RequestReader::receive(Transport& transport) {
         GPUNBD_ASSERT(lent <= into->missing(), "a WRITE lends memory for its own payload only");
     }
     std::size_t asked = lent;
-    if (into == nullptr || lent == into->missing()) {
+    if (lent > limit) {
+        asked = limit;
+        for (count = 0; limit > pieces[count].iov_len; ++count) limit -= pieces[count].iov_len;
+        pieces[count++].iov_len = limit;
+    } else if (into == nullptr || lent == into->missing()) {
         const std::span<std::byte> room = buffer().room(
             last_write_ >= large_write ? room_behind_payload : ReceiveBuffer::capacity);
         pieces[count++] = {.iov_base = room.data(), .iov_len = room.size()};

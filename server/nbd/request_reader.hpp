@@ -43,7 +43,7 @@ class RequestReader {
         std::size_t work = 0;  // as Transport::Result's
         int error = 0;
     };
-    Received receive(Transport& transport);
+    Received receive(Transport& transport, std::size_t limit);
 
     // The next item in the received bytes.
     enum class Next : std::uint8_t {

@@ -2,8 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <exception>
 #include <thread>
+#include <utility>
 
 namespace gpunbd::server {
 
@@ -11,65 +13,171 @@ namespace {
 
 constexpr std::uint32_t quiet_polls = 8;  // of the channels, for one poll of the sockets
 constexpr std::chrono::microseconds pause_for_threads{20};  // less than the I/O of a file takes
-// Limits of sockets and turns before the channels are polled again. Either is enough to batch
+// Limits of events and turns before the channels are polled again. They are enough to batch
 // requests of many clients into one submission. A lone connection delays no other; data that is
 // gathered for longer has left the core's own cache, and a GPU would have to fetch it from memory
 // (server/PERFORMANCE.md).
-constexpr std::uint32_t max_handlers = 64;
+constexpr std::uint32_t max_events = 64;
+constexpr std::uint32_t events_per_clock = 8;
 constexpr auto max_gathering = std::chrono::microseconds(100);
 constexpr auto max_gathering_alone = std::chrono::microseconds(800);
-constexpr std::uint32_t handlers_per_clock = 8;
 // Some milliseconds, so that a client that waits for each answer still counts as active meanwhile.
 constexpr std::uint32_t turns_until_alone = 256;
+
+constexpr std::int64_t light_turn = Scheduler::turn / 8;  // the longest of a light connection
+// Others are light as well in their first turns. They would slow each other down for nothing.
+constexpr std::uint32_t light_turns = 8;
+constexpr std::int64_t least_work = 4 * 1024;  // of a turn: its system calls
+// A cycle is long enough to compare the work of connections.
+constexpr auto least_cycle = std::chrono::milliseconds(2);
+constexpr std::int64_t least_turns = 4;  // of each runnable, on average
+constexpr std::int64_t turns_per_clock = 16;
 
 }  // namespace
 
 void Scheduler::round() {
-    std::uint32_t polls = 1;
-    bool quiet = false;
     // Only those that waited before this round, so that newer events go first.
     const bool long_turn = !long_turns_.empty();
-    if (channels_.busy() || !ready_.empty() || !turns_.empty() || long_turn) {
-        // Without socket events, polling the channels costs far less than polling the sockets.
-        quiet = !gather();
-        if (quiet) polls = quiet_polls;
-    } else {
+    const bool idle = !channels_.busy() && !has_turns() && !long_turn;
+    if (idle) {
         wait_for_event();
-        // Batches requests of other clients into the same submission.
-        if (channels_.busy() && working_ > 1) gather();
+        if (has_light() && !alone()) handle_events();
+        if (!channels_.busy() && !has_turns() && long_turns_.empty()) return;
     }
+    const bool quiet = !gather(idle);
+    // Without events, polling the channels costs far less than polling the sockets.
+    std::uint32_t polls = quiet ? quiet_polls : 1;
     if (channels_.busy()) {  // at least once, even if something is ready
         do channels_.poll();
-        while (--polls != 0 && channels_.busy() && ready_.empty());
-        if (quiet && !long_turn && ready_.empty() && channels_.waits_for_threads()) {
+        while (--polls != 0 && channels_.busy() && !has_turns());
+        if (quiet && !long_turn && !has_turns() && channels_.waits_for_threads()) {
             std::this_thread::sleep_for(pause_for_threads);
         }
     }
-    run_ready();
-    if (long_turn) run_first(long_turns_);
+    if (!long_turn || heavy_waited_) return;
+    run_light();  // what the poll has made ready
+    run_first(long_turns_);
 }
 
-bool Scheduler::gather() {
+bool Scheduler::gather(bool was_idle) {
+    bool any = false;
     Clock::time_point end;
-    std::uint32_t handled = 0;
-    while (handled != max_handlers) {
-        const bool turn = run_first(turns_) || handle_sources();
-        if (handle_one(false) == 0 && !turn) break;
-        ++handled;
-        if (!turn && handled % handlers_per_clock != 0) continue;
+    for (;;) {
+        // Copies of light connections wait neither for a batch, nor for turns of others.
+        const bool light = run_light();
+        if (light && channels_.busy() && !std::exchange(heavy_waited_, true)) return true;
+        heavy_waited_ = false;
+        const bool heavy = run_heavy();
+        any = any || light || heavy;
+        // There is nothing to batch.
+        if (was_idle && alone()) return any;
+        if (any && !has_turns() && !channels_.busy()) return true;
         const Clock::time_point now = Clock::now();
+        const bool looks = !heavy || has_light() || now - looked_ >= max_gathering;
+        if (looks) looked_ = now;
+        if (!(looks && handle_events()) && !light && !heavy) return any;
+        any = true;
+        if (heavy && channels_.busy() && works_lightly()) return true;
         if (end == Clock::time_point{}) end = now + (alone() ? max_gathering_alone : max_gathering);
-        if (now >= end) break;
+        if (now >= end) return true;
     }
-    return handled != 0;
 }
 
-bool Scheduler::run_first(Runnables& waiting) {
-    if (waiting.empty()) return false;
+bool Scheduler::is_light(const Runnable& runnable) const {
+    const Account& account = runnable.account();
+    if (!account.may_be_light_) return false;
+    const auto little = [](const Account::Work& work, std::int64_t share) {
+        return work.total < share && work.longest <= light_turn;
+    };
+    switch (cycle_ - account.cycle_) {
+        case 0:
+            return little(account.before_, share_before_) &&
+                   little(account.now_, std::max(share_before_, share()));
+        case 1:
+            return little(account.now_, share_before_);
+        default:
+            return true;
+    }
+}
+
+void Scheduler::count(Runnable& runnable, std::int64_t work) {
+    Account& account = runnable.account();
+    work += least_work;
+    if (account.cycle_ != cycle_) {
+        account.before_ = account.cycle_ + 1 == cycle_ ? account.now_ : Account::Work();
+        account.now_ = {};
+        account.cycle_ = cycle_;
+        ++cycle_runnables_;
+    }
+    account.now_.total += work;
+    account.now_.longest = std::max(account.now_.longest, work);
+    cycle_work_ += work;
+    work_ += work;
+    if (++cycle_turns_ % turns_per_clock == 0) end_cycle();
+    if (is_light(runnable)) {
+        if (++account.light_turns_ >= light_turns) light_cycle_ = cycle_;
+        if (runnable.is_linked()) {  // it has more to do
+            runnable.unlink();
+            light_.push_back(runnable);
+        }
+    } else {
+        account.light_turns_ = 0;
+        stop_working_lightly(runnable);
+    }
+}
+
+void Scheduler::end_cycle() {
+    if (cycle_turns_ < least_turns * cycle_runnables_) return;
+    const Clock::time_point now = Clock::now();
+    if (now - cycle_began_ < least_cycle) return;
+    share_before_ = share();
+    cycle_work_ = cycle_runnables_ = cycle_turns_ = 0;
+    cycle_began_ = now;
+    ++cycle_;
+}
+
+bool Scheduler::run_light() {
+    if (light_.empty()) return false;
+    // What becomes ready meanwhile runs after a turn of the others.
+    Runnables now;
+    now.swap(light_);
+    while (!now.empty()) run_first(now);
+    return true;
+}
+
+bool Scheduler::run_heavy() {
+    if (heavy_.empty()) heavy_.swap(next_heavy_);
+    if (heavy_.empty()) return false;
+    const std::int64_t end = work_ + turn / 2;
+    do run_first(heavy_);
+    while (work_ < end && !heavy_.empty());
+    return true;
+}
+
+void Scheduler::run_first(Runnables& waiting) {
     Runnable& first = waiting.front();
     waiting.pop_front();
-    first.run();
-    return true;
+    run(first);
+}
+
+void Scheduler::run(Runnable& runnable) {
+    GPUNBD_ASSERT(running_ == nullptr, "turns are not nested");
+    running_ = &runnable;
+    runnable.run();
+    running_ = nullptr;
+}
+
+bool Scheduler::handle_events() {
+    bool any = handle_sources();
+    Clock::time_point end;
+    for (std::uint32_t handled = 1; handled <= max_events && handle_one(false) != 0; ++handled) {
+        any = true;
+        if (handled % events_per_clock != 0) continue;
+        const Clock::time_point now = Clock::now();  // events may have run turns
+        if (end == Clock::time_point{}) end = now + max_gathering;
+        if (now >= end) break;
+    }
+    return any;
 }
 
 void Scheduler::wait_for_event() {
@@ -104,24 +212,13 @@ std::size_t Scheduler::handle_one(bool wait) {
     }
 }
 
-void Scheduler::run_ready() {
-    // What becomes ready meanwhile runs in the next round.
-    Runnables now;
-    now.swap(ready_);
-    while (!now.empty()) {
-        Runnable& runnable = now.front();
-        now.pop_front();
-        runnable.run();
-    }
-}
-
-bool Scheduler::begins_lone_turn(const Runnable& connection) {
-    if (last_turn_of_ != &connection) {
-        last_turn_of_ = &connection;
+std::int64_t Scheduler::turn_of(const Runnable& runnable) {
+    if (last_turn_of_ != &runnable) {
+        last_turn_of_ = &runnable;
         turns_in_a_row_ = 0;
     }
     ++turns_in_a_row_;
-    return alone();
+    return alone() ? lone_turn : turn;
 }
 
 bool Scheduler::alone() const { return turns_in_a_row_ > turns_until_alone; }

@@ -1,12 +1,18 @@
-// The rounds of a worker: socket events and turns of connections, then one poll of the channels,
-// then the connections that the poll has made ready. Each part has a budget, so that neither busy
-// sockets nor copies starve the others.
+// The rounds of a worker: events and turns of connections, then one poll of the channels. Each part
+// has a budget, so that neither busy sockets nor copies starve the others.
+//
+// As in fq_codel (RFC 8290), there are two queues. A light connection has short turns, and does
+// less than an equal share of the work of all connections. Light connections have their turns
+// before all others. While there are any, the worker looks for their events after each turn of the
+// others, which takes about 50 us.
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/intrusive/list.hpp>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "storage/assertions/assert.hpp"
 #include "storage/devices/channels.hpp"
@@ -15,14 +21,40 @@ namespace gpunbd::server {
 
 class Scheduler {
  public:
-    // May be destroyed at any time.
+    // Work is counted in bytes of payload that take as long.
+    static constexpr std::int64_t turn = 256 * 1024;
+    static constexpr std::int64_t lone_turn = 4 * turn;
+
+    // The recent work of a runnable.
+    class Account {
+        friend class Scheduler;
+        struct Work {
+            std::int64_t total = 0;
+            std::int64_t longest = 0;  // turn
+        };
+        std::uint64_t cycle_ = 0;        // of the last turn
+        Work now_;                       // in that cycle
+        Work before_;                    // in the cycle before
+        std::uint32_t light_turns_ = 0;  // in a row
+        bool may_be_light_ = false;
+        bool works_lightly_ = false;  // has requests in flight, and was light when they began
+    };
+
+    // Something that has turns: a connection, or the queue of a local device. May be destroyed at
+    // any time.
     class Runnable : public boost::intrusive::list_base_hook<
                          boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
      public:
+        // One turn.
         virtual void run() noexcept = 0;
+        Account& account() { return account_; }
+        const Account& account() const { return account_; }
 
      protected:
         ~Runnable() = default;
+
+     private:
+        Account account_;
     };
 
     // Events that can be seen in memory, which costs less than polling the sockets.
@@ -48,28 +80,53 @@ class Scheduler {
     // On the worker's thread. Until the source is destroyed.
     void add(Source& source) { sources_.push_back(source); }
 
-    // On the worker's thread. Runs once the channels have been polled.
+    // On the worker's thread, as everything below. The runnable gets a turn, which is not nested in
+    // another one.
     void run_soon(Runnable& runnable) {
-        if (!runnable.is_linked()) ready_.push_back(runnable);
+        if (runnable.is_linked()) return;
+        // Within its own turn, count() decides.
+        const bool light = &runnable != running_ && is_light(runnable);
+        (light ? light_ : next_heavy_).push_back(runnable);
     }
-    // Runs after the others that have more to do now.
-    void run_in_turn(Runnable& runnable) {
-        if (!runnable.is_linked()) turns_.push_back(runnable);
+    // The same from the handler of an event: at once, unless light connections come first.
+    void run_at_event(Runnable& runnable) {
+        if (has_light() && !alone()) {
+            run_soon(runnable);
+        } else {
+            run(runnable);
+        }
     }
+    // From now on, the runnable is light while it does little. Before, a flood of new connections
+    // could have delayed all others.
+    static void may_be_light(Runnable& runnable) { runnable.account().may_be_light_ = true; }
     // One runs in each round: for work that takes far longer than a turn.
     void run_once_a_round(Runnable& runnable) {
         if (!runnable.is_linked()) long_turns_.push_back(runnable);
     }
-    // Connections with requests in flight.
+    // Counts the work of a turn that ends. Called by the runnable within the turn.
+    void count(Runnable& runnable, std::int64_t work);
+    // The work of the turn that begins.
+    std::int64_t turn_of(const Runnable& runnable);
+    // Bytes that one turn may receive, and send: more than its work, since long sends and receives
+    // are cheaper, unless a light connection would have to wait for them.
+    std::int64_t transfer_limit() const { return has_light() && !alone() ? turn : lone_turn; }
+
+    // Whether a turn is due.
+    bool has_turns() const { return !light_.empty() || !heavy_.empty() || !next_heavy_.empty(); }
+    // Whether the runnable has done little lately.
+    bool is_light(const Runnable& runnable) const;
+    // Runnables with requests in flight.
     std::uint32_t working() const { return working_; }
-    void begins_work() { ++working_; }
-    void ends_work() {
+    void begins_work(Runnable& runnable) {
+        ++working_;
+        runnable.account().works_lightly_ = is_light(runnable);
+        if (runnable.account().works_lightly_) ++working_lightly_;
+    }
+    void ends_work(Runnable& runnable) {
         GPUNBD_ASSERT(working_ != 0, "only work that has begun ends");
         --working_;
+        stop_working_lightly(runnable);
     }
-    // Counts a turn of the connection. true: the last turns on this worker were all its own, so a
-    // longer one delays no other connection.
-    bool begins_lone_turn(const Runnable& connection);
     // The copy of a lone request need not wait for the end of the round, since there is nothing to
     // batch.
     void submit_if_alone() {
@@ -85,26 +142,55 @@ class Scheduler {
 
     using Runnables = boost::intrusive::list<Runnable, boost::intrusive::constant_time_size<false>>;
 
+    // The work of one of the connections that have had turns in this cycle, if it were equal.
+    std::int64_t share() const { return cycle_work_ / std::max(cycle_runnables_, std::int64_t{1}); }
+    // Whether a light connection had turns in the last half second of work.
+    bool has_light() const { return cycle_ - light_cycle_ < 256; }
+    // Whether light connections have requests in flight. Those that stall count for a moment.
+    bool works_lightly() const { return working_lightly_ != 0 && cycle_ - light_cycle_ <= 1; }
+    void stop_working_lightly(Runnable& runnable) {
+        if (std::exchange(runnable.account().works_lightly_, false)) --working_lightly_;
+    }
     bool alone() const;
-    // Handles events and turns within the budget. false: there were none.
-    bool gather();
+    // Handles events and turns within the budget. false: there were none. `was_idle`: the worker
+    // has waited for an event.
+    bool gather(bool was_idle);
+    // Both: false: there were none.
+    bool run_light();
+    bool run_heavy();
+    void end_cycle();
+    bool handle_events();
     void wait_for_event();
     bool handle_sources();
     // Blocks, unless a source has events.
     void block();
     std::size_t handle_one(bool wait);
-    static bool run_first(Runnables& waiting);
-    void run_ready();
+    void run(Runnable& runnable);
+    void run_first(Runnables& waiting);
 
     boost::asio::io_context& io_;
     storage::Channels& channels_;
     boost::intrusive::list<Source, boost::intrusive::constant_time_size<false>> sources_;
-    Runnables turns_;
+    Runnables light_;
+    Runnables heavy_;
+    Runnables next_heavy_;
     Runnables long_turns_;
-    Runnables ready_;
-    std::uint32_t working_ = 0;               // connections
+    std::uint32_t working_ = 0;
+    std::uint32_t working_lightly_ = 0;
+    std::int64_t work_ = 0;  // since the start
+    // Cycles measure the work of each connection. Of the current one:
+    std::uint64_t cycle_ = 256;
+    Clock::time_point cycle_began_;
+    std::int64_t cycle_work_ = 0;
+    std::int64_t cycle_turns_ = 0;
+    std::int64_t cycle_runnables_ = 0;  // those that have had turns
+    std::int64_t share_before_ = turn;  // share() of the cycle before
+    std::uint64_t light_cycle_ = 0;     // the last one with a turn of a light connection
+    bool heavy_waited_ = false;         // no heavy connection had a turn before the last poll
+    const Runnable* running_ = nullptr;
     const Runnable* last_turn_of_ = nullptr;  // compared only, it may have been destroyed
     std::uint32_t turns_in_a_row_ = 0;
+    Clock::time_point looked_;  // for events, between turns
     Clock::time_point busy_poll_until_;
 };
 

@@ -73,7 +73,8 @@ bool SendQueue::leave(Reply& reply) {
     return takes_again;
 }
 
-std::size_t SendQueue::gather(std::span<iovec> out) const {
+std::size_t SendQueue::gather(std::span<iovec> out, std::size_t limit) const {
+    GPUNBD_ASSERT(limit != 0, "a send has bytes");
     GPUNBD_ASSERT(out.size() >= 2, "a header and its payload fit into one send");
     std::size_t count = 0;
     std::size_t skip = sent_of_first_;
@@ -89,11 +90,13 @@ std::size_t SendQueue::gather(std::span<iovec> out) const {
         }
         skip -= std::min<std::size_t>(skip, item.header_length);
         if (item.payload_length != 0) {
+            const std::size_t length = std::min(item.payload_length - skip, limit);
             out[count++] = {.iov_base = const_cast<std::byte*>(item.payload) + skip,
-                            .iov_len = item.payload_length - skip};
+                            .iov_len = length};
+            limit -= length;
         }
         skip = 0;
-        if (alone) break;
+        if (alone || limit == 0) break;
     }
     GPUNBD_ASSERT(count != 0 || nothing_to_send(),
                   "an unsent item has bytes, since a send of none looks like the end");

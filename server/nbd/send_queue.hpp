@@ -121,8 +121,8 @@ class SendQueue {
     // The client sends requests but does not read its replies, so no more requests are accepted.
     bool full() const { return size() > max_unsent; }
     std::size_t memory() const { return items_.capacity() * sizeof(Item); }  // bytes
-    // Describes the next bytes to send. Returns the number of pieces.
-    std::size_t gather(std::span<iovec> out) const;
+    // Describes the next bytes to send, at most `limit` of payload. Returns the number of pieces.
+    std::size_t gather(std::span<iovec> out, std::size_t limit) const;
     // `bytes` of them have been sent. Notifies replies whose item is complete; these may add items.
     void sent(std::size_t bytes);
     // Bytes of READs that have been sent since the beginning.

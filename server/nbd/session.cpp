@@ -194,7 +194,6 @@ Task<> Session::serve() {
     GPUNBD_ASSERT(!negotiation_ && lease_ != nullptr,
                   "a session serves after its negotiation, with a lease of the export");
     Connection& connection = *connection_;
-    connection.begin_turn();
     for (;;) {
         switch (connection.round()) {
             case Connection::Round::again:
@@ -211,7 +210,6 @@ Task<> Session::serve() {
             case Connection::Round::over:
                 co_return;
         }
-        connection.begin_turn();
     }
 }
 

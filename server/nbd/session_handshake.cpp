@@ -17,8 +17,6 @@ namespace gpunbd::server {
 namespace {
 
 constexpr const char* hung_up_early = "the client hung up during the handshake";
-// Bytes that a negotiation may receive before other connections get their turn.
-constexpr std::size_t negotiation_turn = 256 * 1024;
 
 const char* describe_headers(protocol::Headers headers) {
     switch (headers) {
@@ -53,7 +51,7 @@ Task<bool> Session::negotiate() {
     std::size_t work = 0;             // of this turn, in bytes
     for (;;) {
         if (stops_negotiating()) co_return false;
-        if (more || work >= negotiation_turn) {
+        if (more || work >= Scheduler::turn) {
             co_await connection_->next_turn();
             if (connection_->closed()) co_return false;
             work = 0;

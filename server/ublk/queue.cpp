@@ -20,9 +20,6 @@ using storage::Status;
 
 namespace {
 
-// As much work as one turn of a connection.
-constexpr std::int64_t turn_budget = 256 * 1024;
-
 constexpr std::int32_t io_error = -5;   // -EIO
 constexpr std::int32_t no_space = -28;  // -ENOSPC
 
@@ -95,17 +92,21 @@ void Queue::begin() {
     commands_ = options_.depth;
     io_->submit();
     io_->wait();
+    Scheduler::may_be_light(*this);
 }
 
 void Queue::run() noexcept {
     GPUNBD_ASSERT(!running_, "a turn of a queue does not begin another one");
-    turn_left_ = turn_budget;
+    const std::int64_t turn = worker_.scheduler.turn_of(*this);
+    turn_left_ = turn;
+    staging_.light = worker_.scheduler.is_light(*this);
     running_ = true;
     do {
         take();
         if (in_flight_ == 1) worker_.scheduler.submit_if_alone();
     } while (flush() && turn_left_ > 0);
     running_ = false;
+    worker_.scheduler.count(*this, turn - turn_left_);
     report_if_quiet();
     report_end_if_over();
 }
@@ -132,7 +133,7 @@ void Queue::take() {
     }
     if (!taking_) return keep_arriving();
     while (held_ == nullptr) {
-        if (turn_left_ <= 0) return worker_.scheduler.run_in_turn(*this);
+        if (turn_left_ <= 0) return worker_.scheduler.run_soon(*this);
         if (!admission_.may_take()) return;
         if (!kept_.empty()) {
             const std::uint16_t tag = kept_.back();
@@ -164,7 +165,7 @@ void Queue::keep_arriving() {
 void Queue::take_request(Request& request) {
     GPUNBD_ASSERT(held_ == nullptr && taking_, "requests are taken one after the other");
     GPUNBD_ASSERT(in_flight_ < requests_.size(), "each tag has one request at a time");
-    if (in_flight_++ == 0) worker_.scheduler.begins_work();
+    if (in_flight_++ == 0) worker_.scheduler.begins_work(*this);
     request.received_at = storage::TraceClock::now();
     counters_->requests.add();
     counters_->in_flight.set(in_flight_);
@@ -232,7 +233,7 @@ void Queue::answer(Request& request, std::int32_t result) {
     GPUNBD_ASSERT(commands_ + in_flight_ - 1 + kept_.size() <= requests_.size(),
                   "each tag is with the kernel or with the server");
     answered_ = true;
-    if (--in_flight_ == 0) worker_.scheduler.ends_work();
+    if (--in_flight_ == 0) worker_.scheduler.ends_work(*this);
     counters_->in_flight.set(in_flight_);
     if (!running_) worker_.scheduler.run_soon(*this);
 }

@@ -112,7 +112,7 @@ bool UringQueueIo::handle() noexcept {
     if ((flags & IORING_SQ_TASKRUN) == 0 && ::io_uring_cq_ready(&ring_) == 0) return false;
     GPUNBD_ASSERT(waiter_ != nullptr, "a queue is known before it waits for completions");
     waiting_ = false;
-    waiter_->run();
+    scheduler_.run_at_event(*waiter_);
     return true;
 }
 

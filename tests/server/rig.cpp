@@ -148,12 +148,13 @@ void Rig::run_rounds(IsBusy is_busy) {
 }
 
 void Rig::let_run() {
-    run_rounds(
-        [](WorkerContext& its) { return its.channels.page_completions().in_progress() != 0; });
+    run_rounds([](WorkerContext& its) {
+        return its.scheduler.has_turns() || its.channels.page_completions().in_progress() != 0;
+    });
 }
 
 void Rig::settle() {
-    run_rounds([](WorkerContext& its) { return its.channels.busy(); });
+    run_rounds([](WorkerContext& its) { return its.scheduler.has_turns() || its.channels.busy(); });
 }
 
 void Rig::wait_until_left() {

@@ -53,7 +53,7 @@ class Texts {
     // Sends at most `max` bytes in at most `pieces` pieces, and returns the sent bytes.
     std::string send(std::size_t max, std::size_t pieces = 64) {
         std::vector<iovec> out(pieces);
-        out.resize(queue.gather(out));
+        out.resize(queue.gather(out, SIZE_MAX));
         std::string text;
         for (const iovec& piece : out) {
             CHECK(piece.iov_len != 0);
