@@ -26,6 +26,11 @@ class Cell:
         return self.name_alone + (f"-beside-{self.attack}" if self.attack else "") + ("-first" if self.first else "")
 
     @property
+    def load(self):
+        """The name of the cell whose load runs beside it, instead of an attack."""
+        return self.attack if "-qd" in self.attack else ""
+
+    @property
     def name_alone(self):
         shape = f"{self.connections}+{self.connections}" if self.op == "rw" else self.connections
         times = f"x{shape}" if self.op == "rw" or self.connections > 1 else ""

@@ -7,6 +7,7 @@ other, for a number of rounds. The medians are reported.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import ctypes
 import datetime
@@ -64,18 +65,21 @@ SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
          for step in range(14)]
 # One reader that waits for each reply, alone and beside each attack.
 FAIRNESS = [Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.ATTACKS)]
+# The same reader beside many connections that always have requests in flight, whose rate is reported, too.
+LOADS = [*both(4 * KIB, 32, 16), *both(MIB, 8, 16)]
+LIGHT = [Cell("read", 4 * KIB, 1), *LOADS, *(Cell("read", 4 * KIB, 1, attack=each.name) for each in LOADS)]
 TLS = [*both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(MIB, 8), *both(MIB, 8, 4), *both(MIB, 8, 8),
        Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.IN_TLS)]
 # First writes into an empty export, and rewrites.
 FIRST = [Cell("write", 4 * KIB, 32), Cell("write", 4 * KIB, 32, first=True)]
-SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "tls": TLS,
+SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "light": LIGHT, "tls": TLS,
         "first": FIRST}
 
 
 def choose_cells(texts):
     """Accepts sets, patterns of cell names, and names of new cells: core; 4k-*; 1M-read-qd8x4."""
     chosen = []
-    known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS + FAIRNESS + TLS + FIRST))
+    known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS + FAIRNESS + LIGHT + TLS + FIRST))
     for text in texts:
         if text in SETS:
             found = SETS[text]
@@ -159,6 +163,7 @@ BARS = [
     Bar("*-beside-*", "gpunbd:*", "nbdkit", "p99_us", 1.0, most=True),
 ]
 OTHERS = ("nbdkit", "qemu-nbd", "sockets", CIPHER)
+LOAD_BAR = 0.95  # beside a light connection: share of the rate of the load alone, and on the first build
 FAIR_BAR = 5  # beside an attack: multiple of the p99 of the same cell alone
 RW_BAR = 0.7  # both directions: share of the rate of one direction alone
 FIRST_BAR = 0.7  # first writes: share of the rate of rewrites
@@ -487,7 +492,7 @@ def prefill(server, options):
 @contextlib.contextmanager
 def attacked(server, cell, options):
     """Attacks the server, if the cell has an attack."""
-    if not cell.attack or isinstance(server, Ceiling):
+    if not cell.attack or cell.load or isinstance(server, Ceiling):
         yield
         return
     attacker = subprocess.Popen(
@@ -519,19 +524,32 @@ def measure(server, cell, transport, options):
     if cell.first and not isinstance(server, Ceiling):
         empty(server, options)
         return measure_now(server, cell, transport, options, warmup=0)
+    if cell.load and not isinstance(server, Ceiling):
+        return measure_beside_load(server, cell, transport, options)
     with attacked(server, cell, options):
         return measure_now(server, cell, transport, options)
 
 
-def measure_now(server, cell, transport, options, seconds=None, warmup=None):
+def measure_beside_load(server, cell, transport, options):
+    """The load begins earlier and ends later than the measurement."""
+    load = next(each for each in LOADS if each.name == cell.load)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        loaded = pool.submit(measure_now, server, load, transport, options, options.seconds + 0.4, options.warmup,
+                             ["--offset", str(options.span // 2)])
+        time.sleep(0.2)
+        result = measure_now(server, cell, transport, options)
+        return {**result, "load_iops": loaded.result()["iops"]}
+
+
+def measure_now(server, cell, transport, options, seconds=None, warmup=None, more=()):
     seconds = options.seconds if seconds is None else seconds
     warmup = options.warmup if warmup is None else warmup
     times = ["--seconds", str(seconds), "--warmup", str(warmup)]
     limit = seconds + warmup + 90
     if isinstance(server, Ceiling):
         return server.measure(cell, transport, options, times, limit)
-    command = [*nbdload(server, options), *cell.arguments(), *times, "--span", str(options.span // (2 if cell.attack else 1)),
-               "--pattern", options.pattern, "--server-pid", str(server.pid), *shlex.split(options.nbdload_args)]
+    command = [*nbdload(server, options), *cell.arguments(), *times, "--span", str(options.span // (2 if cell.attack or more else 1)),
+               "--pattern", options.pattern, "--server-pid", str(server.pid), *shlex.split(options.nbdload_args), *more]
     return run_json(command, server, f"{cell.name} over {transport}", limit)
 
 
@@ -544,6 +562,8 @@ def median_of(rounds):
         for direction in ("read", "write"):
             out[direction] = {metric: median([each[direction][metric] for each in rounds])
                               for metric in ("iops", "mbps", "p50_us", "p99_us")}
+    if all("load_iops" in each for each in rounds):
+        out["load_iops"] = median([each["load_iops"] for each in rounds])
     rates = [each["iops"] for each in rounds]
     out["spread"] = (max(rates) - min(rates)) / out["iops"] if out["iops"] else None
     return out
@@ -690,6 +710,17 @@ def bars(comparison):
             if alone and alone["p99_us"] and result["median"]["p99_us"] is not None:
                 times = result["median"]["p99_us"] / alone["p99_us"]
                 judge(result, name, f"p99 <= {FAIR_BAR:g}x of alone", times, times <= FAIR_BAR)
+            if "load_iops" in result["median"]:
+                alone = comparison.find(result["transport"], result["attack"], result["server"])
+                first = next(each for each in comparison.results if each["transport"] == result["transport"] and
+                             each["cell"] == result["cell"] and each["server"] not in OTHERS)
+                rate = result["median"]["load_iops"]
+                if alone:
+                    judge(result, result["attack"], f"load >= {LOAD_BAR}x of alone", rate / alone["iops"],
+                          rate >= LOAD_BAR * alone["iops"])
+                if first is not result:
+                    share = rate / first["median"]["load_iops"]
+                    judge(result, first["server"], f"load >= {LOAD_BAR}x", share, share >= LOAD_BAR)
         if result["server"].endswith(WATCHED):
             first = next(each for each in comparison.results if each["transport"] == result["transport"] and
                          each["cell"] == result["cell"] and each["server"] not in OTHERS)
