@@ -865,7 +865,7 @@ def parse_options():
     def words(text):
         return [word for word in text.split(",") if word]
 
-    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep, fairness, tls, first) or names "
+    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep, fairness, light, tls, first) or names "
                         "and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
     parser.add_argument("--neighbour", type=shlex.split, metavar="COMMAND",
                         default=[str(BUILD / "gpu_load"), "compute"],
