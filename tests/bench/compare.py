@@ -72,8 +72,8 @@ TLS = [*both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(MIB, 8), *both(MIB, 8, 4
        Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.IN_TLS)]
 # First writes into an empty export, and rewrites.
 FIRST = [Cell("write", 4 * KIB, 32), Cell("write", 4 * KIB, 32, first=True)]
-SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "light": LIGHT, "tls": TLS,
-        "first": FIRST}
+SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "light": LIGHT,
+        "tls": TLS, "first": FIRST}
 
 
 def choose_cells(texts):
@@ -548,8 +548,9 @@ def measure_now(server, cell, transport, options, seconds=None, warmup=None, mor
     limit = seconds + warmup + 90
     if isinstance(server, Ceiling):
         return server.measure(cell, transport, options, times, limit)
-    command = [*nbdload(server, options), *cell.arguments(), *times, "--span", str(options.span // (2 if cell.attack or more else 1)),
-               "--pattern", options.pattern, "--server-pid", str(server.pid), *shlex.split(options.nbdload_args), *more]
+    span = options.span // (2 if cell.attack or more else 1)
+    command = [*nbdload(server, options), *cell.arguments(), *times, "--span", str(span), "--pattern", options.pattern,
+               "--server-pid", str(server.pid), *shlex.split(options.nbdload_args), *more]
     return run_json(command, server, f"{cell.name} over {transport}", limit)
 
 
