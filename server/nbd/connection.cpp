@@ -287,7 +287,7 @@ void Connection::run() noexcept {
     const std::int64_t turn = scheduler.turn_of(*this);
     const std::int64_t limit = scheduler.transfer_limit();
     turn_left_ = turn;
-    send_left_ = receive_limit_ = limit;
+    send_left_ = limit;
     staging_.light = scheduler.is_light(*this);
     // A coroutine that is resumed flushes as well.
     if (!wakeup_.resumes() || !send_queue_.nothing_to_send()) flush_or_close();

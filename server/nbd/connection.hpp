@@ -240,11 +240,10 @@ class Connection final : public OperationContext,
     std::string reason_;
     SocketWait ready_wait_;
     SocketWait send_wait_;
-    ConnectionState::HalfWrite half_write_;         // while quiesced
-    const Operation* half_written_ = nullptr;       // writes the part that had arrived
-    std::int64_t turn_left_ = Scheduler::turn;      // bytes received, to be sent, or of work
-    std::int64_t send_left_ = Scheduler::turn;      // bytes, of this turn
-    std::int64_t receive_limit_ = Scheduler::turn;  // bytes
+    ConnectionState::HalfWrite half_write_;     // while quiesced
+    const Operation* half_written_ = nullptr;   // writes the part that had arrived
+    std::int64_t turn_left_ = Scheduler::turn;  // bytes received, to be sent, or of work
+    std::int64_t send_left_ = Scheduler::turn;  // bytes, of this turn
     std::uint64_t requests_at_flush_ = 0;
     ProgressMeter progress_;
 };

@@ -56,7 +56,7 @@ Connection::Round Connection::round() {
 
 RequestReader::Received::Amount Connection::receive() {
     const RequestReader::Received got =
-        reader_.receive(transport_, static_cast<std::size_t>(receive_limit_));
+        reader_.receive(transport_, static_cast<std::size_t>(worker_.scheduler.transfer_limit()));
     accounting_.received();
     if (got.amount == RequestReader::Received::Amount::end) {
         if (const std::string_view why = transport_.failure(); !why.empty()) {

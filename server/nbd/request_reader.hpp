@@ -43,6 +43,7 @@ class RequestReader {
         std::size_t work = 0;  // as Transport::Result's
         int error = 0;
     };
+    // `limit`: of the payload that is received into the memory of a WRITE; not 0.
     Received receive(Transport& transport, std::size_t limit);
 
     // The next item in the received bytes.

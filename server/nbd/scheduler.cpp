@@ -41,7 +41,7 @@ void Scheduler::round() {
     const bool idle = !channels_.busy() && !has_turns() && !long_turn;
     if (idle) {
         wait_for_event();
-        if (has_light() && !alone()) handle_events();
+        if (light_come_first()) handle_events();
         if (!channels_.busy() && !has_turns() && long_turns_.empty()) return;
     }
     const bool quiet = !gather(idle);

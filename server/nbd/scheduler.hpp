@@ -90,7 +90,7 @@ class Scheduler {
     }
     // The same from the handler of an event: at once, unless light connections come first.
     void run_at_event(Runnable& runnable) {
-        if (has_light() && !alone()) {
+        if (light_come_first()) {
             run_soon(runnable);
         } else {
             run(runnable);
@@ -109,7 +109,7 @@ class Scheduler {
     std::int64_t turn_of(const Runnable& runnable);
     // Bytes that one turn may receive, and send: more than its work, since long sends and receives
     // are cheaper, unless a light connection would have to wait for them.
-    std::int64_t transfer_limit() const { return has_light() && !alone() ? turn : lone_turn; }
+    std::int64_t transfer_limit() const { return light_come_first() ? turn : lone_turn; }
 
     // Whether a turn is due.
     bool has_turns() const { return !light_.empty() || !heavy_.empty() || !next_heavy_.empty(); }
@@ -138,6 +138,7 @@ class Scheduler {
 
  private:
     using Clock = std::chrono::steady_clock;
+    static constexpr std::uint64_t light_cycles = 256;  // of at least 2 ms
     static constexpr auto busy_poll = std::chrono::microseconds(50);
 
     using Runnables = boost::intrusive::list<Runnable, boost::intrusive::constant_time_size<false>>;
@@ -145,7 +146,9 @@ class Scheduler {
     // The work of one of the connections that have had turns in this cycle, if it were equal.
     std::int64_t share() const { return cycle_work_ / std::max(cycle_runnables_, std::int64_t{1}); }
     // Whether a light connection had turns in the last half second of work.
-    bool has_light() const { return cycle_ - light_cycle_ < 256; }
+    bool has_light() const { return cycle_ - light_cycle_ < light_cycles; }
+    // Whether there is also another connection.
+    bool light_come_first() const { return has_light() && !alone(); }
     // Whether light connections have requests in flight. Those that stall count for a moment.
     bool works_lightly() const { return working_lightly_ != 0 && cycle_ - light_cycle_ <= 1; }
     void stop_working_lightly(Runnable& runnable) {
@@ -179,7 +182,7 @@ class Scheduler {
     std::uint32_t working_lightly_ = 0;
     std::int64_t work_ = 0;  // since the start
     // Cycles measure the work of each connection. Of the current one:
-    std::uint64_t cycle_ = 256;
+    std::uint64_t cycle_ = light_cycles;
     Clock::time_point cycle_began_;
     std::int64_t cycle_work_ = 0;
     std::int64_t cycle_turns_ = 0;

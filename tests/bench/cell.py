@@ -27,8 +27,8 @@ class Cell:
 
     @property
     def load(self):
-        """The name of the cell whose load runs beside it, instead of an attack."""
-        return self.attack if "-qd" in self.attack else ""
+        """The name of the cell that runs beside this one as load, or None."""
+        return self.attack if "-qd" in self.attack else None
 
     @property
     def name_alone(self):

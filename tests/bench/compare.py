@@ -65,7 +65,7 @@ SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
          for step in range(14)]
 # One reader that waits for each reply, alone and beside each attack.
 FAIRNESS = [Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.ATTACKS)]
-# The same reader beside many connections that always have requests in flight, whose rate is reported, too.
+# The same reader beside a load of many connections. The rate of the load is reported as well.
 LOADS = [*both(4 * KIB, 32, 16), *both(MIB, 8, 16)]
 LIGHT = [Cell("read", 4 * KIB, 1), *LOADS, *(Cell("read", 4 * KIB, 1, attack=each.name) for each in LOADS)]
 TLS = [*both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(MIB, 8), *both(MIB, 8, 4), *both(MIB, 8, 8),
@@ -685,6 +685,10 @@ def bars(comparison):
                     "server": result["server"], "against": against, "bar": words, "is": value,
                     "met": met, "either": either})
 
+    def of_first_build(result):
+        return next(each for each in comparison.results if each["transport"] == result["transport"] and
+                    each["cell"] == result["cell"] and each["server"] not in OTHERS)
+
     for result in comparison.results:
         for bar in BARS:
             if not (fnmatch.fnmatchcase(result["cell"], bar.cells)
@@ -713,8 +717,7 @@ def bars(comparison):
                 judge(result, name, f"p99 <= {FAIR_BAR:g}x of alone", times, times <= FAIR_BAR)
             if "load_iops" in result["median"]:
                 alone = comparison.find(result["transport"], result["attack"], result["server"])
-                first = next(each for each in comparison.results if each["transport"] == result["transport"] and
-                             each["cell"] == result["cell"] and each["server"] not in OTHERS)
+                first = of_first_build(result)
                 rate = result["median"]["load_iops"]
                 if alone:
                     judge(result, result["attack"], f"load >= {LOAD_BAR}x of alone", rate / alone["iops"],
@@ -723,8 +726,7 @@ def bars(comparison):
                     share = rate / first["median"]["load_iops"]
                     judge(result, first["server"], f"load >= {LOAD_BAR}x", share, share >= LOAD_BAR)
         if result["server"].endswith(WATCHED):
-            first = next(each for each in comparison.results if each["transport"] == result["transport"] and
-                         each["cell"] == result["cell"] and each["server"] not in OTHERS)
+            first = of_first_build(result)
             share = result["median"]["iops"] / first["median"]["iops"]
             judge(result, first["server"], f"IOPS >= {WATCHED_BAR}x of the one without", share, share >= WATCHED_BAR)
         if result["server"].endswith(KEPT):
