@@ -13,6 +13,7 @@
 
 #include "protocol/constants.hpp"
 #include "server/counters/counts.hpp"
+#include "server/counters/longest_requests.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 
@@ -51,6 +52,7 @@ struct ExportCounters : ExportCounts<Counter> {
     RequestCounters& of(std::uint16_t type) { return by_type[type < types - 1 ? type : types - 1]; }
 
     std::array<RequestCounters, types> by_type;
+    LongestRequests longest;
 };
 
 // Immutable: a change makes a new object.

@@ -90,6 +90,12 @@ std::vector<ExportMemory> memory_of(const storage::Volume& volume) {
     return out;
 }
 
+LongestRequest no_longest_request() {
+    LongestRequest none;
+    for (const std::string_view stage : wait_stages) none.waits.push_back({std::string(stage)});
+    return none;
+}
+
 ExportStatus describe(const Export& served) {
     const config::ExportOptions& options = served.options;
     ExportStatus status;
@@ -118,6 +124,7 @@ ExportStatus describe(const Export& served) {
     status.own = contents.own;
     status.shared = contents.shared;
     status.memory = memory_of(volume);
+    status.last_second.longest = status.longest = no_longest_request();
     return status;
 }
 
@@ -150,6 +157,17 @@ void describe(const storage::Device& device, DeviceStatus& status) {
     status.evictions = use.evictions;
 }
 
+// Takes the longer one of two requests.
+void take_longer(LongestRequest& status, const LongRequest& other) {
+    const auto seconds = [](std::uint32_t us) { return static_cast<double>(us) / 1e6; };
+    if (seconds(other.duration) <= status.seconds) return;
+    status.type = type_name(other.type);
+    status.seconds = seconds(other.duration);
+    for (std::size_t i = 0; i != wait_stages.size(); ++i) {
+        status.waits[i].seconds = seconds(other.waits[i]);
+    }
+}
+
 // The exports of a status, which stay where they are, by name.
 using StatusByName = std::unordered_map<std::string_view, ExportStatus*>;
 
@@ -162,11 +180,14 @@ StatusByName by_name(std::vector<ExportStatus>& exports) {
 
 // Adds the counters of a worker to the exports of the same name.
 void count_requests(const StatusByName& exports, const WorkerCounters& counters) {
+    const auto now = LongestRequests::Clock::now();
     for (const auto& [name_of_export, counted] : counters.exports()) {
         const auto place_of_export = exports.find(*name_of_export);
         if (place_of_export == exports.end()) continue;
         ExportStatus* const found = place_of_export->second;
         add(*found, *counted);
+        take_longer(found->last_second.longest, counted->longest.longest(now, 1));
+        take_longer(found->longest, counted->longest.longest(now, LongestRequests::seconds - 1));
         for (std::size_t type = 0; type != ExportCounters::types; ++type) {
             const RequestCounters& of_type = counted->by_type[type];
             if (of_type.begun.value() == 0) continue;

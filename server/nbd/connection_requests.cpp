@@ -117,7 +117,7 @@ Connection::RoundResult Connection::take_requests() {
 }
 
 void Connection::payload_complete(WriteOperation& write) {
-    accounting_.payload_complete(write);
+    accounting_.payload_complete(write, worker_.channels.now());
     write.payload_complete();
 }
 

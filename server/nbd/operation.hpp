@@ -28,6 +28,7 @@ class Operation : public storage::TransferOwner,
         GPUNBD_ASSERT(state() == RequestState::idle, "an operation that starts was in its pool");
         context_ = &context;
         command_ = command;
+        waits.begin(now());
         begin();
     }
     // The connection has closed and its send queue is empty. The operation ends as soon as no copy
@@ -43,6 +44,7 @@ class Operation : public storage::TransferOwner,
     storage::Range range() const { return {command_.offset, command_.length}; }
 
     storage::TraceClock::time_point received_at;
+    RequestTiming timing = RequestTiming::none;
     CommandCost cost;
 
  protected:
@@ -50,6 +52,9 @@ class Operation : public storage::TransferOwner,
     virtual void moved() = 0;
     virtual void give_back_to(OperationPools& pools) = 0;
 
+    storage::TraceClock::time_point now() const {
+        return context_->transfer_context().channels.now();
+    }
     // All of the answer is ready.
     void answered() {
         become(RequestState::answered);

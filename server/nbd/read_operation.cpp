@@ -128,6 +128,7 @@ void ReadOperation::resume() {
     if (state() == RequestState::waiting) {
         if (!context_->send_queue().sequencer().begin(*this)) return;
         become(RequestState::executing);
+        waits.begin(now());
         transfer_.begin(context_->transfer_context(), *this, range());
     }
     advance();
@@ -227,6 +228,7 @@ void ReadOperation::fail_transfer() {
 void ReadOperation::sent() {
     GPUNBD_ASSERT(in_queue_ != 0, "each queued piece of a READ is sent once");
     --in_queue_;
+    if (needs_reply(state())) waits.end(&storage::TransferWaits::socket, now());
     transfer_.give_back();
     advance();
 }

@@ -12,16 +12,20 @@ void RequestAccounting::serve(std::shared_ptr<ExportCounters> of_export,
     GPUNBD_ASSERT(of_export_ == nullptr, "a connection counts for one export");
     of_export_ = std::move(of_export);
     activity_ = std::move(activity);
+    received_at_ = storage::TraceClock::now();  // with the last bytes of the handshake
 }
 
 void RequestAccounting::begin(Operation& operation, protocol::CommandType type, bool alone) {
     const bool timed = (alone && std::exchange(first_received_, false)) || --until_timed_ == 0;
     if (timed) until_timed_ = trace_ == nullptr ? one_timed_of : 1;
-    operation.received_at = timed ? received_at_ : untimed_;
+    operation.received_at = received_at_;
+    operation.timing = timed ? RequestTiming::all : untimed_;
     ++tally(type).begun;
 }
 
-void RequestAccounting::payload_complete(const Operation& operation) {
+void RequestAccounting::payload_complete(Operation& operation,
+                                         storage::TraceClock::time_point now) {
+    operation.waits.payload_complete(now);
     if (trace_ != nullptr) [[unlikely]]
         trace_->payload.record(storage::TraceClock::now() - operation.received_at);
 }
@@ -30,14 +34,21 @@ void RequestAccounting::answered(const Operation& operation) {
     Tally& of_type = tally(operation.command().type);
     ++of_type.answered;
     of_type.bytes += operation.command().length;
-    if (operation.received_at != not_timed) [[unlikely]]
+    if (operation.received_at < longest_.received_at) keep_longest(operation);
+    if (operation.timing != RequestTiming::none) [[unlikely]]
         time(operation);
+}
+
+void RequestAccounting::keep_longest(const Operation& operation) {
+    longest_ = {.received_at = operation.received_at,
+                .type = operation.command().type,
+                .waits = operation.waits};
 }
 
 // Not inlined, so that requests that are not timed save no registers for it.
 [[gnu::noinline]] void RequestAccounting::time(const Operation& operation) {
     const protocol::Command& command = operation.command();
-    if (operation.received_at != only_mapped) {
+    if (operation.timing == RequestTiming::all) {
         const auto took = storage::TraceClock::now() - operation.received_at;
         of_export_->of(command.type).latency.record(took);
         if (trace_ != nullptr) trace_->answered(command.type, took);
@@ -68,7 +79,10 @@ void RequestAccounting::answered_at_once(const protocol::Command& command) {
     RequestCounters& counters = of_export_->of(command.type);
     counters.begun.add();
     counters.count_answer(command.length);
-    counters.latency.record(storage::TraceClock::now() - received_at_);
+    const Time now = storage::TraceClock::now();
+    counters.latency.record(now - received_at_);
+    of_export_->longest.add(static_cast<std::uint32_t>(command.type), received_at_, {.began = now},
+                            now);
 }
 
 void RequestAccounting::refused(const protocol::Refusal& refusal) {
@@ -113,6 +127,10 @@ void RequestAccounting::publish() {
     counters_->requests.set(requests_);
     counters_->in_flight.set(in_flight_);
     counters_->written.set(written_);
+    if (longest_.received_at == Time::max()) return;
+    of_export_->longest.add(static_cast<std::uint32_t>(longest_.type), longest_.received_at,
+                            longest_.waits, storage::TraceClock::now());
+    longest_.received_at = Time::max();
 }
 
 void RequestAccounting::publish_sent(std::uint64_t read_sent) {

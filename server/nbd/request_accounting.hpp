@@ -17,6 +17,13 @@ namespace gpunbd::server {
 
 class Operation;
 
+// What is recorded of a request beyond the counts.
+enum class RequestTiming : std::uint8_t {
+    none,
+    activity,  // for the activity map
+    all,       // its latency, too
+};
+
 class RequestAccounting {
  public:
     // `trace`: not owned; null: none is kept.
@@ -34,7 +41,9 @@ class RequestAccounting {
         first_received_ = true;
     }
     // The connection starts to take the requests that it has received.
-    void begin_batch() { untimed_ = activity_->is_watched() ? only_mapped : not_timed; }
+    void begin_batch() {
+        untimed_ = activity_->is_watched() ? RequestTiming::activity : RequestTiming::none;
+    }
     // One of them, before it is validated.
     void taken() {
         ++requests_;
@@ -43,7 +52,7 @@ class RequestAccounting {
     }
     // An operation starts. `alone`: the connection has no other one.
     void begin(Operation& operation, protocol::CommandType type, bool alone);
-    void payload_complete(const Operation& operation);
+    void payload_complete(Operation& operation, storage::TraceClock::time_point now);
     void answered(const Operation& operation);
     void abandoned(protocol::CommandType type);
     // The request was answered without an operation.
@@ -65,11 +74,9 @@ class RequestAccounting {
     // Reading the clock for each request costs up to 12% of a 4 KiB READ. Of requests that arrive
     // together or while others are in flight, one in `one_timed_of` is timed.
     static constexpr std::uint32_t one_timed_of = 8;
-    // Operation::received_at of requests that are not timed.
-    static constexpr Time not_timed{};
-    static constexpr Time only_mapped = Time::max();  // for the activity map
 
     void time(const Operation& operation);
+    void keep_longest(const Operation& operation);
 
     struct Tally {
         std::uint64_t begun = 0;
@@ -88,8 +95,15 @@ class RequestAccounting {
     std::uint64_t read_ = 0;          // bytes sent
     std::uint64_t written_ = 0;       // bytes
     std::uint64_t read_earlier_ = 0;  // bytes, sent by another process
+    // Of the requests that were answered since publish(), the one that was received first.
+    struct Longest {
+        Time received_at = Time::max();  // there is none
+        protocol::CommandType type{};
+        storage::TransferWaits waits;
+    };
+    Longest longest_;
     Time received_at_;
-    Time untimed_;                   // for the requests of this batch that are not timed
+    RequestTiming untimed_ = RequestTiming::none;  // of requests of this batch that are not timed
     bool first_received_ = false;    // no request of the last received bytes has started yet
     std::uint32_t until_timed_ = 1;  // requests
 };

@@ -43,11 +43,13 @@ void Scheduler::round() {
         wait_for_event();
         if (light_come_first()) handle_events();
         if (!channels_.busy() && !has_turns() && long_turns_.empty()) return;
+        channels_.set_now(Clock::now());
     }
     const bool quiet = !gather(idle);
     // Without events, polling the channels costs far less than polling the sockets.
     std::uint32_t polls = quiet ? quiet_polls : 1;
     if (channels_.busy()) {  // at least once, even if something is ready
+        if (!quiet) channels_.set_now(Clock::now());
         do channels_.poll();
         while (--polls != 0 && channels_.busy() && !has_turns());
         if (quiet && !long_turn && !has_turns() && channels_.waits_for_threads()) {
@@ -73,6 +75,7 @@ bool Scheduler::gather(bool was_idle) {
         if (was_idle && alone()) return any;
         if (any && !has_turns() && !channels_.busy()) return true;
         const Clock::time_point now = Clock::now();
+        channels_.set_now(now);
         const bool looks = !heavy || has_light() || now - looked_ >= max_gathering;
         if (looks) looked_ = now;
         if (!(looks && handle_events()) && !light && !heavy) return any;

@@ -93,6 +93,7 @@ class Scheduler {
         if (light_come_first()) {
             run_soon(runnable);
         } else {
+            channels_.set_now(Clock::now());
             run(runnable);
         }
     }

@@ -195,6 +195,7 @@ void Queue::execute(Request& request) {
     turn_left_ -= request.cost().turn;
     of_export_->of(request.command().type).begun.add();
     admission_.enter(request.cost());
+    request.waits.begin(worker_.channels.now());
     request.start();
 }
 
@@ -240,10 +241,13 @@ void Queue::answer(Request& request, std::int32_t result) {
 
 void Queue::count_end(const Request& request) {
     const Command& command = request.command();
-    const auto took = storage::TraceClock::now() - request.received_at;
+    const auto now = storage::TraceClock::now();
+    const auto took = now - request.received_at;
     RequestCounters& counters = of_export_->of(command.type);
     counters.count_answer(command.length);
     counters.latency.record(took);
+    of_export_->longest.add(static_cast<std::uint32_t>(command.type), request.received_at,
+                            request.waits, now);
     if (worker_.trace != nullptr) worker_.trace->answered(command.type, took);
     ActivityMap& activity = *options_.exported->activity;
     switch (command.type) {

@@ -76,6 +76,10 @@ class Channels {
 
     PageCompletions& page_completions() { return page_completions_; }
 
+    // The time of the worker's round, which costs less than reading the clock. The worker sets it.
+    TraceClock::time_point now() const { return now_; }
+    void set_now(TraceClock::time_point now) { now_ = now; }
+
     void poll() {
         if (page_completions_.any()) page_completions_.deliver();
         // A completion may open a channel.
@@ -120,6 +124,7 @@ class Channels {
 
     ChannelOptions options_;
     PageCompletions page_completions_;
+    TraceClock::time_point now_;
     std::vector<std::unique_ptr<Channel>> by_number_;
     std::vector<Channel*> open_;
     bool has_failed_ = false;  // open_late(): logged once

@@ -93,6 +93,7 @@ void Transfer::copy_done(Copy& copy) {
     GPUNBD_ASSERT(moved != chunks_.end() && moved->state == Chunk::State::moving,
                   "a copy that ends belongs to a chunk that is moving");
     moved->state = Chunk::State::ready;
+    owner_->waits.end(&TransferWaits::device, channels_->now());
     if (copy.status != Status::ok && status_ == Status::ok) {
         status_ = copy.status;
         failed_at_ = moved->offset;
@@ -102,6 +103,7 @@ void Transfer::copy_done(Copy& copy) {
 }
 
 void Transfer::page_ready() {
+    owner_->waits.end(&TransferWaits::memory, channels_->now());
     advance();
     owner_->transfer_moved(*this);
 }
@@ -110,6 +112,7 @@ void Transfer::staging_available() {
     GPUNBD_ASSERT(waiting_at_ != nullptr,
                   "only a waiting transfer is notified of free staging memory");
     waiting_at_ = nullptr;
+    owner_->waits.end(&TransferWaits::memory, channels_->now());
     advance();
     if (waiting_at_ == nullptr) owner_->transfer_moved(*this);
 }

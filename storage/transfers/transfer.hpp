@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/base/transfer_waits.hpp"
 #include "storage/devices/channels.hpp"
 #include "storage/pages/volume.hpp"
 
@@ -21,6 +22,8 @@ class Transfer;
 
 class TransferOwner {
  public:
+    TransferWaits waits;
+
     // Called from Channel::poll(): a read has pieces to take, a write has memory to lend or is
     // done, a zero is done, or the transfer has failed.
     virtual void transfer_moved(Transfer& transfer) = 0;

@@ -23,6 +23,10 @@ def requests(kind, count, moved, in_flight=0, errors=None):
     return {'type': kind, 'requests': count, 'bytes': moved, 'in_flight': in_flight, 'errors': errors or {},
             'latency': {'count': count, 'sum': 1.0, 'p50': 0.0001, 'p90': 0.001, 'p99': 0.02, 'max': 0.5}}
 
+LONGEST = {'type': 'read', 'seconds': 0.02, 'waits': [
+    {'stage': stage, 'seconds': 0.02 if stage == 'device' else 0}
+    for stage in ('queue', 'payload', 'memory', 'device', 'socket', 'worker')]}
+
 
 def export(name, size=4 * GiB, used=GiB, moved=0):
     return {'name': name, 'description': '', 'size': size, 'page_size': 2 << 20, 'layout': 'linear', 'provision': 'thin',
@@ -31,7 +35,8 @@ def export(name, size=4 * GiB, used=GiB, moved=0):
             'memory': [{'device': 'cuda:0', 'used': used, 'allocated': used, 'slabs': 1}], 'connections': 1,
             'stalled': 0, 'rates': {'bytes_per_second': None, 'iops': None, 'burst': 1.0},
             'rates_per_peer': {'bytes_per_second': None, 'iops': None, 'burst': 1.0}, 'held_back': 0,
-            'last_second': {'read_p50': 0.0001, 'read_p99': 0.02, 'write_p50': 0, 'write_p99': 0},
+            'last_second': {'read_p50': 0.0001, 'read_p99': 0.02, 'write_p50': 0, 'write_p99': 0, 'longest': LONGEST},
+            'longest': LONGEST,
             'requests': [requests('read', 10 + moved // 4096, moved, 2, {'EIO': 1}), requests('write', 5, 8192)]}
 
 

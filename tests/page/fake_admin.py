@@ -22,6 +22,7 @@ POLICY = ("default-src 'none'; style-src 'self'; script-src 'self'; connect-src 
 
 KiB, MiB, GiB, TiB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 NO_RATES = {'bytes_per_second': None, 'iops': None, 'burst': 1}
+WAIT_STAGES = ('queue', 'payload', 'memory', 'device', 'socket', 'worker')
 
 
 def run_length(values):
@@ -63,7 +64,8 @@ class Export:
         self.hot = {'read': [], 'write': []}
         self.requests = {kind: Requests(kind, median) for kind, median in (('read', 92e-6), ('write', 61e-6))}
         self.history = {name: [] for name in ('read_bytes', 'written_bytes', 'reads', 'writes', 'read_p50', 'read_p99',
-                                              'write_p50', 'write_p99')}
+                                              'write_p50', 'write_p99', 'longest')}
+        self.waits = {stage: [] for stage in WAIT_STAGES}  # of the longest request
 
     def scattered(self, share):
         """Runs of pages, most of them near the start, as in a typical file system."""
@@ -102,8 +104,13 @@ class Export:
             if step == 1:
                 return values[-seconds:]
             whole = [values[at:at + step] for at in range(len(values) % step, len(values), step)][-seconds // step:]
-            return [max(part) if '_p' in name else sum(part) for part in whole]
-        return {'step': step, **{name: steps_of(name, values) for name, values in self.history.items()}}
+            return [max(part) if '_p' in name or name == 'longest' else sum(part) for part in whole]
+        return {'step': step, **{name: steps_of(name, values) for name, values in self.history.items()},
+                'longest_waits': {stage: steps_of('longest', values) for stage, values in self.waits.items()}}
+
+    def longest(self):
+        return {'type': 'read', 'seconds': self.history['longest'][-1] if self.history['longest'] else 0,
+                'waits': [{'stage': stage, 'seconds': values[-1] if values else 0} for stage, values in self.waits.items()]}
 
     def unmap(self, offset, length):
         left = []
@@ -128,7 +135,11 @@ class Export:
             slow = of.median * (1 + 0.3 * math.sin(second / 17)) * self.dice.uniform(0.9, 1.1)
             self.history[short + '_p50'].append(slow if count else 0)
             self.history[short + '_p99'].append(slow * self.dice.uniform(4, 7) if count else 0)
-        for values in self.history.values():
+        longest = 2 * max(self.history['read_p99'][-1], self.history['write_p99'][-1])
+        self.history['longest'].append(longest)
+        for stage, share in zip(WAIT_STAGES, (0.1, 0.1, 0.05, 0.6, 0.05, 0.1), strict=True):
+            self.waits[stage].append(longest * share)
+        for values in (*self.history.values(), *self.waits.values()):
             del values[:-3600]
 
     def status(self):
@@ -142,7 +153,9 @@ class Export:
                 'instance': '0123456789abcdef', 'used': self.used, 'own': self.used,
                 'allocated': allocated, 'connections': self.clients, 'stalled': len(self.stalled), 'rates': self.rates,
                 'rates_per_peer': self.other.get('rates_per_peer', NO_RATES), 'held_back': 0,
-                'last_second': {name: values[-1] if values else 0 for name, values in self.history.items() if '_p' in name},
+                'last_second': {'longest': self.longest(), **{
+                    name: values[-1] if values else 0 for name, values in self.history.items() if '_p' in name}},
+                'longest': self.longest(),
                 'memory': [{'device': self.device, 'used': self.used, 'allocated': allocated,
                             'slabs': allocated // (64 * MiB)}],
                 'requests': [of.status() for of in self.requests.values() if of.requests]}

@@ -743,6 +743,10 @@ class Looks(Fake):
         for _ in range(7):
             self.browser.tick()
             self.assertTrue(self.browser.run('return opened.history.read_p99.at(-1) > 0'))
+            self.assertTrue(self.browser.run(
+                'const {longest, longest_waits: waits} = opened.history;'
+                'return longest.length === 60 && longest.at(-1) > 0 && waits.device.length === 60 && waits.device.at(-1) > waits.queue.at(-1)'))
+        self.assertRegex(self.browser.text('#longest-text'), r'^Highest in the last minute: total [0-9.]+ .s, queue .*, device [0-9.]+ .s, ')
         self.end()
 
     def test_seconds_without_a_tick_are_fetched(self):

@@ -160,6 +160,10 @@ json::object encode(std::string_view name, const History::Series& history) {
         for (const Interval& each : history.intervals) out.push_back(value_of(each));
         return out;
     };
+    json::object waits;
+    for (std::size_t i = 0; i != wait_stages.size(); ++i) {
+        waits[wait_stages[i]] = series([i](const Interval& each) { return each.longest.waits[i]; });
+    }
     return {{"export", text(name)},
             {"end", number(history.end)},
             {"step", history.step},
@@ -170,7 +174,9 @@ json::object encode(std::string_view name, const History::Series& history) {
             {"read_p50", series([](const Interval& each) { return each.read.p50; })},
             {"read_p99", series([](const Interval& each) { return each.read.p99; })},
             {"write_p50", series([](const Interval& each) { return each.written.p50; })},
-            {"write_p99", series([](const Interval& each) { return each.written.p99; })}};
+            {"write_p99", series([](const Interval& each) { return each.written.p99; })},
+            {"longest", series([](const Interval& each) { return each.longest.duration; })},
+            {"longest_waits", std::move(waits)}};
 }
 
 json::object encode(const std::map<std::string, std::vector<std::uint64_t>>& trends, double end) {

@@ -64,7 +64,36 @@ const Structure& LastSecond::structure() {
         {"LastSecond",
          "Latencies of the requests that were timed in the last second; 0 if there were none."},
         {field("read_p50", &Self::read_p50), field("read_p99", &Self::read_p99),
-         field("write_p50", &Self::write_p50), field("write_p99", &Self::write_p99)});
+         field("write_p50", &Self::write_p50), field("write_p99", &Self::write_p99),
+         field("longest", &Self::longest)});
+    return made;
+}
+
+const Structure& WaitStatus::structure() {
+    using Self = WaitStatus;
+    static const Structure made = structure_of<Self>(
+        {"Wait", "The part of a request's duration that it spent waiting for one thing."},
+        {label("stage", &Self::stage, "stage",
+               "`queue`: behind other requests of its connection, or for the limits of rates. "
+               "`payload`: for the payload of a write. `memory`: for pages and for staging "
+               "memory. `device`: for copies. `socket`: until earlier parts of the reply were "
+               "sent. `worker`: the rest, for the worker thread.")
+             .one_of(wait_stages),
+         gauge("seconds", &Self::seconds, "gpunbd_export_longest_request_wait_seconds",
+               "Where the longest request of the last minute waited.")});
+    return made;
+}
+
+const Structure& LongestRequest::structure() {
+    using Self = LongestRequest;
+    static const Structure made = structure_of<Self>(
+        {"LongestRequest",
+         "The request that took longest, from its receipt until its reply was ready."},
+        {field("type", &Self::type, "Type of the request; empty: there was no request."),
+         gauge("seconds", &Self::seconds, "gpunbd_export_longest_request_seconds",
+               "Duration of the longest request of the last minute, from its receipt until its "
+               "reply was ready; 0 without requests."),
+         part("waits", &Self::waits)});
     return made;
 }
 
@@ -141,6 +170,7 @@ const Structure& ExportStatus::structure() {
             field("rates_per_peer", &Self::rates_per_peer, "Limits of each client."),
             part("requests", &Self::requests),
             field("last_second", &Self::last_second),
+            part("longest", &Self::longest, "Of the last minute."),
         },
         {"gpunbd_export", MetricType::info,
          "Properties of the exports that do not change; contents: the id of an export's "

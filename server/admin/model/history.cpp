@@ -84,7 +84,8 @@ void History::sample(const ExportStatus& status, std::size_t seconds) {
         entry.last = std::move(now);
         return;
     }
-    const Interval all = difference(entry.last, now);
+    const Interval all = difference(entry.last, now, longest_of(status.last_second.longest));
+    if (all.longest.duration > entry.longest.duration) entry.longest = all.longest;
     const bool used = all.read.requests != 0 || all.written.requests != 0 || bytes_of(all) != 0;
     if (used) entry.used_at = samples_;
     if (used && entry.fine.empty()) {
@@ -97,8 +98,10 @@ void History::sample(const ExportStatus& status, std::size_t seconds) {
     if (entry.since_coarse >= coarse) {
         const std::size_t count = entry.since_coarse / coarse;
         if (!entry.fine.empty()) {
-            append(entry.coarse, difference(entry.last_coarse, now), count, max_coarse);
+            append(entry.coarse, difference(entry.last_coarse, now, entry.longest), count,
+                   max_coarse);
         }
+        entry.longest = {};
         entry.since_coarse %= coarse;
         if (used || !entry.fine.empty()) entry.last_coarse = now;
     }
@@ -152,10 +155,10 @@ void History::add_last_second(Status& status) const {
         const auto found = exports_.find(each.name);
         if (found == exports_.end() || found->second.fine.empty()) continue;
         const Interval& last = found->second.fine.back();
-        each.last_second = {.read_p50 = last.read.p50,
-                            .read_p99 = last.read.p99,
-                            .write_p50 = last.written.p50,
-                            .write_p99 = last.written.p99};
+        each.last_second.read_p50 = last.read.p50;
+        each.last_second.read_p99 = last.read.p99;
+        each.last_second.write_p50 = last.written.p50;
+        each.last_second.write_p99 = last.written.p99;
     }
 }
 
@@ -189,14 +192,26 @@ void History::append(std::deque<Interval>& to, const Interval& all, std::size_t 
                      std::size_t most) {
     const std::size_t appended = std::min(count, most);  // the last ones
     for (std::size_t i = count - appended; i != count; ++i) {
-        to.push_back({.read = part(all.read, i, count), .written = part(all.written, i, count)});
+        to.push_back({.read = part(all.read, i, count),
+                      .written = part(all.written, i, count),
+                      .longest = all.longest});
     }
     while (to.size() > most) to.pop_front();
 }
 
-History::Interval History::difference(const Counts& before, const Counts& now) {
+History::Longest History::longest_of(const LongestRequest& status) {
+    Longest out{.duration = static_cast<float>(status.seconds)};
+    for (std::size_t i = 0; i != std::min(out.waits.size(), status.waits.size()); ++i) {
+        out.waits[i] = static_cast<float>(status.waits[i].seconds);
+    }
+    return out;
+}
+
+History::Interval History::difference(const Counts& before, const Counts& now,
+                                      const Longest& longest) {
     return {.read = difference(before.read, now.read),
-            .written = difference(before.written, now.written)};
+            .written = difference(before.written, now.written),
+            .longest = longest};
 }
 
 History::Direction History::difference(const Counted& before, const Counted& now) {

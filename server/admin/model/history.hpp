@@ -2,6 +2,7 @@
 // intervals of one second for the last ten minutes, and of ten seconds before.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "server/admin/model/status.hpp"
+#include "server/counters/longest_requests.hpp"
 #include "storage/base/histogram.hpp"
 
 namespace gpunbd::server::admin {
@@ -22,7 +24,7 @@ class History {
     static constexpr std::size_t coarse = 10;        // seconds of a coarse interval
     static constexpr std::size_t max_fine = 600;     // intervals of a second
     static constexpr std::size_t max_coarse = 360;   // intervals of ten seconds: an hour
-    static constexpr std::size_t max_exports = 512;  // the most recently used; 25 MB
+    static constexpr std::size_t max_exports = 512;  // the most recently used; 40 MB
 
     struct Direction {
         std::uint64_t bytes = 0;
@@ -30,9 +32,15 @@ class History {
         float p50 = 0;  // seconds
         float p99 = 0;
     };
+    // The longest request, in seconds, and where it waited, by stage.
+    struct Longest {
+        float duration = 0;
+        std::array<float, wait_stages.size()> waits{};
+    };
     struct Interval {
         Direction read;
         Direction written;
+        Longest longest;
     };
     struct Series {
         double end = 0;                        // when the last interval ended
@@ -44,7 +52,7 @@ class History {
     void sample(const Status& status);
     // The last `seconds`, at most an hour. Returns nothing for an unknown or new export.
     std::optional<Series> of(std::string_view name, std::size_t seconds) const;
-    // Fills in last_second of each export.
+    // Fills in the latencies of the last second of each export.
     void add_last_second(Status& status) const;
     // Bytes read and written in each of the last `seconds`, of the exports that moved any.
     std::map<std::string, std::vector<std::uint64_t>> trends(std::size_t seconds) const;
@@ -63,6 +71,7 @@ class History {
     struct Entry {
         std::string instance;          // of the contents
         Counts last;                   // a second ago
+        Longest longest;               // since the last coarse interval
         Counts last_coarse;            // at the end of the last coarse interval
         std::size_t age = 0;           // seconds since the first sample
         std::size_t since_coarse = 0;  // seconds
@@ -73,8 +82,9 @@ class History {
     };
 
     static Counts counts_of(const ExportStatus& status);
+    static Longest longest_of(const LongestRequest& status);
     static Direction difference(const Counted& before, const Counted& now);
-    static Interval difference(const Counts& before, const Counts& now);
+    static Interval difference(const Counts& before, const Counts& now, const Longest& longest);
     static void append(std::deque<Interval>& to, const Interval& all, std::size_t count,
                        std::size_t most);
     // Moves the entries of renamed exports: an export with a new name has the contents of one that

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "server/counters/counts.hpp"
+#include "server/counters/longest_requests.hpp"
 
 namespace gpunbd::server {
 
@@ -40,12 +41,30 @@ struct RateStatus {
     static const Structure& structure();
 };
 
+// The part of a request's duration that it spent waiting for one thing.
+struct WaitStatus {
+    std::string stage = {};  // one of wait_stages
+    double seconds = 0;
+
+    static const Structure& structure();
+};
+
+// The request that took longest, from its receipt until its reply was ready.
+struct LongestRequest {
+    std::string type = {};  // one of RequestStatus::types; empty: there was no request
+    double seconds = 0;
+    std::vector<WaitStatus> waits = {};  // by stage; all of them
+
+    static const Structure& structure();
+};
+
 // Latencies of the requests that were timed in the last second, in seconds; 0: none.
 struct LastSecond {
     double read_p50 = 0;
     double read_p99 = 0;
     double write_p50 = 0;
     double write_p99 = 0;
+    LongestRequest longest = {};  // of all requests
 
     static const Structure& structure();
 };
@@ -96,6 +115,7 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
     RateStatus rates_per_peer = {};            // of each client
     std::vector<RequestStatus> requests = {};  // of the types that it has received
     LastSecond last_second = {};
+    LongestRequest longest = {};  // of the last minute
 
     std::uint64_t sum(std::uint64_t ExportMemory::*value) const {
         std::uint64_t all = 0;

@@ -2,7 +2,7 @@
 'use strict';
 
 const opened = {
-  name: null, history: null, ticks: 0, map: null, throughput: null, latency: null, minutes: 10,
+  name: null, history: null, ticks: 0, map: null, throughput: null, latency: null, longest: null, minutes: 10,
 
   get exported() { return state.status?.exports.find((exported) => exported.name === this.name); },
 
@@ -11,6 +11,7 @@ const opened = {
     put(byId('export-name'), shown(name));
     put(byId('throughput-text'), '');
     put(byId('latency-text'), '');
+    put(byId('longest-text'), '');
   },
 
   setMinutes(minutes) {
@@ -46,9 +47,12 @@ const opened = {
     history.end = now;
     history.read_bytes.push(rates.read);
     history.written_bytes.push(rates.written);
-    for (const [of, latency] of Object.entries(this.exported.last_second)) history[of].push(latency);
+    const {longest, ...latencies} = this.exported.last_second, waits = history.longest_waits;
+    for (const [of, latency] of Object.entries(latencies)) history[of].push(latency);
+    history.longest.push(longest.seconds);
+    for (const {stage, seconds} of longest.waits) waits[stage].push(seconds);
     const most = 60 * this.minutes;
-    for (const values of Object.values(history)) if (Array.isArray(values) && values.length > most) values.splice(0, values.length - most);
+    for (const values of [...Object.values(history), ...Object.values(waits)]) if (Array.isArray(values) && values.length > most) values.splice(0, values.length - most);
   },
 
   draw() {
@@ -95,6 +99,9 @@ const opened = {
                           {name: 'written', colour: 'second', filled: true, values: perSecond(history.written_bytes)}], span);
     this.latency.draw([{name: 'read median', colour: 'accent', values: history.read_p50}, {name: 'read 99th', colour: 'accent', dashed: true, values: history.read_p99},
                        {name: 'write median', colour: 'second', values: history.write_p50}, {name: 'write 99th', colour: 'second', dashed: true, values: history.write_p99}], span);
+    const stages = {queue: 'others', payload: 'used', memory: 'second', device: 'bad', socket: 'bar-next', worker: 'quiet'};
+    this.longest.draw([{name: 'total', colour: 'accent', filled: true, values: history.longest},
+                       ...Object.entries(stages).map(([name, colour]) => ({name, colour, dashed: true, values: history.longest_waits[name]}))], span);
   },
 
   drawRequests(exported) {

@@ -50,6 +50,7 @@ keepTheme();
 opened.map = new MemoryMap();
 opened.throughput = new Chart('throughput', linear, rate);
 opened.latency = new Chart('latency', logarithmic, duration);
+opened.longest = new Chart('longest', logarithmic, duration);
 listenToList();
 listenToEvents();
 byId('minutes').value = String(opened.minutes);

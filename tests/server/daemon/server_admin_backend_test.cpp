@@ -148,6 +148,61 @@ TEST_CASE("observed: requests in flight, and a copy that fails") {
     CHECK(status.devices.at(0).staging_used == 0);
 }
 
+TEST_CASE("observed: the longest request, and where it waited") {
+    Watched watched;
+    Client client = watched.rig.enter();
+    constexpr std::uint32_t chunk = 8 * kib;  // of RigOptions
+    const Ask write{.type = CommandType::write, .offset = 0, .length = page_of_rig};
+    CHECK(client.ask(write).error == Error::none);
+    const auto longest = [&] { return watched.exported().longest; };
+    const auto wait_of = [&](std::string_view stage) {
+        double sum = 0;
+        double found = -1;
+        const LongestRequest request = longest();
+        for (const WaitStatus& each : request.waits) {
+            sum += each.seconds;
+            if (each.stage == stage) found = each.seconds;
+        }
+        CHECK(sum == doctest::Approx(request.seconds));
+        return found;
+    };
+    constexpr auto pause = 30ms;
+    constexpr double held = 0.03;
+
+    SUBCASE("for the device") {
+        watched.rig.script.hold = true;
+        const std::uint64_t asked = client.send({.length = chunk});
+        watched.rig.let_run();
+        std::this_thread::sleep_for(pause);
+        watched.rig.script.hold = false;
+        CHECK(client.answer(asked).error == Error::none);
+        CHECK(longest().type == "read");
+        CHECK(wait_of("device") >= held);
+        CHECK(watched.exported().last_second.longest.seconds >= held);
+    }
+    SUBCASE("for staging memory") {
+        watched.rig.script.hold = true;
+        std::vector<std::uint64_t> asked;  // more than there is staging memory for
+        for (int i = 0; i != 4; ++i) asked.push_back(client.send({.length = 2 * chunk}));
+        watched.rig.let_run();
+        std::this_thread::sleep_for(pause);
+        watched.rig.script.hold = false;
+        for (const std::uint64_t each : asked) CHECK(client.answer(each).error == Error::none);
+        CHECK(wait_of("memory") >= held);
+    }
+    SUBCASE("for the payload of a WRITE") {
+        const Bytes sent = client.expect_all({write});
+        const std::span<const std::byte> all(sent);
+        client.send_bytes(all.first(1000));
+        watched.rig.let_run();
+        std::this_thread::sleep_for(pause);
+        client.send_bytes(all.subspan(1000));
+        client.receive_all();
+        CHECK(longest().type == "write");
+        CHECK(wait_of("payload") >= held);
+    }
+}
+
 TEST_CASE("observed: connections appear, are described, and disappear") {
     Watched watched;
     CHECK(watched.status().connections.empty());

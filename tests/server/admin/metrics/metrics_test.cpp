@@ -117,6 +117,8 @@ const char* const expected[] = {
     R"(gpunbd_export_connections{export="scratch"} 9)",
     R"(gpunbd_export_stalled_connections{export="scratch"} 2)",
     R"(gpunbd_export_requests_held_back_total{export="scratch"} 17)",
+    R"(gpunbd_export_longest_request_seconds{export="scratch"} 0.25)",
+    R"(gpunbd_export_longest_request_wait_seconds{export="scratch",stage="device"} 0.1875)",
     R"(gpunbd_export_limit_bytes_per_second{export="scratch"} 500000000)",
     R"(gpunbd_export_limit_requests_per_second{export="scratch"} 70000)",
     R"(gpunbd_export_limit_burst_seconds{export="scratch"} 1.5)",

@@ -55,6 +55,8 @@ ExportStatus scratch(std::uint64_t seconds) {
     made.stalled = 2;
     made.rates = {.bytes_per_second = 500'000'000, .iops = 70'000, .burst = 1.5};
     made.held_back = 17 + seconds;
+    made.longest = {
+        .type = "write", .seconds = 0.25, .waits = {{"queue", 0.0625}, {"device", 0.1875}}};
     made.requests.push_back(sample_requests("read", 10'000, seconds * sample_read_rate / 4096));
     made.requests.push_back(sample_requests("write", 20'000, seconds * 500));
     made.requests.back().errors = {{"ENOSPC", 5}, {"EINVAL", 6}};
