@@ -16,12 +16,16 @@
 #include "storage/assertions/assert.hpp"
 #include "storage/base/control_groups.hpp"
 #include "storage/base/signals_blocked.hpp"
+#include "storage/devices/host/system_memory.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
 // Workers and their pinned memory are on the NUMA node of the device that they serve.
+
+// Of the available memory: the most that workers take for staging before they have clients.
+constexpr std::uint64_t share_of_memory = 64;
 
 // Binds the calling thread to the CPUs of the node, and so the memory that it touches first. Does
 // nothing if the node is unknown (-1) or the system does not list its CPUs.
@@ -53,7 +57,7 @@ std::uint32_t worker_count(const config::Options& options) {
 
 }  // namespace
 
-std::vector<std::future<void>> open_channels(const std::vector<std::unique_ptr<Worker>>& workers,
+std::vector<std::future<void>> open_channels(std::span<const std::unique_ptr<Worker>> workers,
                                              const std::vector<storage::Device*>& devices,
                                              void (*first)()) {
     std::vector<std::future<void>> opened;
@@ -93,6 +97,32 @@ void WorkerPool::start() {
             worker->run();
         });
         ::pthread_setname_np(threads_.back().native_handle(), fmt::format("worker {}", i).c_str());
+    }
+    open_channels_ahead();
+}
+
+// Otherwise the first clients would wait for each other's channels: 16 of them for 60 to 160 ms.
+void WorkerPool::open_channels_ahead() const {
+    const std::uint64_t staging = 2 * context_.options.pipeline.pinned;
+    std::vector<storage::Device*> devices;
+    std::uint64_t of_worker = 0;  // bytes of memory that is taken at once
+    for (const auto& each : *context_.exports.snapshot()) {
+        for (storage::Device* const device : each->volume->devices()) {
+            if (std::ranges::find(devices, device) != devices.end()) continue;
+            devices.push_back(device);
+            if (!device->sends_in_place()) of_worker += staging;
+        }
+    }
+    std::size_t count = workers_.size();
+    if (of_worker != 0) {
+        const std::uint64_t room = storage::SystemMemory("/").available() / share_of_memory;
+        count = static_cast<std::size_t>(std::min<std::uint64_t>(count, room / of_worker));
+    }
+    try {
+        for (auto& opened : open_channels(std::span(workers_).first(count), devices)) opened.get();
+    } catch (const std::exception& error) {
+        spdlog::warn("the first clients wait, since a worker cannot prepare for them: {}",
+                     error.what());
     }
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "storage/assertions/assert.hpp"
 #include "storage/devices/device.hpp"
@@ -20,31 +21,38 @@ constexpr std::uint32_t chunk = 256 << 10;              // bytes
 // One end of a copy.
 class End final : private CopyOwner {
  public:
-    explicit End(const SlabPosition& at)
-        : at_(at), channel_(at.device.open_channel({.chunk_size = chunk, .pinned = chunk})) {}
+    End(const SlabPosition& at, Channel& channel) : at_(at), channel_(channel) {}
+    End(const End&) = delete;
+    End& operator=(const End&) = delete;
+    ~End() {
+        if (staging_ != nullptr) arena_->give_back(staging_, length_, held_);
+    }
 
-    std::uint32_t chunk_size() const { return channel_->options().chunk_size; }
+    std::uint32_t chunk_size() const { return channel_.options().chunk_size; }
 
     // Null: a copy failed. Valid until the next call.
     const std::byte* read(std::uint64_t done, std::uint32_t length) {
         if (at_.device.sends_in_place()) return at_.slab.cpu + at_.offset + done;
-        if (!take(channel_->read_staging(), length)) return nullptr;
+        if (!take(channel_.read_staging(), length)) return nullptr;
         return run(Copy::Kind::read, done, length) == Status::ok ? staging_ : nullptr;
     }
     Status write(std::uint64_t done, const std::byte* data, std::uint32_t length) {
-        if (channel_->receives_into(at_.slab, length)) {
+        if (channel_.receives_into(at_.slab, length)) {
             store_streaming(at_.slab.cpu + at_.offset + done, data, length);
             return Status::ok;
         }
-        if (!take(channel_->write_staging(), length)) return Status::io_error;
+        if (!take(channel_.write_staging(), length)) return Status::io_error;
         std::memcpy(staging_, data, length);
         return run(Copy::Kind::write, done, length);
     }
 
  private:
-    // It is used for one chunk after another and freed with the channel.
+    // It is used for one chunk after another, of which the first is the longest.
     bool take(StagingArena& arena, std::uint32_t length) {
-        if (staging_ == nullptr) staging_ = arena.take(length, held_);
+        if (staging_ != nullptr) return true;
+        staging_ = arena.take(length, held_);
+        arena_ = &arena;
+        length_ = length;
         return staging_ != nullptr;
     }
     Status run(Copy::Kind kind, std::uint64_t done, std::uint32_t length) {
@@ -55,30 +63,49 @@ class End final : private CopyOwner {
                      base == nullptr ? nullptr : base + offset, staging_, *this,
                      at_.slab.revocable);
         is_done_ = false;
-        channel_->enqueue(copy);
-        channel_->poll();
+        channel_.enqueue(copy);
+        channel_.poll();
         while (!is_done_) {
             std::this_thread::sleep_for(poll_interval);
-            channel_->poll();
+            channel_.poll();
         }
         return copy.status;
     }
     void copy_done(Copy&) override { is_done_ = true; }
 
     const SlabPosition at_;
-    const std::unique_ptr<Channel> channel_;
+    Channel& channel_;
+    StagingArena* arena_ = nullptr;  // of staging_
     std::byte* staging_ = nullptr;
+    std::uint32_t length_ = 0;  // of staging_, bytes
     std::size_t held_ = 0;
     bool is_done_ = false;
 };
 
 }  // namespace
 
-Status copy_through_channels(SlabPosition from, SlabPosition to, std::uint64_t bytes) {
+SlabCopier::SlabCopier() = default;
+
+SlabCopier::~SlabCopier() = default;
+
+void SlabCopier::open(Device& device) {
+    const Lock lock(mutex_);
+    channel_to(device);
+}
+
+Channel& SlabCopier::channel_to(Device& device) {
+    const auto found = std::ranges::find(opened_, &device, &Opened::device);
+    if (found != opened_.end()) return *found->channel;
+    auto channel = device.open_channel({.chunk_size = chunk, .pinned = chunk});
+    return *opened_.emplace_back(&device, std::move(channel)).channel;
+}
+
+Status SlabCopier::copy(SlabPosition from, SlabPosition to, std::uint64_t bytes) {
     GPUNBD_ASSERT(from.offset + bytes <= from.slab.bytes && to.offset + bytes <= to.slab.bytes,
                   "pages lie within their slabs");
-    End source(from);
-    End target(to);
+    const Lock lock(mutex_);
+    End source(from, channel_to(from.device));
+    End target(to, channel_to(to.device));
     const std::uint32_t most = std::min(source.chunk_size(), target.chunk_size());
     for (std::uint64_t done = 0; done != bytes;) {
         const auto length = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - done, most));
@@ -95,8 +122,8 @@ Status copy_through_channels(SlabPosition from, SlabPosition to, std::uint64_t b
 
 Status Device::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
                     std::uint64_t to_offset, std::uint64_t bytes) {
-    return copy_through_channels({.device = *this, .slab = from, .offset = from_offset},
-                                 {.device = *this, .slab = to, .offset = to_offset}, bytes);
+    return SlabCopier().copy({.device = *this, .slab = from, .offset = from_offset},
+                             {.device = *this, .slab = to, .offset = to_offset}, bytes);
 }
 
 }  // namespace gpunbd::storage

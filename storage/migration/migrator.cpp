@@ -26,6 +26,8 @@ constexpr std::chrono::milliseconds retry_interval{1};
 constexpr int retries = 20;
 // An emptied slab is not released while a slow client still reads one of its old pages.
 constexpr std::chrono::milliseconds release_timeout{500};
+// Each has channels of its own for copies. Those of further pools are opened by their first copy.
+constexpr std::size_t max_copied_pools = 16;
 // Pages that return together: enough work for all threads.
 constexpr std::uint64_t batch_bytes = 1 << 30;
 // Slabs that are emptied together: fewer, because they are released while the next ones are
@@ -597,6 +599,15 @@ void Migrator::open_channels(const Volume& volume) {
         if (is_ours(volume, index)) devices.push_back(&volume.pool(index).device());
     }
     movers_->open(devices);
+    // Pages that are shared are copied when they are written, wherever they are.
+    for (std::uint32_t index = 0; index != volume.layout_devices(); ++index) {
+        const std::shared_ptr<PagePool>& pool = volume.shared_pool(index);
+        if (!is_ours(volume, index) || copied_pools_.size() >= max_copied_pools) continue;
+        const bool is_new = std::ranges::none_of(
+            copied_pools_, [&](const auto& each) { return each.lock() == pool; });
+        if (!is_new) continue;
+        if (pool->open_copy_channels()) copied_pools_.push_back(pool);
+    }
 }
 
 UseHistory& Migrator::history(const std::shared_ptr<PagePool>& pool) {
@@ -609,6 +620,7 @@ UseHistory& Migrator::history(const std::shared_ptr<PagePool>& pool) {
 // Opens channels ahead of need, because this takes long on a GPU.
 void Migrator::tick() {
     std::erase_if(histories_, [](const auto& entry) { return entry.second.pool.expired(); });
+    std::erase_if(copied_pools_, [](const auto& each) { return each.expired(); });
     try {
         visit_pools();
     } catch (const std::exception&) {  // the next request reports it

@@ -234,6 +234,7 @@ class Migrator {
     // Used by the thread only, which opens and closes the channels.
     std::optional<MoverPool> movers_;
     std::map<const PagePool*, History> histories_;
+    std::vector<std::weak_ptr<PagePool>> copied_pools_;  // those with channels for copies
     LongWork* work_ = nullptr;      // the request in progress; null: none that is shown
     std::uint64_t work_moved_ = 0;  // bytes
     std::chrono::steady_clock::time_point return_time_;  // of the next pages

@@ -297,7 +297,10 @@ void MoverPool::run() {
 bool MoverPool::perform(PageMover& mover, const Work& work) {
     if (work.queue != nullptr) mover.move(*work.queue);
     try {
-        for (Device* const device : work.to_open) mover.open(*device);
+        for (Device* const device : work.to_open) {
+            const Lock lock(opening_);
+            mover.open(*device);
+        }
     } catch (const std::exception&) {
         return false;
     }

@@ -155,6 +155,9 @@ class MoverPool {
  private:
     static constexpr std::size_t least_pinned = 4 << 20;  // bytes: a few chunks
 
+    // A GPU's driver blocks other calls while a channel is opened. If all threads did that at once,
+    // clients would wait for all of them.
+    Mutex opening_;
     // The work of one round, which every thread does.
     struct Work {
         std::span<Device* const> to_open = {};
@@ -163,7 +166,7 @@ class MoverPool {
 
     void start_threads();
     void run();
-    static bool perform(PageMover& mover, const Work& work);
+    bool perform(PageMover& mover, const Work& work);
     void begin_round(const Work& work);
     void end_round();
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
-#include "storage/devices/slab_copy.hpp"
 #include "storage/pages/page_pool.hpp"
 
 namespace gpunbd::storage {
@@ -30,6 +29,16 @@ Status PagePool::copy_shared(EntrySlot slot) {
     const auto spill = std::ranges::find(all, entry.device(), &PagePool::index_);
     GPUNBD_ASSERT(spill != all.end(), "a page is in its home pool or in one of its spills");
     return (*spill)->copy(slot, *this, Copied::of_several_tables);
+}
+
+bool PagePool::open_copy_channels() {
+    {
+        const Lock lock(memory_.mutex());
+        if (spills().empty() || tables_.count() < 2) return false;
+    }
+    copier_.open(device());
+    for (PagePool* const spill : spills()) copier_.open(spill->device());
+    return true;
 }
 
 Status PagePool::copy(EntrySlot slot, PagePool& home, Copied which) {
@@ -112,12 +121,12 @@ void PagePool::publish_copy(EntrySlot slot, PageIndex page, const TakenPage& cop
 Status PagePool::make_copy(PageIndex page, PagePool& home, TakenPage& out) {
     Status status = home.take_in_order(out, PageAllocator::Purpose::copy);
     if (status != Status::ok) return status;
-    status = copy_contents(page, out);
+    status = copy_contents(page, out, home.copier_);
     if (status != Status::ok) out.owner->put_back(out.page);
     return status;
 }
 
-Status PagePool::copy_contents(PageIndex page, const TakenPage& to) noexcept {
+Status PagePool::copy_contents(PageIndex page, const TakenPage& to, SlabCopier& copier) noexcept {
     GPUNBD_ASSERT(to.owner != &memory_ || to.page != page, "a page is copied to another one");
     const PoolSlabs& slabs = memory_.slabs();
     const PoolSlabs& target_slabs = to.owner->slabs();
@@ -133,9 +142,8 @@ Status PagePool::copy_contents(PageIndex page, const TakenPage& to) noexcept {
         if (&device == &target_device) {
             return device.copy(from, from_offset, target, offset, length);
         }
-        return copy_through_channels({.device = device, .slab = from, .offset = from_offset},
-                                     {.device = target_device, .slab = target, .offset = offset},
-                                     length);
+        return copier.copy({.device = device, .slab = from, .offset = from_offset},
+                           {.device = target_device, .slab = target, .offset = offset}, length);
     } catch (const std::exception&) {  // no memory for a channel or for an error message
         return Status::io_error;
     }

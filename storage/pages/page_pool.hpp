@@ -12,6 +12,7 @@
 #include "storage/base/mutex.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_completions.hpp"
+#include "storage/devices/slab_copy.hpp"
 #include "storage/pages/page_allocator.hpp"
 #include "storage/pages/page_table.hpp"
 #include "storage/pages/pool_config.hpp"
@@ -188,6 +189,9 @@ class PagePool {
     // The entry of a number that the layout places here gets a copy of its page, if the page is
     // shared. The page may be in spill memory. Blocks.
     Status copy_shared(EntrySlot slot);
+    // Prepares copies of pages that are in spill memory. False: no page is copied from there now.
+    // Blocks. Throws what Device::open_channel() throws.
+    bool open_copy_channels();
     // Takes a free page with any contents, which is to replace a shared one, and pins it for
     // writing. Does not call the device. A hole: there is none, or this pool has to copy. Call
     // replace() or give_up() next, once.
@@ -253,7 +257,8 @@ class PagePool {
     enum class Copied : std::uint8_t { any, of_several_tables };
     Status copy(EntrySlot slot, PagePool& home, Copied which) EXCLUDES(memory_.mutex());
     Status make_copy(PageIndex page, PagePool& home, TakenPage& out) EXCLUDES(memory_.mutex());
-    Status copy_contents(PageIndex page, const TakenPage& to) noexcept EXCLUDES(memory_.mutex());
+    Status copy_contents(PageIndex page, const TakenPage& to, SlabCopier& copier) noexcept
+        EXCLUDES(memory_.mutex());
     // The entry refers to the copy, instead of to a page of this pool.
     void publish_copy(EntrySlot slot, PageIndex page, const TakenPage& copy)
         REQUIRES(memory_.mutex());
@@ -263,6 +268,7 @@ class PagePool {
     PageAllocator memory_;
     PoolTables tables_;
     PoolTakeOver take_over_;
+    SlabCopier copier_;  // for pages of this pool's numbers that are in different devices
     // All that other threads may use.
     std::vector<std::unique_ptr<const Spills>> spill_lists_ GUARDED_BY(memory_.mutex());
     Atomic<const Spills*> spills_{nullptr};  // the last one

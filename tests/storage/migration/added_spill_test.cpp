@@ -1,6 +1,7 @@
 // Spill memory that a volume gets while clients use it.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -199,23 +200,47 @@ TEST_CASE("added spill memory: a copy takes memory in the order of new pages") {
     rig.migrate({});
 }
 
-class NoChannels final : public LatchDevice {
+class CountedChannels final : public LatchDevice {
  public:
     using LatchDevice::LatchDevice;
     std::unique_ptr<Channel> open_channel(const ChannelOptions& with) override {
         if (refuses) throw std::runtime_error("no channel is left");
+        ++opened;
         return LatchDevice::open_channel(with);
     }
 
-    bool refuses = true;
+    bool refuses = false;
+    std::atomic<int> opened{0};
 };
+
+// Opening one of a GPU for each copy has delayed writes by 14 s.
+TEST_CASE("added spill memory: copies of shared pages open no channels to it") {
+    RigOptions options = bare_rig("h", "");
+    options.size = 8 * options.page_size;
+    CountedChannels spill(1, {});
+    MovingRig rig(options);
+    REQUIRE(rig.volume->set_spills({{.device = &spill, .budget = &rig.spill_budget}}) == "");
+    write_to_first(rig, 8);
+    Family family(rig);
+    REQUIRE(family.clone().empty());
+    rig.reclaim(MovingRig::all);
+    rig.home().budget().set_limit(SlabBudget::unlimited);
+    const int before = spill.opened;
+    for (std::uint32_t page = 0; page != 8; ++page) {
+        REQUIRE(rig.volume->find(page).device().info().id == spill.info().id);
+        CHECK(write_to(rig, page, page + 10) == Status::ok);
+        CHECK(rig.volume->find(page).device().info().id == "memory:0");
+    }
+    CHECK(spill.opened == before);
+}
 
 TEST_CASE("added spill memory: requests open the channel, or fail alone if that fails") {
     RigOptions options = bare_rig("h", "");
     options.page_size = 64 * mib;  // a slab
     options.size = 2 * options.page_size;
     Rig rig(options);
-    NoChannels spill(1, {});
+    CountedChannels spill(1, {});
+    spill.refuses = true;
     REQUIRE(rig.volume->set_spills({{.device = &spill, .budget = &rig.spill_budget}}) == "");
     REQUIRE(write_to(rig, 0, 1) == Status::ok);
     rig.devices[0]->budget().set_limit(0);
