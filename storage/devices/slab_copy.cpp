@@ -16,7 +16,8 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::chrono::microseconds poll_interval{20};  // while a copy is in flight
-constexpr std::uint32_t chunk = 256 << 10;              // bytes
+// Bytes: a page of the default size. While pages move, each chunk waits behind copies of all moves.
+constexpr std::uint32_t chunk = 2 << 20;
 
 // One end of a copy.
 class End final : private CopyOwner {
