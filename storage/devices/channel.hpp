@@ -258,11 +258,12 @@ class InPlaceChannel final : public Channel {
     bool receives_into(const Slab&, std::uint32_t) const override { return true; }
 
  protected:
-    // Copies pages that must not be sent in place, and zeroes. Long runs are spread over several
+    // Copies pages that must not be sent in place, and zeroes. Long copies are spread over several
     // polls.
     void progress(CopyQueue& queued) override;
 
  private:
+    std::uint32_t done_ = 0;      // bytes of the first copy
     const PrivateMemory memory_;  // read staging
 };
 

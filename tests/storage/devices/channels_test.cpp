@@ -82,5 +82,34 @@ TEST_CASE("channels: a destroyed transfer is not resumed") {
     CHECK(done == std::vector{1, 2});
 }
 
+struct Ended final : CopyOwner {
+    void copy_done(Copy& copy) override { ended.push_back(&copy); }
+    std::vector<const Copy*> ended;
+};
+
+// Otherwise a client that zeroes whole pages delays all others by 200 us at a time.
+TEST_CASE("in-place channel: a long copy is spread over several polls") {
+    InPlaceChannel channel{ChannelOptions{}};
+    std::vector<std::byte> page(2 << 20, std::byte{1});
+    Ended owner;
+    Copy zeroes;
+    Copy next;
+    for (Copy* copy : {&zeroes, &next}) {
+        const std::uint32_t half = 1 << 20;
+        copy->prepare(Copy::Kind::zero, half, 0, page.data() + (copy == &next ? half : 0), nullptr,
+                      owner);
+        channel.enqueue(*copy);
+    }
+    channel.poll();
+    CHECK(owner.ended.empty());
+    CHECK(page.front() == std::byte{});
+    CHECK(page[(1 << 20) - 1] == std::byte{1});
+    int polls = 1;
+    for (; channel.busy(); ++polls) channel.poll();
+    CHECK(polls >= 8);
+    CHECK(owner.ended == std::vector<const Copy*>{&zeroes, &next});
+    CHECK(page == std::vector<std::byte>(page.size()));
+}
+
 }  // namespace
 }  // namespace gpunbd::storage::test
