@@ -65,13 +65,16 @@ void LongestRequests::add_longest(std::uint32_t type, Clock::time_point received
     newest_.store(second, std::memory_order_release);
 }
 
-LongRequest LongestRequests::longest(Clock::time_point now, std::uint64_t before) const {
-    GPUNBD_ASSERT(before < seconds, "older requests are not known");
-    const std::uint64_t last = second_of(now);
+LongRequest LongestRequests::longest(Clock::time_point now, std::uint64_t first,
+                                     std::uint64_t last) const {
+    GPUNBD_ASSERT(first <= last && last < seconds, "older requests are not known");
+    const std::uint64_t current = second_of(now);
+    const std::uint64_t newest = newest_.load(std::memory_order_acquire);
     LongRequest out;
-    const std::uint64_t newest = std::min(newest_.load(std::memory_order_acquire), last);
-    for (std::uint64_t second = newest; second + before >= last && second != 0; --second) {
-        const LongRequest each = read(second);
+    for (std::uint64_t age = first; age <= last && age < current; ++age) {
+        if (newest + last < current) break;  // idle
+        LongRequest each = read(current - age);
+        each.age = static_cast<std::uint32_t>(age);
         if (each.duration > out.duration) out = each;
     }
     return out;

@@ -29,6 +29,7 @@ inline constexpr std::array<std::string_view, 6> wait_stages{"queue",  "payload"
 struct LongRequest {
     std::uint32_t type = 0;  // its index in ExportCounters::by_type
     std::uint32_t duration = 0;
+    std::uint32_t age = 0;  // whole seconds since the second in which it ended
     std::array<std::uint32_t, wait_stages.size()> waits{};  // by stage; their sum is the duration
 };
 
@@ -44,9 +45,10 @@ class LongestRequests {
             return;
         add_longest(type, received, waits, now);
     }
-    // Any thread: the longest request that ended in the current second or in `before` (less than
-    // `seconds`) whole seconds before it. Its duration is 0 if there was none.
-    LongRequest longest(Clock::time_point now, std::uint64_t before) const;
+    // Any thread: the longest request that ended in one of the seconds from `first` to `last`
+    // before the current one, which is 0; `last` is less than `seconds`. Its duration is 0 if there
+    // was none.
+    LongRequest longest(Clock::time_point now, std::uint64_t first, std::uint64_t last) const;
 
  private:
     // Readers discard what they have read if `version` has changed or is odd.

@@ -163,6 +163,7 @@ void take_longer(LongestRequest& status, const LongRequest& other) {
     if (seconds(other.duration) <= status.seconds) return;
     status.type = type_name(other.type);
     status.seconds = seconds(other.duration);
+    status.age = other.age;
     for (std::size_t i = 0; i != wait_stages.size(); ++i) {
         status.waits[i].seconds = seconds(other.waits[i]);
     }
@@ -186,8 +187,8 @@ void count_requests(const StatusByName& exports, const WorkerCounters& counters)
         if (place_of_export == exports.end()) continue;
         ExportStatus* const found = place_of_export->second;
         add(*found, *counted);
-        take_longer(found->last_second.longest, counted->longest.longest(now, 1));
-        take_longer(found->longest, counted->longest.longest(now, LongestRequests::seconds - 1));
+        take_longer(found->last_second.longest, counted->longest.longest(now, 1, 1));
+        take_longer(found->longest, counted->longest.longest(now, 0, LongestRequests::seconds - 1));
         for (std::size_t type = 0; type != ExportCounters::types; ++type) {
             const RequestCounters& of_type = counted->by_type[type];
             if (of_type.begun.value() == 0) continue;

@@ -36,7 +36,7 @@ class WorkerPool final : public Service {
  public:
     explicit WorkerPool(ServerContext& context) : context_(context) {}
 
-    // Unless they run. They are ready for clients of the exports.
+    // Unless they run. Opens their channels to the devices of the exports that there are.
     void start() override;
     void drain() override;
     void stop() override;  // joins the threads

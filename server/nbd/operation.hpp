@@ -3,6 +3,7 @@
 // OperationContext::ended().
 #pragma once
 
+#include <algorithm>
 #include <boost/intrusive/list_hook.hpp>
 
 #include "protocol/gate.hpp"
@@ -28,7 +29,7 @@ class Operation : public storage::TransferOwner,
         GPUNBD_ASSERT(state() == RequestState::idle, "an operation that starts was in its pool");
         context_ = &context;
         command_ = command;
-        waits.begin(now());
+        waits.begin(std::max(now(), received_at));
         begin();
     }
     // The connection has closed and its send queue is empty. The operation ends as soon as no copy

@@ -128,7 +128,7 @@ void ReadOperation::resume() {
     if (state() == RequestState::waiting) {
         if (!context_->send_queue().sequencer().begin(*this)) return;
         become(RequestState::executing);
-        waits.begin(now());
+        waits.begin(std::max(now(), received_at));
         transfer_.begin(context_->transfer_context(), *this, range());
     }
     advance();

@@ -195,7 +195,7 @@ void Queue::execute(Request& request) {
     turn_left_ -= request.cost().turn;
     of_export_->of(request.command().type).begun.add();
     admission_.enter(request.cost());
-    request.waits.begin(worker_.channels.now());
+    request.waits.begin(std::max(worker_.channels.now(), request.received_at));
     request.start();
 }
 
@@ -212,6 +212,8 @@ void Queue::ended(Request& request, Status status) {
         RequestCounters& counters = of_export_->of(command.type);
         counters.count_answer(0);
         counters.failed(wire_error(status));
+        of_export_->longest.add(static_cast<std::uint32_t>(command.type), request.received_at,
+                                request.waits, storage::TraceClock::now());
         counters_->errors.add();
         // An exception would make the request end twice.
         storage::log_if_possible(

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "storage/base/histogram.hpp"
 
 namespace gpunbd::storage {
@@ -11,8 +13,10 @@ struct TransferWaits {
     using Duration = TraceClock::duration;
 
     void begin(Time now) { *this = {.began = now, .since = now}; }
-    // A wait ends, which has lasted since the last one ended.
+    void begin_wait(Time now) { since = std::max(since, now); }
+    // A wait ends, which has lasted since begin_wait() or since the last one ended.
     void end(Duration TransferWaits::*wait, Time now) {
+        if (now <= since) return;
         this->*wait += now - since;
         since = now;
     }

@@ -79,12 +79,15 @@ class Channels {
     // The time of the worker's round, which costs less than reading the clock. The worker sets it.
     TraceClock::time_point now() const { return now_; }
     void set_now(TraceClock::time_point now) { now_ = now; }
+    // Of the last poll. What a poll finds was still in progress then.
+    TraceClock::time_point polled() const { return polled_; }
 
     void poll() {
         if (page_completions_.any()) page_completions_.deliver();
         // A completion may open a channel.
         for (std::size_t i = 0; i != open_.size(); ++i) open_[i]->poll();
         if (!deferred_.empty()) resume_one();
+        polled_ = now_;
     }
     // A later poll resumes the work, unless it has been destroyed. Neither argument is owned.
     void defer(DeferredQueue& client, DeferredWork& work) {
@@ -125,6 +128,7 @@ class Channels {
     ChannelOptions options_;
     PageCompletions page_completions_;
     TraceClock::time_point now_;
+    TraceClock::time_point polled_;
     std::vector<std::unique_ptr<Channel>> by_number_;
     std::vector<Channel*> open_;
     bool has_failed_ = false;  // open_late(): logged once

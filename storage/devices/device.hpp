@@ -276,8 +276,7 @@ class Device {
     virtual bool discard(const Slab&, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {
         return false;
     }
-    // For the calling worker's thread, which also destroys the channel. Throws if pinned memory or
-    // streams cannot be allocated.
+    // For one thread at a time. Throws if pinned memory or streams cannot be allocated.
     virtual std::unique_ptr<Channel> open_channel(const ChannelOptions& options) = 0;
 
     // Measures the cost of each copy path, in under a second. Channels that are opened later use

@@ -16,8 +16,7 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::chrono::microseconds poll_interval{20};  // while a copy is in flight
-// Bytes: a page of the default size. While pages move, each chunk waits behind copies of all moves.
-constexpr std::uint32_t chunk = 2 << 20;
+constexpr std::uint32_t chunk_of_one_copy = 256 << 10;  // bytes: its channels do not stay open
 
 // One end of a copy.
 class End final : private CopyOwner {
@@ -85,7 +84,7 @@ class End final : private CopyOwner {
 
 }  // namespace
 
-SlabCopier::SlabCopier() = default;
+SlabCopier::SlabCopier(std::uint32_t chunk) : chunk_(chunk) {}
 
 SlabCopier::~SlabCopier() = default;
 
@@ -94,10 +93,15 @@ void SlabCopier::open(Device& device) {
     channel_to(device);
 }
 
+void SlabCopier::close_if_idle() {
+    const Lock lock(mutex_);
+    if (!std::exchange(used_, false)) opened_.clear();
+}
+
 Channel& SlabCopier::channel_to(Device& device) {
     const auto found = std::ranges::find(opened_, &device, &Opened::device);
     if (found != opened_.end()) return *found->channel;
-    auto channel = device.open_channel({.chunk_size = chunk, .pinned = chunk});
+    auto channel = device.open_channel({.chunk_size = chunk_, .pinned = chunk_});
     return *opened_.emplace_back(&device, std::move(channel)).channel;
 }
 
@@ -105,6 +109,7 @@ Status SlabCopier::copy(SlabPosition from, SlabPosition to, std::uint64_t bytes)
     GPUNBD_ASSERT(from.offset + bytes <= from.slab.bytes && to.offset + bytes <= to.slab.bytes,
                   "pages lie within their slabs");
     const Lock lock(mutex_);
+    used_ = true;
     End source(from, channel_to(from.device));
     End target(to, channel_to(to.device));
     const std::uint32_t most = std::min(source.chunk_size(), target.chunk_size());
@@ -123,8 +128,9 @@ Status SlabCopier::copy(SlabPosition from, SlabPosition to, std::uint64_t bytes)
 
 Status Device::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
                     std::uint64_t to_offset, std::uint64_t bytes) {
-    return SlabCopier().copy({.device = *this, .slab = from, .offset = from_offset},
-                             {.device = *this, .slab = to, .offset = to_offset}, bytes);
+    return SlabCopier(chunk_of_one_copy)
+        .copy({.device = *this, .slab = from, .offset = from_offset},
+              {.device = *this, .slab = to, .offset = to_offset}, bytes);
 }
 
 }  // namespace gpunbd::storage

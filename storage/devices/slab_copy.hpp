@@ -25,7 +25,8 @@ struct SlabPosition {
 // calls of the driver meanwhile. It must not outlive the devices that it has copied between.
 class SlabCopier {
  public:
-    SlabCopier();
+    // `chunk`: bytes that are copied at once.
+    explicit SlabCopier(std::uint32_t chunk = default_chunk);
     ~SlabCopier();
     SlabCopier(const SlabCopier&) = delete;
     SlabCopier& operator=(const SlabCopier&) = delete;
@@ -33,6 +34,8 @@ class SlabCopier {
     // Opens the channel to the device ahead of need. Blocks. Throws what Device::open_channel()
     // throws.
     void open(Device& device) EXCLUDES(mutex_);
+    // Closes the channels, unless there was a copy since the last call.
+    void close_if_idle() EXCLUDES(mutex_);
     // Any thread; one copy at a time. Blocks. Throws what Device::open_channel() throws.
     Status copy(SlabPosition from, SlabPosition to, std::uint64_t bytes) EXCLUDES(mutex_);
 
@@ -43,7 +46,12 @@ class SlabCopier {
     };
     Channel& channel_to(Device& device) REQUIRES(mutex_);
 
+    // A page of the default size. While pages move, each chunk waits behind copies of all moves.
+    static constexpr std::uint32_t default_chunk = 2 << 20;
+
+    const std::uint32_t chunk_;
     Mutex mutex_;
+    bool used_ GUARDED_BY(mutex_) = false;           // since close_if_idle()
     std::vector<Opened> opened_ GUARDED_BY(mutex_);  // one for each device
 };
 

@@ -26,8 +26,9 @@ constexpr std::chrono::milliseconds retry_interval{1};
 constexpr int retries = 20;
 // An emptied slab is not released while a slow client still reads one of its old pages.
 constexpr std::chrono::milliseconds release_timeout{500};
-// Each has channels of its own for copies. Those of further pools are opened by their first copy.
-constexpr std::size_t max_copied_pools = 16;
+// Pools with channels for copies ahead of need. Others open them at their first copy, and close
+// them when there has been none for a while.
+constexpr std::size_t max_prepared_pools = 16;
 // Pages that return together: enough work for all threads.
 constexpr std::uint64_t batch_bytes = 1 << 30;
 // Slabs that are emptied together: fewer, because they are released while the next ones are
@@ -599,14 +600,34 @@ void Migrator::open_channels(const Volume& volume) {
         if (is_ours(volume, index)) devices.push_back(&volume.pool(index).device());
     }
     movers_->open(devices);
-    // Pages that are shared are copied when they are written, wherever they are.
+    prepare_copies(volume);
+}
+
+// Pages that are shared are copied when they are written, wherever they are.
+void Migrator::prepare_copies(const Volume& volume) {
     for (std::uint32_t index = 0; index != volume.layout_devices(); ++index) {
         const std::shared_ptr<PagePool>& pool = volume.shared_pool(index);
-        if (!is_ours(volume, index) || copied_pools_.size() >= max_copied_pools) continue;
-        const bool is_new = std::ranges::none_of(
-            copied_pools_, [&](const auto& each) { return each.lock() == pool; });
-        if (!is_new) continue;
-        if (pool->open_copy_channels()) copied_pools_.push_back(pool);
+        if (!is_ours(volume, index) || is_prepared(pool)) continue;
+        if (prepared_pools_.size() >= max_prepared_pools || !pool->shares_spilled_pages()) continue;
+        prepared_pools_.push_back(pool);
+        try {
+            pool->open_copy_channels();
+        } catch (const std::exception&) {  // the first copy repeats it, and reports it
+        }
+    }
+}
+
+// Does not own the pool meanwhile: pools end in an order.
+bool Migrator::is_prepared(const std::shared_ptr<PagePool>& pool) const {
+    return std::ranges::any_of(prepared_pools_, [&](const std::weak_ptr<PagePool>& each) {
+        return !each.owner_before(pool) && !pool.owner_before(each);
+    });
+}
+
+void Migrator::close_idle_copies(const Volume& volume) const {
+    for (std::uint32_t index = 0; index != volume.layout_devices(); ++index) {
+        if (!is_ours(volume, index) || is_prepared(volume.shared_pool(index))) continue;
+        volume.shared_pool(index)->close_idle_copy_channels();
     }
 }
 
@@ -620,9 +641,10 @@ UseHistory& Migrator::history(const std::shared_ptr<PagePool>& pool) {
 // Opens channels ahead of need, because this takes long on a GPU.
 void Migrator::tick() {
     std::erase_if(histories_, [](const auto& entry) { return entry.second.pool.expired(); });
-    std::erase_if(copied_pools_, [](const auto& each) { return each.expired(); });
+    prepared_pools_.clear();
     try {
         visit_pools();
+        for (const std::shared_ptr<Volume>& volume : volumes_()) close_idle_copies(*volume);
     } catch (const std::exception&) {  // the next request reports it
     }
 }

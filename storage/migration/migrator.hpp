@@ -217,6 +217,9 @@ class Migrator {
     std::vector<Sharing> pools_of(const Volumes& volumes, bool spills) const;
     bool is_ours(const Volume& volume, std::uint32_t pool) const;
     void open_channels(const Volume& volume);
+    void prepare_copies(const Volume& volume);
+    bool is_prepared(const std::shared_ptr<PagePool>& pool) const;
+    void close_idle_copies(const Volume& volume) const;
     void tick();
     void visit_pools();
     // In migrator_exchange.cpp.
@@ -234,7 +237,7 @@ class Migrator {
     // Used by the thread only, which opens and closes the channels.
     std::optional<MoverPool> movers_;
     std::map<const PagePool*, History> histories_;
-    std::vector<std::weak_ptr<PagePool>> copied_pools_;  // those with channels for copies
+    std::vector<std::weak_ptr<PagePool>> prepared_pools_;  // see prepare_copies()
     LongWork* work_ = nullptr;      // the request in progress; null: none that is shown
     std::uint64_t work_moved_ = 0;  // bytes
     std::chrono::steady_clock::time_point return_time_;  // of the next pages

@@ -31,14 +31,14 @@ Status PagePool::copy_shared(EntrySlot slot) {
     return (*spill)->copy(slot, *this, Copied::of_several_tables);
 }
 
-bool PagePool::open_copy_channels() {
-    {
-        const Lock lock(memory_.mutex());
-        if (spills().empty() || tables_.count() < 2) return false;
-    }
+bool PagePool::shares_spilled_pages() const {
+    const Lock lock(memory_.mutex());
+    return !spills().empty() && tables_.count() > 1;
+}
+
+void PagePool::open_copy_channels() {
     copier_.open(device());
     for (PagePool* const spill : spills()) copier_.open(spill->device());
-    return true;
 }
 
 Status PagePool::copy(EntrySlot slot, PagePool& home, Copied which) {

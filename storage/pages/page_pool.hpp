@@ -189,9 +189,12 @@ class PagePool {
     // The entry of a number that the layout places here gets a copy of its page, if the page is
     // shared. The page may be in spill memory. Blocks.
     Status copy_shared(EntrySlot slot);
-    // Prepares copies of pages that are in spill memory. False: no page is copied from there now.
-    // Blocks. Throws what Device::open_channel() throws.
-    bool open_copy_channels();
+    // Whether a page that is in spill memory may have to be copied.
+    bool shares_spilled_pages() const;
+    // Prepares such copies. Blocks. Throws what Device::open_channel() throws.
+    void open_copy_channels();
+    // Closes the channels, unless they were used since the last call.
+    void close_idle_copy_channels() { copier_.close_if_idle(); }
     // Takes a free page with any contents, which is to replace a shared one, and pins it for
     // writing. Does not call the device. A hole: there is none, or this pool has to copy. Call
     // replace() or give_up() next, once.

@@ -28,6 +28,7 @@ void Transfer::start(const TransferContext& context, TransferOwner& owner, Range
 std::optional<Status> Transfer::acquire(PageRef& page) {
     if (request_.in_progress) return std::nullopt;
     if (request_.status != Status::ok) return request_.status;
+    owner_->waits.begin_wait(channels_->now());
     return volume_->acquire(volume_->page_of(position_), page, request_,
                             channels_->page_completions());
 }
@@ -67,6 +68,7 @@ bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingAre
         if (staged_ == 0) {
             if (waiting_at_ != &arena) stop_waiting();  // the page has moved to another device
             waiting_at_ = &arena;
+            owner_->waits.begin_wait(channels_->now());
             arena.wait(*this);
         }
         return false;
@@ -93,7 +95,7 @@ void Transfer::copy_done(Copy& copy) {
     GPUNBD_ASSERT(moved != chunks_.end() && moved->state == Chunk::State::moving,
                   "a copy that ends belongs to a chunk that is moving");
     moved->state = Chunk::State::ready;
-    owner_->waits.end(&TransferWaits::device, channels_->now());
+    owner_->waits.end(&TransferWaits::device, channels_->polled());  // the rest is the worker's
     if (copy.status != Status::ok && status_ == Status::ok) {
         status_ = copy.status;
         failed_at_ = moved->offset;

@@ -23,7 +23,7 @@ def requests(kind, count, moved, in_flight=0, errors=None):
     return {'type': kind, 'requests': count, 'bytes': moved, 'in_flight': in_flight, 'errors': errors or {},
             'latency': {'count': count, 'sum': 1.0, 'p50': 0.0001, 'p90': 0.001, 'p99': 0.02, 'max': 0.5}}
 
-LONGEST = {'type': 'read', 'seconds': 0.02, 'waits': [
+LONGEST = {'type': 'read', 'seconds': 0.02, 'age': 1, 'waits': [
     {'stage': stage, 'seconds': 0.02 if stage == 'device' else 0}
     for stage in ('queue', 'payload', 'memory', 'device', 'socket', 'worker')]}
 

@@ -109,7 +109,7 @@ class Export:
                 'longest_waits': {stage: steps_of('longest', values) for stage, values in self.waits.items()}}
 
     def longest(self):
-        return {'type': 'read', 'seconds': self.history['longest'][-1] if self.history['longest'] else 0,
+        return {'type': 'read', 'age': 1, 'seconds': self.history['longest'][-1] if self.history['longest'] else 0,
                 'waits': [{'stage': stage, 'seconds': values[-1] if values else 0} for stage, values in self.waits.items()]}
 
     def unmap(self, offset, length):

@@ -62,7 +62,8 @@ const Structure& LastSecond::structure() {
     using Self = LastSecond;
     static const Structure made = structure_of<Self>(
         {"LastSecond",
-         "Latencies of the requests that were timed in the last second; 0 if there were none."},
+         "Latencies of the requests that were timed in the last second, and the longest request of "
+         "the last whole second; 0 if there were none."},
         {field("read_p50", &Self::read_p50), field("read_p99", &Self::read_p99),
          field("write_p50", &Self::write_p50), field("write_p99", &Self::write_p99),
          field("longest", &Self::longest)});
@@ -91,9 +92,9 @@ const Structure& LongestRequest::structure() {
          "The request that took longest, from its receipt until its reply was ready."},
         {field("type", &Self::type, "Type of the request; empty: there was no request."),
          gauge("seconds", &Self::seconds, "gpunbd_export_longest_request_seconds",
-               "Duration of the longest request of the last minute, from its receipt until its "
-               "reply was ready; 0 without requests."),
-         part("waits", &Self::waits)});
+               "Duration of the longest request that was answered in the last minute, from its "
+               "receipt until its reply was ready; 0 without requests."),
+         field("age", &Self::age, "Whole seconds since it ended."), part("waits", &Self::waits)});
     return made;
 }
 

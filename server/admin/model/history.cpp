@@ -84,7 +84,10 @@ void History::sample(const ExportStatus& status, std::size_t seconds) {
         entry.last = std::move(now);
         return;
     }
-    const Interval all = difference(entry.last, now, longest_of(status.last_second.longest));
+    // A late sample has missed seconds, of which the longest request of the minute is known.
+    const bool is_late = seconds > 1 && status.longest.age < seconds;
+    const Interval all = difference(
+        entry.last, now, longest_of(is_late ? status.longest : status.last_second.longest));
     if (all.longest.duration > entry.longest.duration) entry.longest = all.longest;
     const bool used = all.read.requests != 0 || all.written.requests != 0 || bytes_of(all) != 0;
     if (used) entry.used_at = samples_;
@@ -194,7 +197,7 @@ void History::append(std::deque<Interval>& to, const Interval& all, std::size_t 
     for (std::size_t i = count - appended; i != count; ++i) {
         to.push_back({.read = part(all.read, i, count),
                       .written = part(all.written, i, count),
-                      .longest = all.longest});
+                      .longest = i + 1 == count ? all.longest : Longest{}});
     }
     while (to.size() > most) to.pop_front();
 }

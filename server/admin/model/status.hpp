@@ -53,12 +53,14 @@ struct WaitStatus {
 struct LongestRequest {
     std::string type = {};  // one of RequestStatus::types; empty: there was no request
     double seconds = 0;
+    std::uint64_t age = 0;               // whole seconds since it ended
     std::vector<WaitStatus> waits = {};  // by stage; all of them
 
     static const Structure& structure();
 };
 
-// Latencies of the requests that were timed in the last second, in seconds; 0: none.
+// Latencies of the requests that were timed in the last second, in seconds; 0: none. The longest
+// request is that of the last whole second.
 struct LastSecond {
     double read_p50 = 0;
     double read_p99 = 0;

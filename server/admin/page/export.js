@@ -100,7 +100,7 @@ const opened = {
     this.latency.draw([{name: 'read median', colour: 'accent', values: history.read_p50}, {name: 'read 99th', colour: 'accent', dashed: true, values: history.read_p99},
                        {name: 'write median', colour: 'second', values: history.write_p50}, {name: 'write 99th', colour: 'second', dashed: true, values: history.write_p99}], span);
     const stages = {queue: 'others', payload: 'used', memory: 'second', device: 'bad', socket: 'bar-next', worker: 'quiet'};
-    this.longest.draw([{name: 'total', colour: 'accent', filled: true, values: history.longest},
+    this.longest.draw([{name: 'total', colour: 'accent', values: history.longest},
                        ...Object.entries(stages).map(([name, colour]) => ({name, colour, dashed: true, values: history.longest_waits[name]}))], span);
   },
 

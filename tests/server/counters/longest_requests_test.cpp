@@ -26,7 +26,7 @@ std::uint32_t wait_of(const LongRequest& request, WaitStage stage) {
 
 TEST_CASE("longest requests: that of each second of the last minute") {
     LongestRequests requests;
-    CHECK(requests.longest(start, 59).duration == 0);
+    CHECK(requests.longest(start, 0, 59).duration == 0);
     const auto add = [&](Time now, LongestRequests::Clock::duration took) {
         requests.add(1, now - took, waits(now - took), now);
     };
@@ -34,13 +34,15 @@ TEST_CASE("longest requests: that of each second of the last minute") {
     add(start + 200ms, 9ms);
     add(start + 300ms, 7ms);
     add(start + 1s, 2ms);
-    CHECK(requests.longest(start + 1s, 0).duration == 2000);
-    CHECK(requests.longest(start + 1s, 1).duration == 9000);
-    CHECK(requests.longest(start + 59s, 59).duration == 9000);
-    CHECK(requests.longest(start + 60s, 59).duration == 2000);
-    CHECK(requests.longest(start + 61s, 59).duration == 0);
+    CHECK(requests.longest(start + 1s, 0, 0).duration == 2000);
+    CHECK(requests.longest(start + 1s, 0, 1).duration == 9000);
+    CHECK(requests.longest(start + 1s, 1, 1).duration == 9000);
+    CHECK(requests.longest(start + 59s, 0, 59).duration == 9000);
+    CHECK(requests.longest(start + 59s, 0, 59).age == 59);
+    CHECK(requests.longest(start + 60s, 0, 59).duration == 2000);
+    CHECK(requests.longest(start + 61s, 0, 59).duration == 0);
     add(start + 200s, 1ms);  // in place of an older one
-    CHECK(requests.longest(start + 200s, 59).duration == 1000);
+    CHECK(requests.longest(start + 200s, 0, 59).duration == 1000);
 }
 
 TEST_CASE("longest requests: the waits add up to the duration") {
@@ -52,14 +54,14 @@ TEST_CASE("longest requests: the waits add up to the duration") {
     all.end(&storage::TransferWaits::socket, received + 15ms);
     LongestRequests requests;
     requests.add(7, received, all, received + 21ms);
-    LongRequest longest = requests.longest(start, 0);
+    LongRequest longest = requests.longest(start, 0, 0);
     CHECK(longest.type == 7);
     CHECK(longest.duration == 21000);
     CHECK(longest.waits == decltype(longest.waits){1000, 3000, 2000, 4000, 5000, 6000});
     // The stages are measured less exactly.
     requests.add(7, received, all, start + 1s);
     requests.add(7, start + 1s, all, start + 2s);
-    longest = requests.longest(start + 2s, 0);
+    longest = requests.longest(start + 2s, 0, 0);
     CHECK(std::accumulate(longest.waits.begin(), longest.waits.end(), 0U) == longest.duration);
     CHECK(wait_of(longest, WaitStage::queue) == 0);
 }
@@ -78,12 +80,12 @@ TEST_CASE("longest requests: a reader never sees parts of two requests") {
     });
     std::uint32_t torn = 0;
     while (!done) {
-        const LongRequest seen = requests.longest(start, 0);
+        const LongRequest seen = requests.longest(start, 0, 0);
         torn += seen.type != seen.duration || wait_of(seen, WaitStage::device) != seen.duration;
     }
     writer.join();
     CHECK(torn == 0);
-    CHECK(requests.longest(start, 0).duration == 99'999);
+    CHECK(requests.longest(start, 0, 0).duration == 99'999);
 }
 
 }  // namespace

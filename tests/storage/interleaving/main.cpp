@@ -34,8 +34,9 @@ Status Device::copy(const Slab&, std::uint64_t, const Slab&, std::uint64_t, std:
     interleaving::fail("the device of this test has a copy of its own");
 }
 // All pools are on one device, which copies.
-SlabCopier::SlabCopier() = default;
+SlabCopier::SlabCopier(std::uint32_t chunk) : chunk_(chunk) {}
 SlabCopier::~SlabCopier() = default;
+void SlabCopier::close_if_idle() {}
 void SlabCopier::open(Device&) { interleaving::fail("no page of this test is in spill memory"); }
 Status SlabCopier::copy(SlabPosition, SlabPosition, std::uint64_t) {
     interleaving::fail("a copy within a device uses no channel");

@@ -90,6 +90,28 @@ TEST_CASE("history: records the difference of each second") {
     CHECK(history.trends(1).empty());
 }
 
+TEST_CASE("history: the longest request of each second, of a late sample and of ten seconds") {
+    History history;
+    const auto sample = [&](double time, std::uint64_t requests, double second, double minute) {
+        Status status = reads(time, requests, 100 * requests);
+        ExportStatus& exported = status.exports[0];
+        exported.last_second.longest.seconds = second;
+        exported.longest = {.type = "read", .seconds = minute, .age = 1};
+        exported.longest.waits = {{"queue", minute}};
+        history.sample(status);
+    };
+    sample(100, 1, 0, 0);
+    sample(101, 2, 0.25, 0.25);
+    sample(102, 3, 0.5, 0.5);
+    sample(105, 4, 0.125, 2);
+    std::vector<float> durations;
+    for (const auto& each : of(history).intervals) durations.push_back(each.longest.duration);
+    CHECK(durations == std::vector<float>{0.25, 0.5, 0, 0, 2});
+    CHECK(of(history).intervals.back().longest.waits[0] == 2);
+    sample(110, 5, 1, 1);
+    CHECK(of(history, History::max_fine + 1).intervals.back().longest.duration == 2);
+}
+
 TEST_CASE("history: late samples, changed clocks, and ten minutes") {
     History history;
     history.sample(reads(100, 0, 0));

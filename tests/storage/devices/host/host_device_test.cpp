@@ -272,36 +272,5 @@ TEST_CASE("host device: clear zeroes only its range") {
     device->release(slab);
 }
 
-class Counter final : public CopyOwner {
- public:
-    void copy_done(Copy& copy) override {
-        CHECK(copy.status == Status::ok);
-        ++done;
-    }
-    int done = 0;
-};
-
-TEST_CASE("host channel: zeroing is spread over polls") {
-    constexpr std::size_t count = 4;
-    constexpr std::uint32_t length = 3 << 20;
-    const auto device = host(std::uint64_t{count} * length);
-    const auto channel = device->open_channel({});
-    std::vector<std::byte> memory(std::size_t{count} * length, std::byte{0x5A});
-    Counter counter;
-    std::vector<Copy> copies(count);
-    for (std::size_t i = 0; i != count; ++i) {
-        copies[i].kind = Copy::Kind::zero;
-        copies[i].length = length;
-        copies[i].cpu = memory.data() + i * length;
-        copies[i].owner = &counter;
-        channel->enqueue(copies[i]);
-    }
-    int polls = 0;
-    for (; channel->busy(); ++polls) channel->poll();
-    CHECK(counter.done == count);
-    CHECK(polls == 2);
-    CHECK(zeroes(memory.data(), memory.size()));
-}
-
 }  // namespace
 }  // namespace gpunbd::storage::test
