@@ -106,7 +106,8 @@ void WorkerPool::open_channels_ahead() const {
     const std::uint64_t staging = 2 * context_.options.pipeline.pinned;
     std::vector<storage::Device*> devices;
     std::uint64_t of_worker = 0;  // bytes of memory that is taken at once
-    for (const auto& each : *context_.exports.snapshot()) {
+    const auto exports = context_.exports.snapshot();
+    for (const auto& each : *exports) {
         for (storage::Device* const device : each->volume->devices()) {
             if (std::ranges::find(devices, device) != devices.end()) continue;
             devices.push_back(device);
