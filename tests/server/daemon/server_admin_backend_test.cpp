@@ -177,7 +177,9 @@ TEST_CASE("observed: the longest request, and where it waited") {
         watched.rig.script.hold = false;
         CHECK(client.answer(asked).error == Error::none);
         CHECK(longest().type == "read");
-        CHECK(wait_of("device") >= held);
+        // The time since the last poll is the worker's, which may have been preempted.
+        CHECK(wait_of("device") > 0);
+        CHECK(wait_of("device") + wait_of("worker") >= held);
     }
     SUBCASE("for staging memory") {
         watched.rig.script.hold = true;
