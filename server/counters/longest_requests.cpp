@@ -48,6 +48,7 @@ void LongestRequests::add_longest(std::uint32_t type, Clock::time_point received
                                   const storage::TransferWaits& waits, Clock::time_point now) {
     GPUNBD_ASSERT(received <= now, "a request ends after it was received");
     const std::uint64_t second = second_of(now);
+    GPUNBD_ASSERT(second >= newest_.load(std::memory_order_relaxed), "a steady clock goes forward");
     longest_ = now - received;
     end_of_second_ = Clock::time_point(std::chrono::seconds(second + 1));
     const LongRequest longest = long_request(type, longest_, waits.began - received, waits);
@@ -71,8 +72,8 @@ LongRequest LongestRequests::longest(Clock::time_point now, std::uint64_t first,
     const std::uint64_t current = second_of(now);
     const std::uint64_t newest = newest_.load(std::memory_order_acquire);
     LongRequest out;
+    if (newest + last < current) return out;  // most exports are idle
     for (std::uint64_t age = first; age <= last && age < current; ++age) {
-        if (newest + last < current) break;  // idle
         LongRequest each = read(current - age);
         each.age = static_cast<std::uint32_t>(age);
         if (each.duration > out.duration) out = each;

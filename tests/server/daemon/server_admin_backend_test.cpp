@@ -166,8 +166,9 @@ TEST_CASE("observed: the longest request, and where it waited") {
         CHECK(sum == doctest::Approx(request.seconds));
         return found;
     };
-    constexpr auto pause = 30ms;
-    constexpr double held = 0.03;
+    // Longer than the first request took, however slow the machine is.
+    const double held = std::max(0.03, 2 * longest().seconds);
+    const std::chrono::duration<double> pause(held);
 
     SUBCASE("for the device") {
         watched.rig.script.hold = true;
