@@ -58,7 +58,7 @@ void Scheduler::round() {
     }
     if (!long_turn || heavy_waited_) return;
     run_light();  // what the poll has made ready
-    run_first(long_turns_);
+    if (!long_turns_.empty()) run_first(long_turns_);  // events may have destroyed the runnable
 }
 
 bool Scheduler::gather(bool was_idle) {
@@ -158,6 +158,7 @@ bool Scheduler::run_heavy() {
 }
 
 void Scheduler::run_first(Runnables& waiting) {
+    GPUNBD_ASSERT(!waiting.empty(), "a turn is one of a runnable that waits");
     Runnable& first = waiting.front();
     waiting.pop_front();
     run(first);
@@ -166,6 +167,7 @@ void Scheduler::run_first(Runnables& waiting) {
 void Scheduler::run(Runnable& runnable) {
     GPUNBD_ASSERT(running_ == nullptr, "turns are not nested");
     running_ = &runnable;
+    runnable.account().waits_for_long_turn_ = false;
     runnable.run();
     running_ = nullptr;
 }

@@ -38,6 +38,7 @@ class Scheduler {
         std::uint32_t light_turns_ = 0;  // in a row
         bool may_be_light_ = false;
         bool works_lightly_ = false;  // has requests in flight, and was light when they began
+        bool waits_for_long_turn_ = false;
     };
 
     // Something that has turns: a connection, or the queue of a local device. May be destroyed at
@@ -88,8 +89,10 @@ class Scheduler {
         const bool light = &runnable != running_ && is_light(runnable);
         (light ? light_ : next_heavy_).push_back(runnable);
     }
-    // The same from the handler of an event: at once, unless light connections come first.
+    // The same from the handler of an event: at once, unless light connections come first, or the
+    // runnable waits for a long turn.
     void run_at_event(Runnable& runnable) {
+        if (runnable.account().waits_for_long_turn_) return;
         if (light_come_first()) {
             run_soon(runnable);
         } else {
@@ -102,7 +105,10 @@ class Scheduler {
     static void may_be_light(Runnable& runnable) { runnable.account().may_be_light_ = true; }
     // One runs in each round: for work that takes far longer than a turn.
     void run_once_a_round(Runnable& runnable) {
-        if (!runnable.is_linked()) long_turns_.push_back(runnable);
+        GPUNBD_ASSERT(!runnable.account().may_be_light_, "a light connection has short turns");
+        runnable.unlink();  // no other turn comes first
+        long_turns_.push_back(runnable);
+        runnable.account().waits_for_long_turn_ = true;
     }
     // Counts the work of a turn that ends. Called by the runnable within the turn.
     void count(Runnable& runnable, std::int64_t work);

@@ -174,6 +174,42 @@ TEST_CASE("scheduler: a connection with more than its share in short turns has n
     CHECK(greedy.turns > before);
 }
 
+class Handshake final : public Scheduler::Runnable {
+ public:
+    void run() noexcept override { ++turns; }
+
+    int turns = 0;
+};
+
+TEST_CASE("scheduler: a handshake waits for its long turn, or is destroyed meanwhile") {
+    Crowd crowd;
+    Scheduler& scheduler = crowd.scheduler;
+    Handshake first;
+    auto second = std::make_unique<Handshake>();
+    scheduler.run_soon(*second);
+    for (Handshake* each : {&first, second.get()}) scheduler.run_once_a_round(*each);
+    // The client hangs up.
+    boost::asio::post(crowd.io, [&] { scheduler.run_at_event(*second); });
+    scheduler.round();
+    CHECK(first.turns == 1);
+    CHECK(second->turns == 0);
+    SUBCASE("waits") {
+        scheduler.round();
+        CHECK(second->turns == 1);
+        boost::asio::post(crowd.io, [&] { scheduler.run_at_event(*second); });
+        while (second->turns != 2) scheduler.round();
+    }
+    SUBCASE("is destroyed") {
+        bool destroyed = false;
+        boost::asio::post(crowd.io, [&] {
+            second.reset();
+            destroyed = true;
+        });
+        while (!destroyed) scheduler.round();
+    }
+    CHECK(first.turns == 1);
+}
+
 // Events come from the test's thread, which wakes the worker if the source wants that.
 class SimulatedSource final : public Scheduler::Source {
  public:
