@@ -19,13 +19,10 @@
 
 namespace gpunbd::server {
 
-struct RequestsBegun {
-    Counter begun;
-    Counter abandoned;  // never answered, since the client is gone
-};
-
 // Counters of one worker for the requests of one export, by type.
-struct RequestCounters : RequestsBegun, RequestCounts<Counter> {
+struct RequestCounters : RequestCounts<Counter> {
+    Counter in_flight;
+
     void count_answer(std::uint64_t length) {
         requests.add();
         bytes.add(length);

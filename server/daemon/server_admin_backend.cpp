@@ -46,15 +46,6 @@ std::string type_name(std::size_t type) {
     return in_small_letters(protocol::name_of(static_cast<protocol::CommandType>(type)));
 }
 
-// Adds the counters of one worker.
-void add_requests(RequestStatus& status, const RequestCounters& counted) {
-    // In this order, requests that begin meanwhile do not give a negative number in flight.
-    const std::uint64_t ended = counted.requests.value() + counted.abandoned.value();
-    const std::uint64_t begun = counted.begun.value();
-    status.in_flight += begun > ended ? begun - ended : 0;
-    add(status, counted);
-}
-
 // Seconds; 0: the client reads its replies.
 double stalled_for(const ConnectionCounters& counters) {
     const std::uint64_t since = counters.unsent_since.value();
@@ -191,7 +182,8 @@ void count_requests(const StatusByName& exports, const WorkerCounters& counters)
         take_longer(found->longest, counted->longest.longest(now, 0, LongestRequests::seconds - 1));
         for (std::size_t type = 0; type != ExportCounters::types; ++type) {
             const RequestCounters& of_type = counted->by_type[type];
-            if (of_type.begun.value() == 0) continue;
+            const std::uint64_t in_flight = of_type.in_flight.value();
+            if (in_flight == 0 && of_type.requests.value() == 0) continue;
             const std::string name = type_name(type);
             auto place = std::find_if(found->requests.begin(), found->requests.end(),
                                       [&](const auto& each) { return each.type == name; });
@@ -199,7 +191,8 @@ void count_requests(const StatusByName& exports, const WorkerCounters& counters)
                 place = found->requests.emplace(place);
                 place->type = name;
             }
-            add_requests(*place, of_type);
+            add(*place, of_type);
+            place->in_flight += in_flight;
         }
     }
 }

@@ -71,13 +71,12 @@ void RequestAccounting::keep_longest(const Operation& operation) {
 void RequestAccounting::abandoned(protocol::CommandType type) {
     publish();  // that it has begun
     GPUNBD_ASSERT(in_flight_ != 0, "a request that is abandoned was in flight");
-    of_export_->of(type).abandoned.add();
+    of_export_->of(type).in_flight.subtract();
     counters_->in_flight.set(--in_flight_);
 }
 
 void RequestAccounting::answered_at_once(const protocol::Command& command) {
     RequestCounters& counters = of_export_->of(command.type);
-    counters.begun.add();
     counters.count_answer(command.length);
     const Time now = storage::TraceClock::now();
     counters.latency.record(now - received_at_);
@@ -87,7 +86,6 @@ void RequestAccounting::answered_at_once(const protocol::Command& command) {
 
 void RequestAccounting::refused(const protocol::Refusal& refusal) {
     RequestCounters& counters = of_export_->of(refusal.type);
-    counters.begun.add();
     counters.count_answer(0);
     counters.failed(refusal.error);
     counters_->errors.add();
@@ -103,11 +101,11 @@ void RequestAccounting::publish() {
         Tally& each = tallies_[type];
         if (each.begun == 0 && each.answered == 0) continue;
         RequestCounters& counters = of_export_->by_type[type];
-        counters.begun.add(each.begun);
-        counters.requests.add(each.answered);
         GPUNBD_ASSERT(each.answered <= in_flight_ + each.begun,
                       "no more requests are answered than have begun");
         in_flight_ += each.begun - each.answered;
+        counters.in_flight.set(counters.in_flight.value() + each.begun - each.answered);
+        counters.requests.add(each.answered);
         switch (static_cast<protocol::CommandType>(type)) {
             case protocol::CommandType::read:  // publish_sent() counts its bytes
                 break;

@@ -193,7 +193,7 @@ void Queue::execute(Request& request) {
         return refuse(request, protocol::stores(command.type) ? no_space : io_error);
     }
     turn_left_ -= request.cost().turn;
-    of_export_->of(request.command().type).begun.add();
+    of_export_->of(request.command().type).in_flight.add();
     admission_.enter(request.cost());
     request.waits.begin(std::max(worker_.channels.now(), request.received_at));
     request.start();
@@ -202,6 +202,7 @@ void Queue::execute(Request& request) {
 void Queue::ended(Request& request, Status status) {
     if (admission_.leave(request.cost())) worker_.scheduler.run_soon(*this);
     const Command& command = request.command();
+    of_export_->of(command.type).in_flight.subtract();
     std::int32_t result = 0;
     if (status == Status::ok) {
         count_end(request);

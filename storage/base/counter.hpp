@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "storage/assertions/assert.hpp"
+
 namespace gpunbd::storage {
 
 class Counter {
@@ -14,6 +16,10 @@ class Counter {
 
     void add(std::uint64_t by = 1) {
         value_.store(value_.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+    }
+    void subtract(std::uint64_t by = 1) {
+        GPUNBD_ASSERT(by <= value(), "a counter is never negative");
+        value_.store(value() - by, std::memory_order_relaxed);
     }
     void set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }
     std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }

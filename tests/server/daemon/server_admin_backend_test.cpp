@@ -434,7 +434,7 @@ TEST_CASE("observed: counters are consistent while workers count") {
             const Status status = watched.observed.status();
             const RequestStatus reads = of_type(status.exports.at(0), "read");
             CHECK(reads.requests >= seen);
-            CHECK(reads.in_flight <= 2);
+            CHECK(reads.in_flight <= 1);
             seen = std::max(seen, reads.requests);
         }
     });
