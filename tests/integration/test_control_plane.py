@@ -54,7 +54,7 @@ exports:
 EXTRA = '  - {name: extra, size: 1M, page_size: 64K, devices: [host], keep: KEEP}\n'
 SPILL = "devices: [{id: host, spill: [{file: '{directory}/spill', size: 8M}]}]"
 
-OPTIONS = argparse.Namespace(first=0, sequences=6 if server.SANITIZED else 30, seed=None, steps=12, rules=RULES, patience=60,
+OPTIONS = argparse.Namespace(first=0, sequences=6 if server.SANITIZED else 200, seed=None, steps=12, rules=RULES, patience=60,
                              verbose=False)
 
 

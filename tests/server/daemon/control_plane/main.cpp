@@ -13,6 +13,8 @@ int main(int argc, char** argv) {
                                                           : spdlog::level::off);
     // Most staging memory is never used.
     ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+    // Threads that wait look again every 20 us, not every 70.
+    ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     // Each server would look for GPUs, which takes longer than a whole sequence.
     ::setenv("VK_DRIVER_FILES", "/dev/null", 1);
     ::setenv("VK_ICD_FILENAMES", "/dev/null", 1);
