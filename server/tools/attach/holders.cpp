@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -33,6 +35,20 @@ std::optional<std::uint64_t> memory_number(const std::string& root, const std::s
         if (words >> key >> value && key == name + ":") return value * kib;
     }
     return std::nullopt;
+}
+
+// Bytes of free pages that the kernel keeps for each CPU, which MemAvailable does not contain. With
+// the reserve of memory that swap needs they may be more than 40 MiB per CPU.
+std::uint64_t free_of_cpus(const std::string& root) {
+    std::ifstream file(root + "proc/zoneinfo");
+    std::uint64_t pages = 0;
+    for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line);
+        std::string key;
+        std::uint64_t value = 0;
+        if (words >> key >> value && key == "count:") pages += value;
+    }
+    return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 std::uint64_t free_elsewhere(const SwapArea& area, const std::string& root) {
@@ -216,8 +232,9 @@ std::vector<SwapArea> read_swap_areas(const std::string& root) {
 }
 
 std::optional<Failure> no_room_for(const SwapArea& area, const std::string& root) {
-    const auto available = memory_number(root, "MemAvailable");
+    auto available = memory_number(root, "MemAvailable");
     if (!available || area.used == 0) return std::nullopt;
+    *available += free_of_cpus(root);
     const std::uint64_t margin =
         least_margin + memory_number(root, "MemTotal").value_or(0) / margin_part;
     const std::uint64_t elsewhere = free_elsewhere(area, root);

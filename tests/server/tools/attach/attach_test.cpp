@@ -145,7 +145,9 @@ TEST_CASE("attach: the exact limit of the swap that fits") {
     for (const bool fits : {true, false}) {
         const FakeRoot root;
         root.put("proc/meminfo", "MemTotal: 262144 kB\n");
-        root.put("proc/meminfo", fits ? "MemAvailable: 117760 kB\n" : "MemAvailable: 117759 kB\n");
+        root.put("proc/meminfo", fits ? "MemAvailable: 117748 kB\n" : "MemAvailable: 117747 kB\n");
+        root.put("proc/zoneinfo", "  pagesets\n    cpu: 0\n              count: 1\n");  // pages
+        root.put("proc/zoneinfo", "              high: 9\n    cpu: 1\n              count: 2\n");
         root.put("proc/swaps", "/dev/nbd0 partition 1048576 93184 50\n");
         CHECK(fits == !no_room_for(read_swap_areas(root.folder()).at(0), root.folder()));
     }
