@@ -57,7 +57,7 @@ void Scheduler::round() {
         }
     }
     if (!long_turn || heavy_waited_) return;
-    run_light();  // what the poll has made ready
+    run_light();                                       // what the poll has made ready
     if (!long_turns_.empty()) run_first(long_turns_);  // events may have destroyed the runnable
 }
 
