@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t least_unlimited = std::uint64_t{1} << 62;  // in version 1, without a limit
 
 // The number after a name, as in "MemTotal: 16384 kB" or "inactive_file 4096".
 std::optional<std::uint64_t> entry(const fs::path& path, const std::string& name) {
@@ -46,19 +47,21 @@ struct Headroom {
 
 // The file and entry names of the two control group versions.
 struct Version {
-    const char* limits[2];
+    const char* limit;
+    const char* throttling_limit;  // null: there is none
     const char* usage;
     const char* reclaimable;
 };
-constexpr Version version_1 = {{"memory.limit_in_bytes", "memory.limit_in_bytes"},
-                               "memory.usage_in_bytes",
+constexpr Version version_1 = {"memory.limit_in_bytes", nullptr, "memory.usage_in_bytes",
                                "total_inactive_file"};
-constexpr Version version_2 = {{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
+constexpr Version version_2 = {"memory.max", "memory.high", "memory.current", "inactive_file"};
 
 Headroom headroom_in(const fs::path& group, const Version& version) {
     Headroom headroom;
-    for (const char* limit : version.limits) {
-        headroom.limit = std::min(headroom.limit, number(group / limit).value_or(no_limit));
+    for (const char* limit : {version.limit, version.throttling_limit}) {
+        if (limit == nullptr) continue;
+        const std::uint64_t bytes = number(group / limit).value_or(no_limit);
+        if (bytes < least_unlimited) headroom.limit = std::min(headroom.limit, bytes);
     }
     if (headroom.limit == no_limit) return headroom;
     // The system drops cached files before it kills a process.

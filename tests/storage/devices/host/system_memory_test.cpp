@@ -121,6 +121,20 @@ TEST_CASE("system memory: the minimum over the machine and its control groups") 
     }
 }
 
+TEST_CASE("system memory: limits change, and the process moves") {
+    const gpunbd::test::TemporaryFolder tree;
+    tree.write("proc/meminfo", "MemTotal: 1048576 kB\nMemAvailable: 819200 kB\n");
+    tree.write("proc/self/cgroup", "0::/a\n");
+    tree.write("sys/fs/cgroup/a/memory.max", bytes(300 * mib));
+    tree.write("sys/fs/cgroup/b/memory.max", bytes(200 * mib));
+    const SystemMemory memory(tree.path());
+    CHECK(memory.total() == 300 * mib);
+    tree.write("sys/fs/cgroup/a/memory.max", bytes(250 * mib));
+    CHECK(memory.total() == 250 * mib);
+    tree.write("proc/self/cgroup", "0::/b\n");
+    CHECK(memory.total() == 200 * mib);
+}
+
 TEST_CASE("system memory: without readable files, no memory is available") {
     const SystemMemory memory("/nonexistent");
     CHECK(memory.total() == 0);
