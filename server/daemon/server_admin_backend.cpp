@@ -183,7 +183,8 @@ void count_requests(const StatusByName& exports, const WorkerCounters& counters)
         for (std::size_t type = 0; type != ExportCounters::types; ++type) {
             const RequestCounters& of_type = counted->by_type[type];
             const std::uint64_t in_flight = of_type.in_flight.value();
-            if (in_flight == 0 && of_type.requests.value() == 0) continue;
+            // Of a READ without an answer, parts may have been sent.
+            if (in_flight + of_type.requests.value() + of_type.bytes.value() == 0) continue;
             const std::string name = type_name(type);
             auto place = std::find_if(found->requests.begin(), found->requests.end(),
                                       [&](const auto& each) { return each.type == name; });

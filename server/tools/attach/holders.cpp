@@ -234,7 +234,7 @@ std::vector<SwapArea> read_swap_areas(const std::string& root) {
 std::optional<Failure> no_room_for(const SwapArea& area, const std::string& root) {
     auto available = memory_number(root, "MemAvailable");
     if (!available || area.used == 0) return std::nullopt;
-    *available += free_of_cpus(root);
+    if (*available != 0) *available += free_of_cpus(root);  // otherwise less than 0 is available
     const std::uint64_t margin =
         least_margin + memory_number(root, "MemTotal").value_or(0) / margin_part;
     const std::uint64_t elsewhere = free_elsewhere(area, root);

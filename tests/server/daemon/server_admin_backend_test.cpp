@@ -424,6 +424,24 @@ TEST_CASE("observed: the map of an export, its pages, and recent accesses") {
     CHECK(map->written.size() == watched.rig.pages());
 }
 
+TEST_CASE("observed: no request of a client that has hung up is in flight") {
+    Watched watched;
+    Client client = watched.rig.enter();
+    const Ask write{.type = CommandType::write, .offset = 0, .length = 4 * kib};
+    CHECK(client.ask(write).error == Error::none);
+    watched.rig.script.hold = true;
+    client.send({.offset = 0, .length = 4 * kib});
+    watched.rig.let_run();
+    CHECK(of_type(watched.observed.status().exports[0], "read").in_flight == 1);
+    client.close();
+    watched.rig.let_run();
+    watched.rig.script.hold = false;
+    watched.rig.settle();
+    for (const RequestStatus& each : watched.status().exports[0].requests) {
+        CHECK(each.in_flight == 0);
+    }
+}
+
 TEST_CASE("observed: counters are consistent while workers count") {
     Watched watched({.devices = "h"});
     Client client = watched.rig.enter();

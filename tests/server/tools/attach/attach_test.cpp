@@ -1,6 +1,7 @@
 // The parts of `gpunbd attach` that need no kernel client: URIs, uses of a device, the list, swap
 // areas, and steps.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -145,7 +146,9 @@ TEST_CASE("attach: the exact limit of the swap that fits") {
     for (const bool fits : {true, false}) {
         const FakeRoot root;
         root.put("proc/meminfo", "MemTotal: 262144 kB\n");
-        root.put("proc/meminfo", fits ? "MemAvailable: 117748 kB\n" : "MemAvailable: 117747 kB\n");
+        const long cpus = 3 * ::sysconf(_SC_PAGESIZE) / 1024;
+        const long available = 117760 - cpus - (fits ? 0 : 1);
+        root.put("proc/meminfo", fmt::format("MemAvailable: {} kB\n", available));
         root.put("proc/zoneinfo", "  pagesets\n    cpu: 0\n              count: 1\n");  // pages
         root.put("proc/zoneinfo", "              high: 9\n    cpu: 1\n              count: 2\n");
         root.put("proc/swaps", "/dev/nbd0 partition 1048576 93184 50\n");
