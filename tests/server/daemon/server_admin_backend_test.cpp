@@ -437,9 +437,8 @@ TEST_CASE("observed: no request of a client that has hung up is in flight") {
     watched.rig.let_run();
     watched.rig.script.hold = false;
     watched.rig.settle();
-    for (const RequestStatus& each : watched.status().exports[0].requests) {
-        CHECK(each.in_flight == 0);
-    }
+    const Status status = watched.status();
+    for (const RequestStatus& each : status.exports[0].requests) CHECK(each.in_flight == 0);
 }
 
 TEST_CASE("observed: counters are consistent while workers count") {
