@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <liburing.h>
 #include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -46,13 +47,34 @@ void set_flags_for_io(int file) {
     ::fcntl(file, F_SETFL, (flags & ~O_NONBLOCK) | O_NOATIME);
 }
 
+using Block = std::array<std::byte, block_bytes>;
+
+// The first direct write to a file system that is not waited for makes the kernel allocate a work
+// queue, which may wait for memory. So this write is made before swap depends on the file. Errors
+// are ignored: the first write of a page would have them, too.
+void write_once(int file, Block& first_block) {
+    io_uring ring{};
+    if (::io_uring_queue_init(1, &ring, 0) != 0) return;
+    if (io_uring_sqe* const entry = ::io_uring_get_sqe(&ring); entry != nullptr) {
+        ::io_uring_prep_write(entry, file, first_block.data(), block_bytes, 0);
+        ::io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
+        io_uring_cqe* ended = nullptr;
+        const int result = ::io_uring_submit(&ring);
+        while (result == 1 && ::io_uring_wait_cqe(&ring, &ended) == -EINTR) continue;
+    }
+    ::io_uring_queue_exit(&ring);
+}
+
 // Without the page cache, I/O does not compete with others for memory. Some file systems accept
 // the flag and refuse the reads.
 bool set_direct(int file) {
     const int flags = ::fcntl(file, F_GETFL);
     if (flags < 0 || ::fcntl(file, F_SETFL, flags | O_DIRECT) != 0) return false;
-    alignas(block_bytes) std::array<std::byte, block_bytes> block;
-    if (::pread(file, block.data(), block.size(), 0) == ssize_t{block_bytes}) return true;
+    alignas(block_bytes) Block block;
+    if (::pread(file, block.data(), block.size(), 0) == ssize_t{block_bytes}) {
+        write_once(file, block);
+        return true;
+    }
     ::fcntl(file, F_SETFL, flags);
     return false;
 }
