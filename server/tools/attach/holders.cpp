@@ -1,7 +1,6 @@
 #include "server/tools/attach/holders.hpp"
 
 #include <fmt/format.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,30 +24,30 @@ constexpr std::uint64_t kib = 1024;
 constexpr std::uint64_t least_margin = std::uint64_t{16} << 20;
 constexpr std::uint64_t margin_part = 32;  // of the total memory
 
-// A value of /proc/meminfo, in bytes.
-std::optional<std::uint64_t> memory_number(const std::string& root, const std::string& name) {
-    std::ifstream file(root + "proc/meminfo");
+// The sum of the numbers after this key, one to a line; nothing if there is none.
+std::optional<std::uint64_t> sum_of(const std::string& path, const std::string& wanted) {
+    std::ifstream file(path);
+    std::optional<std::uint64_t> sum;
     for (std::string line; std::getline(file, line);) {
         std::istringstream words(line);
         std::string key;
         std::uint64_t value = 0;
-        if (words >> key >> value && key == name + ":") return value * kib;
+        if (words >> key >> value && key == wanted) sum = sum.value_or(0) + value;
     }
-    return std::nullopt;
+    return sum;
+}
+
+// A value of /proc/meminfo, in bytes.
+std::optional<std::uint64_t> memory_number(const std::string& root, const std::string& name) {
+    const auto number = sum_of(root + "proc/meminfo", name + ":");
+    return number ? std::optional(*number * kib) : std::nullopt;
 }
 
 // Bytes of free pages that the kernel keeps for each CPU, which MemAvailable does not contain. With
 // the reserve of memory that swap needs they may be more than 40 MiB per CPU.
 std::uint64_t free_of_cpus(const std::string& root) {
-    std::ifstream file(root + "proc/zoneinfo");
-    std::uint64_t pages = 0;
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream words(line);
-        std::string key;
-        std::uint64_t value = 0;
-        if (words >> key >> value && key == "count:") pages += value;
-    }
-    return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    return sum_of(root + "proc/zoneinfo", "count:").value_or(0) *
+           static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 std::uint64_t free_elsewhere(const SwapArea& area, const std::string& root) {

@@ -465,8 +465,8 @@ TEST_CASE("ublk queue: counted and listed like a connection") {
     const ConnectionCounters& counters = *connections[0].counters;
     CHECK(counters.requests.value() == 3);
     CHECK(counters.in_flight.value() == 0);
-    for (const RequestCounters& each :
-         bench.rig.worker.counters().exports().at(0).counters->by_type) {
+    const auto exports = bench.rig.worker.counters().exports();
+    for (const RequestCounters& each : exports.at(0).counters->by_type) {
         CHECK(each.in_flight.value() == 0);
     }
     CHECK(counters.errors.value() == 1);
