@@ -91,6 +91,8 @@ class Connection final : public OperationContext,
     static constexpr const char* no_memory =
         "no memory";  // short, so that a string of it allocates nothing
 
+    static constexpr const char* client_disconnected = "the client disconnected";
+
     // `peer`: for the log. `max_in_flight`: bytes that its unanswered requests may have.
     Connection(WorkerContext& worker, Socket socket, std::string peer, std::uint64_t max_in_flight,
                std::shared_ptr<ConnectionCounters> counters);
@@ -173,8 +175,10 @@ class Connection final : public OperationContext,
     // false before serve().
     bool contents_outlive_server() const { return export_ && export_->contents_outlive_server(); }
 
-    // Why the connection ended; empty: the client disconnected.
+    // Why the connection ended.
     const std::string& reason() const { return reason_; }
+    // The client has sent DISC, for no other reason than that the connection ends.
+    bool has_disconnected() const { return reason_ == client_disconnected; }
     const ConnectionCounters& counters() const { return accounting_.counters(); }
     std::chrono::nanoseconds longest_stall() const {
         return progress_.longest_stall(counters().unsent_since);

@@ -184,7 +184,7 @@ void Connection::execute(const protocol::Request& request, const protocol::Valid
             return;
         case protocol::CommandType::disc:
             end_of_requests_ = true;
-            if (reason_.empty()) reason_ = "the client disconnected";
+            if (reason_.empty()) reason_ = client_disconnected;
             return;
     }
 }

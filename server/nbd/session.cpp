@@ -21,6 +21,7 @@ namespace gpunbd::server {
 namespace {
 
 constexpr std::uint32_t checks_in_a_limit = 8;
+constexpr std::chrono::seconds close_limit{1};  // for a client after its DISC
 
 }  // namespace
 
@@ -121,6 +122,7 @@ Task<> Session::live() {
     try {
         if (earlier_ ? take_over(*earlier_) : co_await negotiate()) co_await serve();
         co_await settle();
+        co_await wait_for_close();
     } catch (const std::exception& error) {
         failed = true;
         reason_ = error.what();
@@ -232,6 +234,20 @@ Task<> Session::settle() {
     connection_->stop_taking();
     set_deadline(limits_.linger, "the client did not read its last replies");
     while (!connection_->settle()) co_await connection_->resumed();
+}
+
+Task<> Session::wait_for_close() {
+    if (!connection_->has_disconnected() || !connection_->transport().peer_closes_first())
+        co_return;
+    reason_ = connection_->reason();
+    set_deadline(close_limit, Connection::client_disconnected);
+    std::byte rest{};
+    iovec into{.iov_base = &rest, .iov_len = sizeof rest};
+    while (!connection_->closed()) {
+        const int socket = connection_->transport().descriptor();
+        if (Transport::receive_from(socket, {&into, 1}).wait == Transport::Wait::none) co_return;
+        co_await connection_->ready(Transport::Wait::readable);
+    }
 }
 
 void Session::evict() noexcept {

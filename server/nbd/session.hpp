@@ -103,6 +103,8 @@ class Session : public std::enable_shared_from_this<Session> {
     Task<> live();
     Task<> serve();
     Task<> settle();
+    // See Transport::peer_closes_first().
+    Task<> wait_for_close();
     // Writes the one log line about a connection.
     void report_end(bool failed);
     void publish_facts();

@@ -39,13 +39,12 @@ Transport::Transport(Socket socket) : socket_(std::move(socket)) {
     const int fd = socket_.native_handle();
     boost::system::error_code ignored;
     socket_.native_non_blocking(true, ignored);
-    int family = 0;
-    socklen_t length = sizeof family;
-    ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &length);
-    if (family == AF_UNIX) {
+    socklen_t length = sizeof family_;
+    ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family_, &length);
+    if (family_ == AF_UNIX) {
         set(fd, SOL_SOCKET, SO_SNDBUF, unix_buffer);
         set(fd, SOL_SOCKET, SO_RCVBUF, unix_buffer);
-    } else if (family == AF_INET || family == AF_INET6) {
+    } else if (family_ == AF_INET || family_ == AF_INET6) {
         set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
         set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_over_tcp);
         set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);

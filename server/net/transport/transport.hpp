@@ -2,6 +2,7 @@
 // If nothing moves, the result says which direction to wait for.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -68,6 +69,11 @@ class Transport {
     // reliable over TCP.
     bool hung_up() noexcept;
 
+    // The peer of a vsock socket that is closed before it has shut down its own direction gets
+    // ENOTCONN instead of the end of the stream: vsock_shutdown() of Linux forgets the end. So a
+    // client that has said that it disconnects closes first.
+    bool peer_closes_first() const { return family_ == AF_VSOCK; }
+
     // Completes when the socket is ready, or with an error once it is closed.
     template <typename Handler>
     auto wait(Wait wait, Handler&& handler) {
@@ -87,6 +93,7 @@ class Transport {
 
  private:
     Socket socket_;
+    int family_ = AF_UNSPEC;
     std::unique_ptr<TlsStream> tls_;  // null: plain text
 };
 
