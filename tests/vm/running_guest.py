@@ -18,9 +18,12 @@ class RunningGuest:
         control = os.path.join(test.directory(), 'qmp')
         command = guest.machine(test, initramfs, **options) + ['-qmp', f'unix:{control},server=on,wait=off']
         self.test = test
-        self.start(command)
-        if guest.must_start_again(self.console):
-            self.start(command)
+        self.console = ''
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        preexec_fn=server.die_with_parent)
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
+        server.wait_until(lambda: 'init has started' in self.console or self.ended(), 300, 'the init of the guest')
         test.addCleanup(self.end)
         self.qmp = socket.socket(socket.AF_UNIX)
         server.wait_until(lambda: self.ended() or self.connected(control), 60, 'QEMU')
@@ -28,15 +31,6 @@ class RunningGuest:
         self.events = []
         self.message()  # the greeting
         self.execute('qmp_capabilities')
-
-    def start(self, command):
-        """Returns when the guest's init runs, or when the guest has ended."""
-        self.console = ''
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        preexec_fn=server.die_with_parent)
-        self.listener = threading.Thread(target=self.listen, daemon=True)
-        self.listener.start()
-        server.wait_until(lambda: 'init has started' in self.console or self.ended(), 300, 'the init of the guest')
 
     def connected(self, control):
         return self.qmp.connect_ex(control) == 0
@@ -58,7 +52,7 @@ class RunningGuest:
             return self.console.count(text) >= count or self.ended() or re.search('RESULT .* failed', self.console)
         server.wait_until(there, seconds, lambda: f'{text!r} from the guest:\n{self.console[-4000:]}')
         if self.console.count(text) < count:
-            raise AssertionError(f'the guest did not print {text!r}:\n{self.console[-12000:]}')
+            raise AssertionError(f'the guest did not print {text!r}:\n{self.console[-4000:]}')
 
     def say(self, line):
         self.process.stdin.write(f'{line}\n'.encode())
