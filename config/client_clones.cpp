@@ -84,25 +84,25 @@ ExportOptions options_of_clone(const ExportOptions& its_template, std::string_vi
     if (wanted.size) out.size = Size{.bytes = *wanted.size};
     out.access = rules_of_clone(its_template, client);
     out.clone_per_client = {};
-    out.origin = {.run_time = true, .made_by = its_template.name, .client_id = wanted.name};
+    out.provenance = {.run_time = true, .made_by = its_template.name, .client_id = wanted.name};
     return out;
 }
 
 ExportOptions updated_clone(const ExportOptions& clone, const ExportOptions& its_template) {
-    if (clone.origin.client_id != its_template.clone_per_client.name) return clone;
+    if (clone.provenance.client_id != its_template.clone_per_client.name) return clone;
     const std::string prefix = prefix_of(its_template);
     ExportOptions out =
         options_of_clone(its_template, std::string_view(clone.name).substr(prefix.size()));
     out.clone_of = clone.clone_of;
     out.size = clone.size;
     out.keep = clone.keep;
-    out.origin = clone.origin;
+    out.provenance = clone.provenance;
     return out;
 }
 
 ExportOptions updated_clone(const ExportOptions& exported, const ExportsByName& exports) {
-    if (exported.origin.made_by.empty()) return exported;
-    const ExportOptions* const made_by = exports.find(exported.origin.made_by);
+    if (exported.provenance.made_by.empty()) return exported;
+    const ExportOptions* const made_by = exports.find(exported.provenance.made_by);
     if (made_by == nullptr || !made_by->is_template()) return exported;
     return updated_clone(exported, *made_by);
 }

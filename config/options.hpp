@@ -202,8 +202,29 @@ struct CloneTemplate {
     bool operator==(const CloneTemplate&) const = default;
 };
 
+// How an export changes the file or block device whose contents it has.
+enum class OriginMode { read_only };
+
+// Which of its pages are read before a client needs them.
+enum class Prefetch {
+    none,
+    sequential,  // those that follow for clients that read in sequence
+};
+
+// The file or block device whose contents an export has. The memory of the export is a cache.
+struct OriginOptions {
+    std::string file;    // a path
+    std::string device;  // the path of a block device; one of the two is empty
+    OriginMode mode = OriginMode::read_only;
+    std::optional<std::uint64_t> cache;  // bytes in memory at most; unset: what is available
+    Prefetch prefetch = Prefetch::sequential;
+
+    const std::string& path() const { return file.empty() ? device : file; }  // empty: none
+    bool operator==(const OriginOptions&) const = default;
+};
+
 // Where the options of an export come from. It makes no difference between equal options.
-struct Origin {
+struct Provenance {
     bool run_time = false;        // created while the server ran; unset: the configuration
     bool persistent = false;      // also in the state folder
     std::int64_t created = 0;     // if run_time: seconds since 1970; 0: unknown
@@ -216,7 +237,7 @@ struct Origin {
     // If it was renamed: storage::instance_text() of its contents then, which have its name from
     // that time on, even if the server was killed in between.
     std::string renamed_contents = {};
-    bool operator==(const Origin& /*other*/) const { return true; }
+    bool operator==(const Provenance& /*other*/) const { return true; }
 };
 
 struct ExportOptions {
@@ -231,6 +252,7 @@ struct ExportOptions {
     // The source of its first contents, its devices and its layout: an export; empty: none.
     std::string clone_of;
     CloneTemplate clone_per_client;
+    OriginOptions origin;
     bool read_only = false;
     bool keep = false;  // contents outlive the server if a supervisor keeps them
     bool swap = false;  // this machine may swap to it; protects the process
@@ -244,14 +266,16 @@ struct ExportOptions {
     Rates rates_per_peer;
     std::string restore;  // a saved file with the contents of a new export; empty: none
     SaveOptions save;
-    Origin origin;
+    Provenance provenance;
 
     // It has no contents itself: the server makes exports from it.
     bool is_template() const { return !clone_per_client.of.empty(); }
+    bool has_origin() const { return !origin.path().empty(); }
     // Its contents never change. A clone that is read-only for the moment, or for one client, is
     // none.
     bool is_snapshot() const {
-        return read_only && !clone_of.empty() && !origin.made_read_only && origin.made_by.empty();
+        return read_only && !clone_of.empty() && !provenance.made_read_only &&
+               provenance.made_by.empty();
     }
     bool operator==(const ExportOptions&) const = default;
 };

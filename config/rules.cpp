@@ -531,6 +531,10 @@ std::string source_error(const ExportsByName& above, const std::string& source,
         return fmt::format("the export {} has clone_per_client and therefore no contents; write {}",
                            in_quotes(source), in_quotes(found->clone_per_client.of));
     }
+    if (found->has_origin()) {
+        return fmt::format("the export {} has an origin, and cannot be cloned; write another one",
+                           in_quotes(source));
+    }
     if (size && found->size && found->size->percent == 0 && *size < found->size->bytes) {
         return fmt::format("a clone of {} cannot be smaller; use at least {}", in_quotes(source),
                            human(found->size->bytes));
@@ -588,7 +592,9 @@ std::optional<ExportError> first_error(const Options& options, const Concerns& c
 std::optional<ExportError> clone_error(const Options& options) {
     return first_error(
         options,
-        [](const ExportOptions& each) { return !each.clone_of.empty() && !each.origin.run_time; },
+        [](const ExportOptions& each) {
+            return !each.clone_of.empty() && !each.provenance.run_time;
+        },
         [](const ExportsByName& above, const ExportOptions& each) {
             const bool has_bytes = each.size && each.size->percent == 0;
             const auto size = has_bytes ? std::optional(each.size->bytes) : std::nullopt;

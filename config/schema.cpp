@@ -414,6 +414,45 @@ of 1 to 64 letters, digits, or any of . _ @ : - between them.)"});
     }
 }
 
+constexpr std::string_view not_with_origins[] = {
+    "size", "layout", "stripe_size", "provision", "clone_of", "clone_per_client",
+    "keep", "swap",   "save",        "restore"};
+
+template <class V>
+void visit(V& v, Of<OriginOptions> auto& origin) {
+    v.value("file", origin.file, path(), {.words = "none", .about = R"(: a file.
+It gets a shared lock, as
+.Xr flock 1
+makes it.
+It must not change while the server runs: requests for contents that are not in memory fail then.)"});
+    v.value("device", origin.device, path(),
+            {.words = "none", .about = R"(: a block device, in place of a file.
+It must not be mounted.)"});
+    v.value("mode", origin.mode, one_of<OriginMode>({{"read-only", OriginMode::read_only}}),
+            {.example = "read-only", .about = R"(.
+.Ql read-only
+refuses all requests that would change the contents.)"});
+    v.value("cache", origin.cache, bytes({MiB, rules::max_export_size}),
+            {.words = "what is available on the device at start",
+             .about = R"(: the most memory that the contents take, at least 8 pages.
+The page that was used least recently makes room for another one.)"});
+    v.value("prefetch", origin.prefetch,
+            one_of<Prefetch>({{"none", Prefetch::none}, {"sequential", Prefetch::sequential}}),
+            {.about = R"(.
+.Ql sequential
+reads ahead for clients that read in sequence, up to 32 MiB.)"});
+    if constexpr (V::reads) {
+        const bool has_file = v.map().find("file").has_value();
+        if (has_file == v.map().find("device").has_value()) {
+            if (has_file) {
+                v.add("device", "excludes file; leave one of the two out");
+            } else {
+                v.map().require("file", "/srv/models.img");
+            }
+        }
+    }
+}
+
 template <class V>
 void visit(V& v, Of<SaveOptions> auto& save) {
     v.value("path", save.path, path(),
@@ -457,6 +496,7 @@ void visit(V& v, Of<ExportOptions> auto& exported) {
     if constexpr (V::writes) {
         if (!exported.clone_of.empty()) v.leave_out(not_of_clones, "as its source");
         if (exported.is_template()) v.leave_out(not_of_templates, "of its clones");
+        if (exported.has_origin()) v.leave_out(not_with_origins, "excluded by origin");
     }
     v.value(
         "name", exported.name, text(rules::export_name),
@@ -549,6 +589,20 @@ and
 are excluded.
 See
 .Sx EXPORTS AT RUN TIME
+in
+.Xr gpunbd 8 .)"});
+    }
+    if constexpr (V::writes) {
+        if (!exported.has_origin()) v.comment("origin", "none");
+    }
+    if (!V::writes || exported.has_origin()) {
+        v.section("origin", exported.origin,
+                  {.about = R"(: a file or a block device whose contents the export has.
+The export has its size and is read-only.
+What clients read is kept in the memory of the export's device, which is a cache of it.
+The other keys that set the size, the layout or the contents are excluded, and so are more than one device.
+See
+.Sx ORIGINS
 in
 .Xr gpunbd 8 .)"});
     }
@@ -656,6 +710,23 @@ Contents that are kept take precedence.)"});
         for (const std::string_view key : not_of_templates) {
             if (!exported.is_template() || !v.map().find(key)) continue;
             v.add(key, "has no effect with clone_per_client; leave it out");
+        }
+        if (exported.has_origin()) {
+            for (const std::string_view key : not_with_origins) {
+                if (v.map().find(key)) v.add(key, "has no meaning with origin; leave it out");
+            }
+            if (exported.devices.size() > 1) {
+                v.add("devices", "has several devices; an export with origin has one");
+            }
+            if (v.map().find("read_only") && !exported.read_only) {
+                v.add("read_only", "contradicts origin.mode; leave it out");
+            }
+            if (!v.bad("page_size") &&
+                exported.origin.cache.value_or(~std::uint64_t{0}) / 8 < exported.page_size) {
+                v.add("origin", fmt::format("its cache is smaller than 8 pages; use at least {}",
+                                            size_text(8 * exported.page_size)));
+            }
+            exported.read_only = true;
         }
         if (exported.is_template() && exported.name.empty()) {
             v.add("clone_per_client",

@@ -29,11 +29,11 @@ std::string lack_of_room(const config::Options& options, const ExportOptions& it
     const config::CloneTemplate& limits = its_template.clone_per_client;
     const auto clones = [&](const auto& counts) {
         return std::ranges::count_if(options.exports, [&](const ExportOptions& each) {
-            return each.origin.made_by == its_template.name && counts(each);
+            return each.provenance.made_by == its_template.name && counts(each);
         });
     };
     const auto of_peer = [&](const ExportOptions& each) {
-        return each.origin.peer == request.peer;
+        return each.provenance.peer == request.peer;
     };
     constexpr const char* remedy = "or remove unused ones by gpunbd export remove";
     if (clones([](const ExportOptions&) { return true; }) >= limits.max) {
@@ -97,8 +97,8 @@ Expected<void> add_clone(config::Options& options, const CloneRequest& request,
     const ExportOptions& its_template = *template_in(options, request);
     if (has_clone(options, its_template, request)) return {};
     ExportOptions clone = config::options_of_clone(its_template, request.client);
-    clone.origin.peer = request.peer;
-    clone.origin.created = std::time(nullptr);
+    clone.provenance.peer = request.peer;
+    clone.provenance.created = std::time(nullptr);
     const auto source = std::ranges::find(options.exports, clone.clone_of, &ExportOptions::name);
     GPUNBD_ASSERT(source != options.exports.end(), "the source of a template's clones exists");
     clone.keep = source->keep;

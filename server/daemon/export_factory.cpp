@@ -15,6 +15,7 @@
 #include "storage/base/log_line.hpp"
 #include "storage/base/long_work.hpp"
 #include "storage/images/restore_image.hpp"
+#include "storage/origins/origin_cache.hpp"
 
 namespace gpunbd::server {
 
@@ -28,7 +29,7 @@ bool same_volume(const Export& old, const config::ExportOptions& b) {
         a.size == b.size || (b.size && b.size->percent == 0 && b.size->bytes == old.volume->size());
     return same_size && a.devices == b.devices && a.layout == b.layout &&
            a.stripe_size == b.stripe_size && a.provision == b.provision &&
-           a.page_size == b.page_size && a.clone_of == b.clone_of;
+           a.page_size == b.page_size && a.clone_of == b.clone_of && a.origin == b.origin;
 }
 
 std::shared_ptr<storage::Volume> create_volume(const VolumePlan& plan, const VolumeLife& life,
@@ -81,6 +82,13 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         volume = create_volume(plan, life, {.name = options.name});
     }
     const std::string size = config::human_size(plan.options.size);
+    if (plan.origin) {
+        const bool reads_ahead = options.origin.prefetch == config::Prefetch::sequential;
+        volume->set_source(std::make_unique<storage::OriginCache>(
+            *volume, std::move(plan.origin),
+            storage::OriginCache::Options{.export_name = options.name,
+                                          .reads_ahead = reads_ahead}));
+    }
     const std::string name = config::in_quotes(options.name);
     if (!plan.instead_of_gpu.empty()) {
         storage::LogLine(spdlog::level::warn)
@@ -100,8 +108,11 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         .with("export", options.name)
         .with("bytes", plan.options.size)
         .with("device", names)
-        .log("export {}: {} on {}, {}, {}{}, instance {}", name, size, names,
-             options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
+        .log("export {}: {}{} on {}, {}, {}{}, instance {}", name, size,
+             options.has_origin() ? fmt::format(" of {}, of which up to {}", options.origin.path(),
+                                                config::human_size(plan.options.memory))
+                                  : std::string(),
+             names, options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
              options.provision == config::Provision::full ? "full" : "thin", kept ? ", kept" : "",
              storage::instance_text(volume->shape().instance));
     if (options.layout == config::LayoutKind::stripe && plan.devices.size() < 2) {
@@ -173,7 +184,8 @@ SpillPlan plan_spills(const std::string& name, const std::shared_ptr<storage::Vo
                       DeviceRegistry& devices) {
     std::vector<storage::Device*> layout = volume->devices();
     layout.resize(volume->layout_devices());
-    return {.name = name, .volume = volume, .spills = devices.spills_of(layout)};
+    auto spills = volume->has_source() ? std::vector<storage::Spill>() : devices.spills_of(layout);
+    return {.name = name, .volume = volume, .spills = std::move(spills)};
 }
 
 void set_spills(const SpillPlan& plan, const VolumeLife& life) {
@@ -266,7 +278,7 @@ bool lacks_source(const config::ExportOptions& clone, const MadeExports& made) {
     if (is_made && !(*source)->volume->complete()) return true;
     const bool is_refused = std::ranges::any_of(
         made.refused, [&](const auto& each) { return each.name == clone.clone_of; });
-    return !is_made && (is_refused || clone.origin.run_time);
+    return !is_made && (is_refused || clone.provenance.run_time);
 }
 
 // The state of make_exports().
@@ -351,7 +363,8 @@ Expected<void, Failure> complete_volume(Export& next, Making& making) {
         return {};
     } catch (const std::exception& error) {
         // A file that is missing now must not prevent the start of the server.
-        const bool lacks_file = wanted.origin.run_time && !wanted.restore.empty();
+        const bool lacks_file =
+            wanted.provenance.run_time && (!wanted.restore.empty() || wanted.has_origin());
         return failure_of(wanted, error, lacks_file || lacks_source(wanted, making.made));
     }
 }
@@ -425,8 +438,8 @@ void log_restored(const config::ExportOptions& options, const storage::Volume& v
 
 storage::LargerImage larger_image_for(const config::ExportOptions& options) {
     const bool has_own_size = options.size && options.size->percent == 0;
-    return options.origin.run_time && has_own_size ? storage::LargerImage::cut
-                                                   : storage::LargerImage::refused;
+    return options.provenance.run_time && has_own_size ? storage::LargerImage::cut
+                                                       : storage::LargerImage::refused;
 }
 
 MadeExports make_exports(const config::ExportList& options, DeviceRegistry& devices,

@@ -28,7 +28,7 @@ std::optional<std::string> clone_error(const CreateExport& clone,
         return "a snapshot or clone can only be persistent if its contents are kept; its source "
                "has no keep";
     }
-    if (source.origin.run_time && !source.origin.persistent) {
+    if (source.provenance.run_time && !source.provenance.persistent) {
         return fmt::format("export {} is not persistent, so its snapshot or clone cannot be",
                            config::in_quotes(source.name));
     }
@@ -70,7 +70,7 @@ auto find_served(const config::Options& options, const ExportRegistry& exports,
 std::optional<std::string> why_name_is_fixed(const config::Options& options,
                                              const config::ExportOptions& exported) {
     const std::string name = config::in_quotes(exported.name);
-    if (!exported.origin.run_time) {
+    if (!exported.provenance.run_time) {
         return fmt::format(
             "export {} is in the configuration of the server; rename it there, and reload, which "
             "creates a new, empty export",
@@ -82,7 +82,7 @@ std::optional<std::string> why_name_is_fixed(const config::Options& options,
             "another one, and remove this one",
             name);
     }
-    if (!exported.origin.made_by.empty()) {
+    if (!exported.provenance.made_by.empty()) {
         return fmt::format(
             "export {} is the clone of a client, which finds it by its name; copy it by gpunbd "
             "export clone",
@@ -131,7 +131,7 @@ Expected<config::Size> size_of_restored(const config::ExportOptions& wanted) {
 
 // As the next server has them.
 config::ExportOptions stored_options(config::ExportOptions options) {
-    if (options.origin.made_read_only) options.read_only = false;
+    if (options.provenance.made_read_only) options.read_only = false;
     return options;
 }
 
@@ -166,7 +166,7 @@ Expected<config::ExportOptions, NotDone> wanted_export(const ServerContext& cont
         if (!size) return NotDone{size.error()};
         wanted.size = *size;
     }
-    wanted.origin = {
+    wanted.provenance = {
         .run_time = true, .persistent = request.persist, .created = std::time(nullptr)};
     return wanted;
 }
@@ -188,7 +188,7 @@ Expected<Removal, NotDone> removal_of(const ServerContext& context, const Remove
     const auto wanted = find_export(context.options, request.name);
     const bool is_template = wanted != context.options.exports.end() && wanted->is_template();
     if (!served && !is_template) return NotDone{.why = unknown(request.name), .unknown = true};
-    if (is_template || !served->options.origin.run_time) {
+    if (is_template || !served->options.provenance.run_time) {
         return NotDone{fmt::format(
             "export {} is in the configuration of the server; remove it there, and reload", name)};
     }
@@ -228,12 +228,12 @@ Expected<Resizing> set_size(config::Options& options, const ExportRegistry& expo
         return "it is a snapshot, and has a fixed size; resize a clone of it";
     }
     Resizing resizing;
-    const auto& size = found->origin.resized ? found->origin.configured_size : found->size;
+    const auto& size = found->provenance.resized ? found->provenance.configured_size : found->size;
     if (size && size->percent == 0) resizing.configured = size->bytes;
     config::ExportOptions& edited = options.exports.edit(found);
-    if (!edited.origin.run_time && !edited.origin.resized) {
-        edited.origin.resized = true;
-        edited.origin.configured_size = edited.size;
+    if (!edited.provenance.run_time && !edited.provenance.resized) {
+        edited.provenance.resized = true;
+        edited.provenance.configured_size = edited.size;
     }
     edited.size = config::Size{.bytes = request.size};
     resizing.stored = stored_options(edited);
@@ -273,7 +273,7 @@ Expected<Renamed> set_name(config::Options& options, const ExportRegistry& expor
     config::ExportOptions from = stored_options(*found);
     config::ExportOptions& renamed = options.exports.edit(found);
     renamed.name = request.new_name;
-    renamed.origin.renamed_contents = served.info.instance;
+    renamed.provenance.renamed_contents = served.info.instance;
     return Renamed{.from = std::move(from), .to = stored_options(renamed)};
 }
 

@@ -36,16 +36,17 @@ void keep_run_time_exports(const config::Options& running, config::Options& load
     for (auto each = loaded.exports.begin(); each != loaded.exports.end(); ++each) {
         const config::ExportOptions* const twin = earlier.find(each->name);
         // An export keeps the size that it got at run time, unless the file has a new size.
-        if (twin != nullptr && twin->origin.resized && each->size == twin->origin.configured_size) {
+        if (twin != nullptr && twin->provenance.resized &&
+            each->size == twin->provenance.configured_size) {
             config::ExportOptions& resized = loaded.exports.edit(each);
             resized.size = twin->size;
-            resized.origin = twin->origin;
+            resized.provenance = twin->provenance;
         }
     }
     const config::ExportsByName of_file(loaded.exports);
     for (const config::ExportOptions& each : running.exports) {
         const config::ExportOptions* const twin = of_file.find(each.name);
-        if (!each.origin.run_time) continue;
+        if (!each.provenance.run_time) continue;
         if (twin == nullptr) {
             loaded.exports.push_back(config::updated_clone(each, of_file));
         } else {
@@ -461,7 +462,7 @@ Expected<void> ExportService::leave_out(const Failed& failed, config::Options& o
     if (!served || served->info.instance != failed.instance) return {};
     if (failed.created) {
         options.exports.erase_if([&](const config::ExportOptions& each) {
-            return each.name == failed.name && each.origin.run_time;
+            return each.name == failed.name && each.provenance.run_time;
         });
     } else {
         not_restored_[failed.name] = failed.problem;

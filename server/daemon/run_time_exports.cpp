@@ -86,22 +86,22 @@ void RunTimeExports::perform(const ExportRequest& request, const Completion& com
 }
 
 Expected<void> RunTimeExports::store(const config::ExportOptions& options) const {
-    if (options.origin.persistent) return state_->write(options);
-    if (!options.origin.run_time) return {};
+    if (options.provenance.persistent) return state_->write(options);
+    if (!options.provenance.run_time) return {};
     // The next server has no contents that it could clone.
     if (!options.clone_of.empty() && !options.keep) return {};
     return context_.kept.keep(options);
 }
 
 Expected<void> RunTimeExports::unstore(const config::ExportOptions& options) const {
-    if (options.origin.persistent) return state_->remove(options.name);
+    if (options.provenance.persistent) return state_->remove(options.name);
     if (context_.kept.exports) context_.kept.exports->drop(options.name);
     return {};
 }
 
 Expected<void> RunTimeExports::store_renamed(const config::ExportOptions& from,
                                              const config::ExportOptions& to) const {
-    if (to.origin.persistent) return state_->rename(from, to);
+    if (to.provenance.persistent) return state_->rename(from, to);
     if (!context_.kept.exports || (!to.clone_of.empty() && !to.keep)) return {};
     return context_.kept.exports->rename(from.name, to);
 }
@@ -146,7 +146,8 @@ Task<> RunTimeExports::create(CreateExport request, Completion completion) {
 
 Task<> RunTimeExports::remove(RemoveExport request, Completion completion) {
     const auto named = find_export(context_.options, request.name);
-    if (named != context_.options.exports.end() && named->is_template() && named->origin.run_time) {
+    if (named != context_.options.exports.end() && named->is_template() &&
+        named->provenance.run_time) {
         co_await remove_template(*named, completion);
         co_return;
     }
@@ -224,7 +225,7 @@ Task<> RunTimeExports::resize(ResizeExport request, Completion completion) {
     completion(outcome_of(
         done,
         fmt::format("Export {} has {} now; clients see it when they connect again.{}", name, size,
-                    served->options.origin.run_time
+                    served->options.provenance.run_time
                         ? ""
                         : " Set this size in the configuration as well.")));
 }
@@ -272,8 +273,8 @@ Task<> RunTimeExports::set_rates(SetRates request, Completion completion) {
 
 Task<> RunTimeExports::set_read_only(SetReadOnly request, Completion completion) {
     const Change change = [&](config::ExportOptions& options) {
-        options.origin.made_read_only =
-            request.read_only && (!options.read_only || options.origin.made_read_only);
+        options.provenance.made_read_only =
+            request.read_only && (!options.read_only || options.provenance.made_read_only);
         options.read_only = request.read_only;
     };
     std::string text = fmt::format("Export {} is {} now.", config::in_quotes(request.name),

@@ -100,10 +100,10 @@ ExportStatus describe(const Export& served) {
     status.snapshot = options.is_snapshot();
     status.keep = served.contents_outlive_server();
     status.swap = options.swap;
-    status.run_time = options.origin.run_time;
-    status.persistent = options.origin.persistent;
-    if (options.origin.created > 0) {
-        status.created = static_cast<std::uint64_t>(options.origin.created);
+    status.run_time = options.provenance.run_time;
+    status.persistent = options.provenance.persistent;
+    if (options.provenance.created > 0) {
+        status.created = static_cast<std::uint64_t>(options.provenance.created);
     }
     status.clone_of = options.clone_of;
     status.instance = served.info.instance;
@@ -115,6 +115,14 @@ ExportStatus describe(const Export& served) {
     status.own = contents.own;
     status.shared = contents.shared;
     status.memory = memory_of(volume);
+    if (const storage::PageSource* const source = volume.source(); source != nullptr) {
+        const storage::PageSource::Counters& counters = source->counters();
+        status.origins.push_back({.path = source->name(),
+                                  .fetched = counters.fetched.value(),
+                                  .prefetched = counters.prefetched.value(),
+                                  .evicted = counters.evicted.value(),
+                                  .errors = counters.errors.value()});
+    }
     status.last_second.longest = status.longest = no_longest_request();
     return status;
 }
@@ -255,7 +263,8 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
     for (const auto& each : *exports) {
         status.exports.push_back(describe(*each));
         volumes.push_back(each->volume);
-        if (const std::string& its_template = each->options.origin.made_by; !its_template.empty()) {
+        if (const std::string& its_template = each->options.provenance.made_by;
+            !its_template.empty()) {
             ++clones_of[its_template];
         }
     }

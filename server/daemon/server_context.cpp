@@ -39,7 +39,7 @@ void update_clones(config::ExportList& exports) {
         if (each.is_template()) templates.add(each);
     }
     for (auto each = exports.begin(); each != exports.end(); ++each) {
-        if (!each->origin.made_by.empty()) {
+        if (!each->provenance.made_by.empty()) {
             exports.edit(each) = config::updated_clone(*each, templates);
         }
     }

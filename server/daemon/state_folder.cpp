@@ -167,8 +167,8 @@ StateFolder::Exports StateFolder::read() const {
             out.problems.push_back(std::move(misplaced));
             continue;
         }
-        loaded.options.origin = origin_in(comments);
-        loaded.options.origin.persistent = true;
+        loaded.options.provenance = provenance_in(comments);
+        loaded.options.provenance.persistent = true;
         out.exports.push_back(std::move(loaded.options));
     }
     return out;
@@ -186,8 +186,9 @@ Expected<void> StateFolder::replace(const std::string& file, const std::string& 
     const OwnedFd fd(::openat(folder.get(), draft.c_str(),
                               O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) return failed();
-    const std::string text = fmt::format("{}{}{}{}", head, comments,
-                                         origin_comments(options.origin), config::to_yaml(options));
+    const std::string text =
+        fmt::format("{}{}{}{}", head, comments, provenance_comments(options.provenance),
+                    config::to_yaml(options));
     if (!write_all(fd.get(), text) || ::fsync(fd.get()) != 0 ||
         ::renameat(folder.get(), draft.c_str(), folder.get(), file.c_str()) != 0 ||
         ::fsync(folder.get()) != 0) {

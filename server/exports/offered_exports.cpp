@@ -19,7 +19,9 @@ protocol::ExportInfo info_for(const Export& exported, const Verdict& verdict) {
     return info;
 }
 
-bool is_made_for_client(const Export& exported) { return !exported.options.origin.made_by.empty(); }
+bool is_made_for_client(const Export& exported) {
+    return !exported.options.provenance.made_by.empty();
+}
 
 bool share_pages(const Export& a, const Export& b) {
     return a.volume && b.volume && a.volume->shares_pools_of(*b.volume);

@@ -106,8 +106,9 @@ std::string error_text(const storage::CapacityError& error, const storage::Volum
         config::format_size({.bytes = error.asked});  // as in the configuration
     const std::string available = size_beside(error.available, error.asked);
     const std::string ask =
-        error.largest == 0
-            ? "stop the programs that use the rest, or set a smaller reserve"
+        error.largest == 0 ? "stop the programs that use the rest, or set a smaller reserve"
+        : options.memory != 0
+            ? fmt::format("set a cache of at most {}", round_size(error.largest))
             : fmt::format("set a size of at most {}, or 100%", round_size(error.largest));
     if (error.device) {
         storage::Device* const lacking = devices[*error.device];
@@ -120,6 +121,37 @@ std::string error_text(const storage::CapacityError& error, const storage::Volum
     return fmt::format("{} do not fit on {}: {} are available{}; {}", asked, ids_of(devices),
                        available, reserve_of(devices), ask);
 }
+
+namespace {
+
+std::unique_ptr<storage::OriginFile> open_origin(const config::OriginOptions& wanted,
+                                                 std::uint64_t page_size) {
+    using Kind = storage::OriginFile::Kind;
+    auto opened = storage::OriginFile::open(
+        wanted.path(), wanted.file.empty() ? Kind::block_device : Kind::file, page_size);
+    if (const auto* const why = std::get_if<std::string>(&opened)) {
+        throw std::runtime_error("origin: " + *why);
+    }
+    auto origin = std::move(std::get<std::unique_ptr<storage::OriginFile>>(opened));
+    if (origin->size() % sector != 0) {
+        throw std::runtime_error(fmt::format(
+            "origin: {0}: its size of {1} bytes is not a multiple of {2}; extend it: truncate -s "
+            "%{2} {0}",
+            wanted.path(), origin->size(), sector));
+    }
+    return origin;
+}
+
+// The most bytes of the volume that are in memory at once.
+std::uint64_t memory_of(const config::OriginOptions& wanted, const VolumePlan& plan,
+                        std::uint64_t available) {
+    const std::uint64_t page = plan.options.page_size;
+    const std::uint64_t most = wanted.cache.value_or(available) / page * page;
+    if (most == 0) throw std::runtime_error(nothing_available(plan.devices));
+    return std::min(most, (plan.options.size + page - 1) / page * page);
+}
+
+}  // namespace
 
 VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& registry,
                        const Promised& promised) {
@@ -151,14 +183,21 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
     plan.options.provision = wanted.provision == config::Provision::full ? storage::Provision::full
                                                                          : storage::Provision::thin;
     plan.options.size =
-        size.percent != 0 ? share_in_bytes(size.percent, wanted.block_size.minimum, plan, available)
-                          : size.bytes;
+        wanted.has_origin() ? 0
+        : size.percent != 0
+            ? share_in_bytes(size.percent, wanted.block_size.minimum, plan, available)
+            : size.bytes;
+    if (wanted.has_origin()) {
+        plan.origin = open_origin(wanted.origin, wanted.page_size);
+        plan.options.size = plan.origin->size();
+        plan.options.memory = memory_of(wanted.origin, plan, available.front());
+    }
     auto layout = storage::lay_out(plan.options, available);
     if (const auto* error = std::get_if<storage::CapacityError>(&layout)) {
         throw std::runtime_error(error_text(*error, plan.options, plan.devices));
     }
     plan.layout = std::move(std::get<storage::Layout>(layout));
-    plan.spills = registry.spills_of(plan.devices);
+    if (!wanted.has_origin()) plan.spills = registry.spills_of(plan.devices);
     return plan;
 }
 

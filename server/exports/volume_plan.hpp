@@ -3,11 +3,13 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "config/options.hpp"
 #include "server/exports/device_registry.hpp"
+#include "storage/origins/origin_cache.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::server {
@@ -17,6 +19,7 @@ struct VolumePlan {
     std::vector<storage::Device*> devices;
     std::vector<storage::Spill> spills;
     storage::Layout layout;
+    std::unique_ptr<storage::OriginFile> origin;  // null: none
     std::string instead_of_gpu;  // why no GPU was found, if one was wanted; else empty
 };
 

@@ -242,7 +242,7 @@ void KeptContents::add_earlier(const std::string& id, PassedDescriptors& handed_
 void KeptContents::finish_renames(const config::ExportList& exports) {
     const Lock lock(mutex_);
     for (const config::ExportOptions& each : exports) {
-        const std::string& instance = each.origin.renamed_contents;
+        const std::string& instance = each.provenance.renamed_contents;
         if (instance.empty()) continue;
         for (auto& [unused, earlier] : earlier_) {
             storage::PageTable* const table = earlier.table.get();

@@ -55,20 +55,20 @@ std::string replaced_by(std::string_view text) {
 
 }  // namespace
 
-std::string origin_comments(const config::Origin& origin) {
+std::string provenance_comments(const config::Provenance& provenance) {
     std::string out;
-    if (origin.created != 0) out = fmt::format("{}{}\n", created_comment, origin.created);
-    if (!origin.renamed_contents.empty()) {
-        out += fmt::format("{}{}\n", renamed_contents_comment, origin.renamed_contents);
+    if (provenance.created != 0) out = fmt::format("{}{}\n", created_comment, provenance.created);
+    if (!provenance.renamed_contents.empty()) {
+        out += fmt::format("{}{}\n", renamed_contents_comment, provenance.renamed_contents);
     }
-    if (origin.made_by.empty()) return out;
-    return out + fmt::format("{}{}\n{}{}\n{}{}\n", made_by_comment, origin.made_by,
-                             client_id_comment, static_cast<int>(origin.client_id), peer_comment,
-                             origin.peer);
+    if (provenance.made_by.empty()) return out;
+    return out + fmt::format("{}{}\n{}{}\n{}{}\n", made_by_comment, provenance.made_by,
+                             client_id_comment, static_cast<int>(provenance.client_id),
+                             peer_comment, provenance.peer);
 }
 
-config::Origin origin_in(std::string_view text) {
-    config::Origin origin{.run_time = true};
+config::Provenance provenance_in(std::string_view text) {
+    config::Provenance provenance{.run_time = true};
     while (text.starts_with('#')) {
         const std::string_view line = text.substr(0, text.find('\n'));
         const auto value_of = [line](std::string_view comment) -> std::string {
@@ -76,22 +76,22 @@ config::Origin origin_in(std::string_view text) {
             return std::string(line.substr(comment.size()));
         };
         if (const std::string time = value_of(created_comment); !time.empty()) {
-            std::from_chars(time.data(), time.data() + time.size(), origin.created);
+            std::from_chars(time.data(), time.data() + time.size(), provenance.created);
         }
-        if (std::string name = value_of(made_by_comment); !name.empty()) origin.made_by = name;
-        if (std::string peer = value_of(peer_comment); !peer.empty()) origin.peer = peer;
+        if (std::string name = value_of(made_by_comment); !name.empty()) provenance.made_by = name;
+        if (std::string peer = value_of(peer_comment); !peer.empty()) provenance.peer = peer;
         if (std::string id = value_of(renamed_contents_comment); !id.empty()) {
-            origin.renamed_contents = id;
+            provenance.renamed_contents = id;
         }
         for (const auto id :
              {config::ClientId::tls_name, config::ClientId::address, config::ClientId::machine}) {
             if (value_of(client_id_comment) == std::to_string(static_cast<int>(id))) {
-                origin.client_id = id;
+                provenance.client_id = id;
             }
         }
         text.remove_prefix(std::min(line.size() + 1, text.size()));
     }
-    return origin;
+    return provenance;
 }
 
 KeptExports::KeptExports(DescriptorStore& store, PassedDescriptors& handed_over) : store_(store) {
@@ -123,7 +123,7 @@ KeptExports::KeptExports(DescriptorStore& store, PassedDescriptors& handed_over)
             store_.remove(each.name);
             continue;
         }
-        loaded.options.origin = origin_in(each.text);
+        loaded.options.provenance = provenance_in(each.text);
         // An earlier gpunbd wrote no such comment.
         if (stored_.contains(loaded.options.name)) {
             store_.remove(each.name);
@@ -148,8 +148,8 @@ Expected<void> KeptExports::replace(const std::string& earlier,
     const auto found = stored_.find(earlier);
     const std::string replaces =
         found == stored_.end() ? "" : fmt::format("{}{}\n", replaces_comment, found->second.name);
-    const std::string text =
-        fmt::format("{}{}{}", replaces, origin_comments(options.origin), config::to_yaml(options));
+    const std::string text = fmt::format(
+        "{}{}{}", replaces, provenance_comments(options.provenance), config::to_yaml(options));
     OwnedFd file(::memfd_create("gpunbd export", MFD_CLOEXEC));
     const auto length = static_cast<ssize_t>(text.size());
     if (!file || ::write(file.get(), text.data(), text.size()) != length) {

@@ -18,9 +18,9 @@ namespace gpunbd::server {
 // the beginning of its YAML text.
 
 // Lines; empty: there is nothing to say.
-std::string origin_comments(const config::Origin& origin);
-// The origin in the comments at the beginning of a text, of an export created at run time.
-config::Origin origin_in(std::string_view text);
+std::string provenance_comments(const config::Provenance& provenance);
+// The provenance in the comments at the beginning of a text, of an export created at run time.
+config::Provenance provenance_in(std::string_view text);
 
 // Stores the options of exports that were created at run time with the supervisor, so that the next
 // server offers them again. The main thread and the thread that creates exports use it.

@@ -18,7 +18,7 @@ namespace {
 constexpr auto report_interval = std::chrono::seconds(1);
 
 // The devices that may have caused the failure: those that have failed permanently, otherwise all
-// devices of the volume.
+// devices of the volume, and its origin.
 std::string suspects(const storage::Volume& volume, storage::Status status) {
     std::string all;
     std::string failed;
@@ -27,6 +27,7 @@ std::string suspects(const storage::Volume& volume, storage::Status status) {
         all += (all.empty() ? "" : ", ") + id;
         if (device->failed()) failed += (failed.empty() ? "" : ", ") + id;
     }
+    if (volume.has_source()) all += ", " + volume.source()->name();
     return failed.empty() || status == storage::Status::no_space ? all : failed;
 }
 

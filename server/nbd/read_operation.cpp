@@ -83,9 +83,10 @@ void StatusOperation::find_extents(protocol::MetaContext context,
     const std::uint64_t end = command_.offset + length;
     std::uint64_t at = command_.offset;
     for (std::uint64_t runs = 0; at != end && runs != max_runs; ++runs) {
-        const storage::Volume::Run run = related != nullptr
-                                             ? volume.changed_run_at(*related, at, end - at)
-                                             : volume.run_at(at, end - at);
+        const storage::Volume::Run run =
+            related != nullptr ? volume.changed_run_at(*related, at, end - at)
+            : context == protocol::MetaContext::device ? volume.run_at(at, end - at)
+                                                       : volume.contents_run_at(at, end - at);
         const std::uint32_t status = status_of(run, context);
         if (!extents.empty() && extents.back().status == status) {
             extents.back().length += run.length;  // on another device

@@ -23,6 +23,7 @@ ReclaimStatus describe(const std::string& device, const storage::Migration& resu
     status.wanted = result.wanted;
     status.released = result.released;
     status.freed = result.freed;
+    status.dropped = result.dropped;
     for (const auto& [place, bytes] : result.moved) {
         status.moved.push_back({.device = place, .bytes = bytes});
     }
@@ -38,6 +39,10 @@ std::string moved_text(const ReclaimStatus& status) {
     for (const MovedStatus& each : status.moved) {
         out += fmt::format("{}{} to {}", out.empty() ? "moved " : ", ",
                            config::human_size(each.bytes), each.device);
+    }
+    if (status.dropped != 0) {
+        out += fmt::format("{}dropped {} of caches", out.empty() ? "" : ", ",
+                           config::human_size(status.dropped));
     }
     return out.empty() ? "moved nothing" : out;
 }
@@ -145,7 +150,8 @@ void Reclaimer::update(const std::vector<config::DeviceOptions>& options) {
         for (std::uint32_t i = 0; i != volume->layout_devices(); ++i) {
             const storage::PagePool& pool = volume->pool(i);
             const storage::DeviceInfo& info = pool.device().info();
-            const bool gives_back = !pool.spills().empty() || info.revocable != 0;
+            const bool gives_back =
+                !pool.spills().empty() || volume->has_source() || info.revocable != 0;
             if (gives_back && find(info.id) == nullptr) add(pool.device());
         }
     }

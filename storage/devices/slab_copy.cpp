@@ -37,12 +37,22 @@ class End final : private CopyOwner {
         return run(Copy::Kind::read, done, length) == Status::ok ? staging_ : nullptr;
     }
     Status write(std::uint64_t done, const std::byte* data, std::uint32_t length) {
-        if (channel_.receives_into(at_.slab, length)) {
-            store_streaming(at_.slab.cpu + at_.offset + done, data, length);
-            return Status::ok;
+        std::byte* const memory = lend(done, length);
+        if (memory == nullptr) return Status::io_error;
+        if (memory == staging_) {
+            std::memcpy(memory, data, length);
+        } else {
+            store_streaming(memory, data, length);
         }
-        if (!take(channel_.write_staging(), length)) return Status::io_error;
-        std::memcpy(staging_, data, length);
+        return filled(done, length);
+    }
+    // Memory for what is written next; null: there is none. Call filled() next.
+    std::byte* lend(std::uint64_t done, std::uint32_t length) {
+        if (channel_.receives_into(at_.slab, length)) return at_.slab.cpu + at_.offset + done;
+        return take(channel_.write_staging(), length) ? staging_ : nullptr;
+    }
+    Status filled(std::uint64_t done, std::uint32_t length) {
+        if (channel_.receives_into(at_.slab, length)) return Status::ok;
         return run(Copy::Kind::write, done, length);
     }
 
@@ -120,6 +130,25 @@ Status SlabCopier::copy(SlabPosition from, SlabPosition to, std::uint64_t bytes)
         if (const Status status = target.write(done, data, length); status != Status::ok) {
             return status;
         }
+        done += length;
+    }
+    store_fence();
+    return Status::ok;
+}
+
+Status SlabCopier::fill(SlabPosition to, std::uint64_t bytes, const Read& read) {
+    GPUNBD_ASSERT(to.offset + bytes <= to.slab.bytes, "pages lie within their slabs");
+    const Lock lock(mutex_);
+    used_ = true;
+    End target(to, channel_to(to.device));
+    for (std::uint64_t done = 0; done != bytes;) {
+        const auto length =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - done, target.chunk_size()));
+        std::byte* const memory = target.lend(done, length);
+        if (memory == nullptr) return Status::io_error;
+        Status status = read(done, {memory, length});
+        if (status == Status::ok) status = target.filled(done, length);
+        if (status != Status::ok) return status;
         done += length;
     }
     store_fence();

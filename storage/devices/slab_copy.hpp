@@ -1,8 +1,11 @@
 // Copies between slabs of any two devices, through staging memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "storage/base/mutex.hpp"
@@ -38,6 +41,10 @@ class SlabCopier {
     void close_if_idle() EXCLUDES(mutex_);
     // Any thread; one copy at a time. Blocks. Throws what Device::open_channel() throws.
     Status copy(SlabPosition from, SlabPosition to, std::uint64_t bytes) EXCLUDES(mutex_);
+    // Puts the bytes from `done` on into `memory`: staging memory, or the slab itself.
+    using Read = std::function<Status(std::uint64_t done, std::span<std::byte> memory)>;
+    // The same for contents from elsewhere. An error of `read` ends it.
+    Status fill(SlabPosition to, std::uint64_t bytes, const Read& read) EXCLUDES(mutex_);
 
  private:
     struct Opened {

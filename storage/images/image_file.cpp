@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -111,6 +112,16 @@ std::optional<std::string> ImageFile::open() {
     compressed_ = true;
     size_ = record->length;
     return {};
+}
+
+std::optional<std::string> ImageFile::claim() const {
+    if (S_ISBLK(opened_.st_mode)) {
+        const OwnedFd exclusive(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_EXCL));
+        if (exclusive) return {};
+        return problem(errno == EBUSY ? "it is mounted or in use" : std::strerror(errno));
+    }
+    if (::flock(fd_.get(), LOCK_SH | LOCK_NB) == 0) return {};
+    return problem(errno == EWOULDBLOCK ? "another program has locked it" : std::strerror(errno));
 }
 
 bool ImageFile::changed() const {

@@ -37,9 +37,14 @@ class ImageFile {
 
     // Each returns an error, if there is one.
     std::optional<std::string> open();
+    // After open(), for a file that has to stay as it is: a file gets a shared lock (flock(2))
+    // until this object ends, and a block device must not be mounted now. The next server of an
+    // upgrade can do the same meanwhile.
+    std::optional<std::string> claim() const;
     std::uint64_t size() const { return size_; }  // of the contents
     std::uint64_t file_size() const { return file_size_; }
     bool compressed() const { return compressed_; }
+    bool is_block_device() const { return S_ISBLK(opened_.st_mode); }
     // Whether another program has written or resized the file since open(), so that what was read
     // may be of no one state.
     bool changed() const;

@@ -25,7 +25,7 @@ std::optional<std::string> VolumeReader::read(std::uint64_t size, const std::sto
     for (std::uint64_t at = 0; at != size;) {
         if (stop.stop_requested()) return "cancelled";
         // What a smaller volume has dropped reads as zeroes.
-        const Volume::Run run = volume_.run_at(at, std::min(longest_hole, size - at));
+        const Volume::Run run = volume_.contents_run_at(at, std::min(longest_hole, size - at));
         const std::uint64_t length =
             run.device == 0 ? run.length : std::min(longest_run, run.length);
         std::optional<std::string> why = run.device == 0 ? sink.hole(length) : sink.run(length);

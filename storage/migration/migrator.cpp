@@ -292,26 +292,33 @@ void Migrator::move_out(std::span<Candidate* const> slabs, const Target& target,
     std::vector<PageToMove> pages;
     for (int attempt = 0; attempt != retries && !stopping(); ++attempt) {
         pages.clear();
+        bool has_dropped = false;
         for (const Candidate* slab : slabs) {
             PagePool& owner = *slab->owner;
             if (contains(full, &owner)) continue;
             for (const Candidate::Page& page : slab->pages) {
+                if (slab->is_clean()) {
+                    page.volume->drop(page.number);
+                    out.dropped += page.volume->page_size();
+                    has_dropped = true;
+                    continue;
+                }
                 pages.push_back({.volume = page.volume,
                                  .from = &owner,
                                  .to = target(owner),
                                  .number = page.number});
             }
         }
-        if (pages.empty()) break;
+        if (pages.empty() && !has_dropped) break;
         if (attempt != 0) std::this_thread::sleep_for(retry_interval);
-        move(pages, full, out);
+        if (!pages.empty()) move(pages, full, out);
         for (Candidate* slab : slabs) {
             std::erase_if(slab->pages,
                           [&](const Candidate::Page& page) { return !slab->has_page(page); });
         }
     }
     for (const Candidate* slab : slabs) {
-        if (slab->pages.empty()) continue;
+        if (slab->is_emptied()) continue;
         if (!contains(full, slab->owner)) out.busy += slab->pages.size();
         slab->owner->memory().stop_draining(slab->slab);
     }
@@ -333,15 +340,16 @@ void Migrator::await_release(std::span<Candidate* const> emptied) {
     }
 }
 
-// Slabs in the order in which they should be emptied: first those that are used least, and of
-// these, those with the fewest pages.
+// Slabs in the order in which they should be emptied: first those whose pages need not be copied,
+// then those that are used least, and of these, those with the fewest pages.
 std::vector<Migrator::Candidate> Migrator::candidates(const Volumes& volumes) {
     std::vector<Candidate> out = find_slabs(volumes);
     std::erase_if(out, [](const Candidate& slab) {
-        return !slab.is_emptied() && slab.owner->spills().empty();
+        return !slab.is_emptied() && !slab.is_clean() && slab.owner->spills().empty();
     });
-    std::ranges::sort(
-        out, {}, [](const Candidate& slab) { return std::tuple(slab.heat, slab.pages.size()); });
+    std::ranges::sort(out, {}, [](const Candidate& slab) {
+        return std::tuple(!slab.is_clean(), slab.heat, slab.pages.size());
+    });
     return out;
 }
 

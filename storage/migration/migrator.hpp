@@ -36,6 +36,7 @@ struct Migration {
     std::uint64_t lowered = 0;
     std::uint64_t limit_fell = 0;
     std::map<std::string, std::uint64_t> moved;  // bytes of pages, by the device that has them now
+    std::uint64_t dropped = 0;                   // bytes of pages, which their origin has
     std::uint64_t busy = 0;                      // pages that clients were writing all the time
     std::uint64_t failed = 0;                    // pages that could not be copied
     // Some pages stay because their targets have no memory: spill memory on the way out, memory of
@@ -137,6 +138,8 @@ class Migrator {
         };
         std::vector<Page> pages;
 
+        // Its pages need not be copied.
+        bool is_clean() const { return !pages.empty() && pages.front().volume->has_source(); }
         bool has_page(const Page& page) const;
         bool is_emptied() const { return pages.empty(); }
         bool is_allocated() const {

@@ -70,7 +70,10 @@ std::variant<Layout, CapacityError> lay_out(const VolumeOptions& options,
                                             const std::vector<std::uint64_t>& available) {
     GPUNBD_ASSERT(options.stripe_size % options.page_size == 0,
                   "a stripe consists of whole pages, each on one device");
-    const std::uint64_t pages = (options.size + options.page_size - 1) / options.page_size;
+    GPUNBD_ASSERT(options.memory == 0 || (available.size() == 1 && options.stripe_size == 0),
+                  "a volume with a source has one device");
+    const std::uint64_t bytes_in_memory = options.memory != 0 ? options.memory : options.size;
+    const std::uint64_t pages = (bytes_in_memory + options.page_size - 1) / options.page_size;
     if (options.stripe_size != 0) return lay_out_stripe(options, pages, available);
     std::vector<std::uint64_t> shares;
     std::uint64_t left = pages;
@@ -82,7 +85,7 @@ std::variant<Layout, CapacityError> lay_out(const VolumeOptions& options,
         left -= shares.back();
     }
     if (left == 0) return Layout::linear(std::move(shares));
-    return CapacityError{.asked = options.size, .available = room, .largest = room};
+    return CapacityError{.asked = bytes_in_memory, .available = room, .largest = room};
 }
 
 }  // namespace gpunbd::storage

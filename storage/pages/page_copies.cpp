@@ -82,6 +82,13 @@ PageRef PagePool::take_replacement() {
     return out;
 }
 
+Status PagePool::take_page(PageRef& out) {
+    PageIndex page = 0;
+    const Status status = memory_.take(page, PageAllocator::Purpose::fill);
+    if (status == Status::ok) out = pinned(memory_, page, Access::write);
+    return status;
+}
+
 PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
     GPUNBD_ASSERT(page.access() == Access::write, "its writer has pinned a replacement");
     PageAllocator& owner = page.owner();

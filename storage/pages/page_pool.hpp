@@ -199,6 +199,8 @@ class PagePool {
     // writing. Does not call the device. A hole: there is none, or this pool has to copy. Call
     // replace() or give_up() next, once.
     PageRef take_replacement();
+    // The same for a page that is to be mapped to a hole. May call the device. Blocks.
+    Status take_page(PageRef& out);
     // The entry of a page of this pool, or of a hole, refers to `page` from now on, which has the
     // new contents. `later`: nothing has changed, since a clone is being made.
     Replaced replace(EntrySlot slot, const PageRef& page);

@@ -431,6 +431,19 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
     return status;
 }
 
+void Volume::set_source(std::unique_ptr<PageSource> source) {
+    GPUNBD_ASSERT(source_ == nullptr && !is_kept_ && !shares_pages() && !has_spills(),
+                  "a volume with a source has its pages for itself");
+    source_ = std::move(source);
+}
+
+void Volume::fetch(std::uint64_t page, PageRequest& request, PageCompletions& completions) {
+    GPUNBD_ASSERT(source_ != nullptr, "only a volume with a source has absent pages");
+    request.number = page;
+    completions.begin(request);
+    source_->fetch(request);
+}
+
 void Volume::unmap(std::uint64_t page) {
     const EntrySlot slot = table_.slot(page);
     for (PageEntry entry = slot.load(); entry.is_mapped(); entry = slot.load()) {
@@ -452,6 +465,13 @@ bool Volume::unmap(std::uint64_t page, PageRequest& request, PageCompletions& co
 
 Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {
     return run_of([this](std::uint64_t page) { return device_of(page); }, offset, length);
+}
+
+Volume::Run Volume::contents_run_at(std::uint64_t offset, std::uint64_t length) const {
+    const auto has_contents = [this](std::uint64_t page) -> std::uint32_t {
+        return mapped(page) || in_source(page) ? 1 : 0;
+    };
+    return run_of(has_contents, offset, length);
 }
 
 Volume::Run Volume::changed_run_at(const Volume& older, std::uint64_t offset,

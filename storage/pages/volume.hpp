@@ -15,6 +15,7 @@
 #include "storage/devices/page_completions.hpp"
 #include "storage/pages/layout.hpp"
 #include "storage/pages/page_pool.hpp"
+#include "storage/pages/page_source.hpp"
 #include "storage/pages/page_table.hpp"
 #include "storage/pages/pool_list.hpp"
 
@@ -24,6 +25,9 @@ struct VolumeOptions {
     std::uint64_t size = 0;             // bytes, not 0
     std::uint64_t page_size = 2 << 20;  // bytes, a power of two
     std::uint64_t stripe_size = 0;      // bytes, a multiple of page_size; 0: linear
+    // Of a volume on one device that gets a PageSource: the most bytes that are in memory at once.
+    // 0: all of it.
+    std::uint64_t memory = 0;
     Provision provision = Provision::thin;
     bool complete = true;  // false: until Volume::set_complete()
 };
@@ -108,6 +112,19 @@ class Volume {
         std::uint64_t shared = 0;  // with other volumes
     };
     Contents contents() const;
+
+    // Pages that are not in memory are fetched from there from now on. Call it before the volume is
+    // read. Such a volume is not written, cloned or resized. It ends its source before its pools.
+    void set_source(std::unique_ptr<PageSource> source);
+    bool has_source() const { return source_ != nullptr; }
+    const PageSource* source() const { return source_.get(); }  // null: none
+    // Whether the page has contents even while it is a hole.
+    bool in_source(std::uint64_t page) const { return source_ != nullptr && source_->has(page); }
+    // Of such a page that was a hole: submits `request`. Its waiter is called when it may look
+    // again, or when request.status is an error.
+    void fetch(std::uint64_t page, PageRequest& request, PageCompletions& completions);
+    // The memory of the page is needed elsewhere. For a volume with a source.
+    void drop(std::uint64_t page) { source_->drop(page); }
 
     // Whether one is a clone of the other, or both are clones of a third volume.
     bool shares_pools_of(const Volume& other) const { return pools_ == other.pools_; }
@@ -194,6 +211,9 @@ class Volume {
     // For a write of a whole page that is shared: a page with any contents, pinned for writing,
     // which replace() or PagePool::give_up() ends. A hole: use acquire().
     PageRef take_replacement(std::uint64_t page);
+    // A page with any contents for this number, pinned for writing, which replace() or
+    // PagePool::give_up() ends. May call the device. Blocks.
+    Status take_page(std::uint64_t page, PageRef& out) { return pool_for(page).take_page(out); }
     // The page number has page `by` from now on, and readers find it. False: not now, since a clone
     // is being made.
     bool replace(std::uint64_t page, const PageRef& by);
@@ -217,6 +237,8 @@ class Volume {
         std::uint64_t length = 0;  // bytes
     };
     Run run_at(std::uint64_t offset, std::uint64_t length) const;
+    // The same for contents, in memory or in the source: Run::device is 1 for pages that have some.
+    Run contents_run_at(std::uint64_t offset, std::uint64_t length) const;
     // Compares the volume with another one that shares pages with it. Run::device is 1 for pages
     // that may differ, and 0 for others.
     Run changed_run_at(const Volume& older, std::uint64_t offset, std::uint64_t length) const;
@@ -319,6 +341,7 @@ class Volume {
     const std::uint64_t page_size_;  // bytes
     const std::uint32_t page_shift_;
     std::shared_ptr<PoolList> pools_;  // never null; of all volumes that share pages
+    std::unique_ptr<PageSource> source_;
 };
 
 }  // namespace gpunbd::storage

@@ -43,6 +43,7 @@ Volume::Volume(const Volume& source, PageTable table, std::shared_ptr<KeptParts>
 
 // The last volume leaves its pages to the destructors of the pools, which release whole slabs.
 Volume::~Volume() {
+    source_.reset();  // it maps pages
     const bool ends = !outlives_process();
     if (ends && shares_pages()) {
         for (std::uint64_t page = 0; page != table_.slots(); ++page) unmap(page);
@@ -62,6 +63,9 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
     std::unique_ptr<Volume> out;  // its destructor locks the mutex
     const Lock serialized(pools_->cloning());
     if (!complete()) return std::string("its contents are being made");
+    if (has_source()) {
+        return std::string("its contents are those of its origin; it has no snapshots and clones");
+    }
     if (wanted && *wanted < size()) {
         return fmt::format("its size of {} bytes is less than the {} bytes of its source", *wanted,
                            size());

@@ -11,6 +11,7 @@ void ReadTransfer::begin(const TransferContext& context, TransferOwner& owner, R
 }
 
 void ReadTransfer::advance() {
+    if (page_requested()) return;
     while (position_ != end_ && issued_ - returned_ != window && status_ == Status::ok) {
         Chunk& next = chunk(issued_);
         next.offset = position_;
@@ -19,6 +20,13 @@ void ReadTransfer::advance() {
         next.memory = nullptr;
         next.staged = false;
         next.state = Chunk::State::ready;
+        if (next.page.hole() && volume_->in_source(volume_->page_of(position_))) {
+            if (const std::optional<Status> error = fetch()) {
+                status_ = *error;
+                failed_at_ = position_;
+            }
+            return;
+        }
         if (!next.page.hole()) {
             Channel* const channel = channels_->find(next.page.device());
             if (channel == nullptr || !next.page.device().readable()) {

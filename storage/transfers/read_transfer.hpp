@@ -36,7 +36,7 @@ class ReadTransfer final : public Transfer {
     // The owner needs no more pieces and no longer uses lent ones. Copies in flight keep their
     // memory until idle().
     void abandon();
-    bool idle() const { return returned_ == issued_; }
+    bool idle() const { return returned_ == issued_ && !page_requested(); }
 
  private:
     void advance() override;

@@ -33,6 +33,14 @@ std::optional<Status> Transfer::acquire(PageRef& page) {
                             channels_->page_completions());
 }
 
+std::optional<Status> Transfer::fetch() {
+    if (request_.in_progress) return std::nullopt;
+    if (request_.status != Status::ok) return request_.status;
+    owner_->waits.begin_wait(channels_->now());
+    volume_->fetch(volume_->page_of(position_), request_, channels_->page_completions());
+    return std::nullopt;
+}
+
 bool Transfer::unmap() {
     if (request_.in_progress) return false;
     return volume_->unmap(volume_->page_of(position_), request_, channels_->page_completions());

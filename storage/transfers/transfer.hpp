@@ -93,6 +93,9 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
     // The page at position_, for writing. Empty: the page is being mapped, and advance() is called
     // then.
     std::optional<Status> acquire(PageRef& page);
+    // For reading at position_, where the source of the volume has the contents. Nothing: they are
+    // being fetched, and advance() is called then. Otherwise the error.
+    std::optional<Status> fetch();
     // Whether acquire() may submit a request.
     bool can_acquire() const { return !request_.in_progress && request_.status == Status::ok; }
     // Makes the page at position_ a hole. False: it has to wait, and advance() is called then.

@@ -48,8 +48,8 @@ TEST_CASE("client clones: a clone has the options of its template") {
     CHECK(clone.size == Size{.bytes = 8 * GiB});
     CHECK_FALSE(clone.is_template());
     CHECK(clone.access == std::vector{user_rule()});
-    CHECK(clone.origin.run_time);
-    CHECK(clone.origin.made_by == "node");
+    CHECK(clone.provenance.run_time);
+    CHECK(clone.provenance.made_by == "node");
 }
 
 TEST_CASE("client clones: the access rules are restricted to the client") {
@@ -113,7 +113,7 @@ TEST_CASE("client clones: which names are those of machines") {
 
 TEST_CASE("client clones: an existing clone follows its template, but keeps its contents") {
     ExportOptions clone = options_of_clone(node(ClientId::address), "10.1.0.11");
-    clone.origin.peer = "10.1.0.11";
+    clone.provenance.peer = "10.1.0.11";
     clone.keep = true;
     ExportOptions changed = node(ClientId::address, {network_rule("10.1.0.0/16")});
     changed.clone_per_client.of = "next";
@@ -124,7 +124,7 @@ TEST_CASE("client clones: an existing clone follows its template, but keeps its 
     CHECK(updated.size == Size{.bytes = 8 * GiB});
     CHECK(updated.keep);
     CHECK(updated.max_connections == 3);
-    CHECK(updated.origin.peer == "10.1.0.11");
+    CHECK(updated.provenance.peer == "10.1.0.11");
     changed.clone_per_client.name = ClientId::machine;
     CHECK(updated_clone(clone, changed) == clone);
 }

@@ -68,7 +68,7 @@ TEST_CASE("the example file has the expected values") {
           DeviceOptions{"host", std::nullopt, 8 * GiB, std::nullopt, GpuUse::automatic});
     CHECK(o.devices[2].id == "pci:0000:01:00.0/2");
     CHECK_FALSE(o.devices[2].force);
-    REQUIRE(o.exports.size() == 5);
+    REQUIRE(o.exports.size() == 7);
     CHECK(o.exports[0].name == "scratch");
     CHECK(o.exports[0].description == "Scratch space in GPU memory");
     CHECK(o.exports[0].size == Size{.percent = 50});
@@ -82,6 +82,9 @@ TEST_CASE("the example file has the expected values") {
     CHECK(o.exports[3].clone_of == "image");
     CHECK(o.exports[4].clone_per_client ==
           CloneTemplate{"image", 8 * GiB, 200, 100, ClientId::address});
+    CHECK(o.exports[5].origin ==
+          OriginOptions{.file = "/srv/models.img", .device = {}, .cache = 40 * GiB});
+    CHECK(o.exports[6].origin.path() == "/dev/sdb");
     CHECK(o.admin.socket == "/run/gpunbd/admin.sock");
     CHECK(o.admin.tcp == AdminTcp{"127.0.0.1", 9809, "/etc/gpunbd/admin.token", true});
     CHECK(o.admin.hosts == std::vector<std::string>{"gpu.example.org"});
@@ -295,7 +298,8 @@ TEST_CASE("unknown and duplicate keys are problems") {
          "threads, "
          "limits, keeping, admin, log, state, trace\n"
          "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
-         "layout, stripe_size, provision, page_size, clone_of, clone_per_client, read_only, keep, "
+         "layout, stripe_size, provision, page_size, clone_of, clone_per_client, origin, "
+         "read_only, keep, "
          "swap, "
          "ublk, block_size, tls, access, max_connections, max_connections_per_peer, rates, "
          "rates_per_peer, save, restore\n"},
@@ -356,9 +360,8 @@ TEST_CASE("values of a wrong type are problems") {
         {"null item", "exports:\n  - name: a\n  -\n",
          "f:2:3: exports[1]: expected a mapping, found nothing; its keys are name, description, "
          "size, devices, layout, stripe_size, provision, page_size, clone_of, clone_per_client, "
-         "read_only, keep, "
-         "swap, "
-         "ublk, block_size, tls, access, max_connections, max_connections_per_peer, rates, "
+         "origin, read_only, keep, swap, ublk, block_size, tls, access, max_connections, "
+         "max_connections_per_peer, rates, "
          "rates_per_peer, save, restore\n"},
         {"list for text", "exports:\n  - name: [a]\n",
          "f:2:11: exports[0].name: expected a single value, found a list; write it without "

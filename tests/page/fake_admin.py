@@ -149,7 +149,7 @@ class Export:
                 'keep': self.other.get('keep', False), 'swap': False, 'run_time': self.other.get('run_time', False),
                 'persistent': False, 'created': None, 'clone_of': self.other.get('clone_of', ''),
                 'snapshot': self.read_only and 'clone_of' in self.other,
-                'templates': self.other.get('templates', []), 'shared': 0,
+                'templates': self.other.get('templates', []), 'origins': self.other.get('origins', []), 'shared': 0,
                 'instance': '0123456789abcdef', 'used': self.used, 'own': self.used,
                 'allocated': allocated, 'connections': self.clients, 'stalled': len(self.stalled), 'rates': self.rates,
                 'rates_per_peer': self.other.get('rates_per_peer', NO_RATES), 'held_back': 0,

@@ -110,6 +110,7 @@ NewExport read_new_export(const std::string& text) {
 std::string_view key_of_contents(const config::ExportOptions& options) {
     if (!options.clone_of.empty()) return "clone_of";
     if (options.is_template()) return "clone_per_client";
+    if (options.has_origin()) return "origin";
     return options.restore.empty() ? "" : "restore";
 }
 
@@ -375,12 +376,13 @@ Response Api::create_export(const Request& request) const {
     if (!wanted.error.empty()) return error_response(400, wanted.error);
     const config::ExportOptions& options = wanted.options;
     if (!options.size && options.restore.empty() && options.clone_of.empty() &&
-        !options.is_template()) {
+        !options.is_template() && !options.has_origin()) {
         return error_response(400, "export.size: is missing; write for example \"size\": \"8G\"");
     }
-    if (!options.restore.empty() || !options.save.path.empty()) {
+    if (!options.restore.empty() || !options.save.path.empty() || options.has_origin()) {
         if (auto refusal = refuse_files(request)) return std::move(*refusal);
-        for (const std::string& path : {options.restore, options.save.path}) {
+        for (const std::string& path :
+             {options.restore, options.save.path, options.origin.path()}) {
             if (!path.empty() && !path.starts_with('/')) return not_absolute(path);
         }
     }

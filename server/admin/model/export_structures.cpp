@@ -129,6 +129,24 @@ const Structure& TemplateStatus::structure() {
     return made;
 }
 
+const Structure& OriginStatus::structure() {
+    using Self = OriginStatus;
+    static const Structure made = structure_of<Self>(
+        {"Origin", "The file or block device whose contents an export has."},
+        {
+            label("path", &Self::path, "path"),
+            counter("fetched", &Self::fetched, "gpunbd_origin_fetched_pages",
+                    "Pages that were read from the origin because a client needed them."),
+            counter("prefetched", &Self::prefetched, "gpunbd_origin_prefetched_pages",
+                    "Pages that were read from the origin ahead of a client."),
+            counter("evicted", &Self::evicted, "gpunbd_origin_evicted_pages",
+                    "Pages that were dropped from memory to make room."),
+            counter("errors", &Self::errors, "gpunbd_origin_errors",
+                    "Pages that could not be read from the origin."),
+        });
+    return made;
+}
+
 const Structure& ExportStatus::structure() {
     using Self = ExportStatus;
     static const Structure made = structure_of<Self>(
@@ -152,6 +170,7 @@ const Structure& ExportStatus::structure() {
             field("clone_of", &Self::clone_of),
             field("snapshot", &Self::snapshot, "It is a snapshot: its contents never change."),
             part("templates", &Self::templates),
+            part("origins", &Self::origins),
             info("instance", &Self::instance, "contents"),
             calculated<Self>("used",
                              [](const Self& self) { return self.sum(&ExportMemory::used); }),

@@ -89,6 +89,17 @@ struct TemplateStatus {
     static const Structure& structure();
 };
 
+// The file whose contents an export has.
+struct OriginStatus {
+    std::string path = {};
+    std::uint64_t fetched = 0;
+    std::uint64_t prefetched = 0;
+    std::uint64_t evicted = 0;
+    std::uint64_t errors = 0;
+
+    static const Structure& structure();
+};
+
 struct ExportStatus : ExportCounts<std::uint64_t> {
     using Counts = ExportCounts<std::uint64_t>;
 
@@ -107,8 +118,9 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
     std::string clone_of = {};                  // another export; empty: none
     bool snapshot = false;
     std::vector<TemplateStatus> templates = {};
-    std::string instance = {};              // identifies its contents; hexadecimal
-    std::vector<ExportMemory> memory = {};  // of its devices, in their order
+    std::vector<OriginStatus> origins = {};  // one at most
+    std::string instance = {};               // identifies its contents; hexadecimal
+    std::vector<ExportMemory> memory = {};   // of its devices, in their order
     std::uint64_t own = 0;
     std::uint64_t shared = 0;
     std::uint32_t connections = 0;
@@ -247,6 +259,7 @@ struct ReclaimStatus {
     std::uint64_t wanted = 0;
     std::uint64_t released = 0;
     std::uint64_t freed = 0;
+    std::uint64_t dropped = 0;
     std::vector<MovedStatus> moved = {};
     double seconds = 0;
     std::string why_not = {};                 // empty: complete

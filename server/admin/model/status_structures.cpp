@@ -184,6 +184,8 @@ const Structure& ReclaimStatus::structure() {
             field("wanted", &Self::wanted, "Bytes to give back to other programs; 0 at the end."),
             field("released", &Self::released, "Bytes given back; more than wanted, if slabs are."),
             field("freed", &Self::freed, "Of these, bytes of contents that no export had."),
+            field("dropped", &Self::dropped,
+                  "Bytes of pages that were dropped, since their origin has them."),
             field("moved", &Self::moved, "Where pages were moved."),
             field("seconds", &Self::seconds),
             nullable(

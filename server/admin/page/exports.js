@@ -43,7 +43,7 @@ function fillRow(row, {exported, index}) {
   row.setAttribute('aria-rowindex', index + 2);
   put(name.firstChild, shown(exported.name));
   name.title = exported.description ? `${exported.name}: ${exported.description}` : exported.name;
-  const tag = [exported.clone_of && `${exported.snapshot ? 'snapshot' : 'clone'} of ${shown(exported.clone_of)}`, ...exported.templates.map((each) => `base of ${shown(each.name)}: ${count(each.clones)} of ${count(each.max)} clones`), exported.read_only && 'read-only', exported.keep && 'kept', exported.swap && 'swap'].filter(Boolean).join(', ');
+  const tag = [exported.clone_of && `${exported.snapshot ? 'snapshot' : 'clone'} of ${shown(exported.clone_of)}`, ...exported.templates.map((each) => `base of ${shown(each.name)}: ${count(each.clones)} of ${count(each.max)} clones`), ...exported.origins.map((each) => `cache of ${shown(each.path)}`), exported.read_only && 'read-only', exported.keep && 'kept', exported.swap && 'swap'].filter(Boolean).join(', ');
   show(name.lastChild, tag !== '');
   put(name.lastChild, tag);
   name.lastChild.title = tag;

@@ -132,6 +132,9 @@ std::string notes_of(const server::ExportStatus& exported) {
         out += fmt::format("{}base of {} ({} of {} clones)", out.empty() ? "" : " ",
                            config::in_quotes(each.name), each.clones, each.max);
     }
+    for (const server::OriginStatus& each : exported.origins) {
+        out += fmt::format("{}cache of {}", out.empty() ? "" : " ", config::in_quotes(each.path));
+    }
     return out.empty() ? "-" : out;
 }
 

@@ -367,14 +367,15 @@ void ExportCommand::check() {
     }
     const auto is_size = [](const auto& each) {
         return each.first == "size" || each.first == "restore" || each.first == "clone_of" ||
-               each.first == "clone_per_client.of";
+               each.first == "clone_per_client.of" || each.first.starts_with("origin.");
     };
     if (settings.action == "create" && std::ranges::none_of(settings.keys, is_size)) {
         throw UsageError("--size is missing; add it, for example --size 8G");
     }
     for (const auto& [key, text] : settings.keys) {
-        const bool gives_contents =
-            key == "clone_of" || key == "restore" || key.starts_with("clone_per_client.");
+        const bool gives_contents = key == "clone_of" || key == "restore" ||
+                                    key.starts_with("clone_per_client.") ||
+                                    key.starts_with("origin.");
         if (settings.action != "restore" || !gives_contents) continue;
         throw UsageError(fmt::format(
             "restore takes the contents from FILE and excludes the key {}; leave it out", key));

@@ -35,6 +35,10 @@ std::string moved_text(const server::ReclaimStatus& device) {
         out += fmt::format("{}{} of pages moved to {}", out.empty() ? "" : ", ",
                            config::human_size(each.bytes), each.device);
     }
+    if (device.dropped != 0) {
+        out += fmt::format("{}{} of caches dropped", out.empty() ? "" : ", ",
+                           config::human_size(device.dropped));
+    }
     return out.empty() ? "no pages moved" : out;
 }
 
@@ -135,7 +139,7 @@ constexpr std::uint64_t max_claim = std::numeric_limits<std::uint64_t>::max();
 constexpr std::string_view json_details = R"(The object's
 .Va reclaimed
 is a list of objects with
-.Va device , wanted , released , freed , moved , seconds , why_not , claim
+.Va device , wanted , released , freed , dropped , moved , seconds , why_not , claim
 and
 .Va limit .
 Sizes are bytes, and

@@ -146,7 +146,8 @@ ExportFigures figures_of(server::ExportStatus&& exported) {
                       .last_p50 = std::max(last.read_p50, last.write_p50),
                       .last_p99 = std::max(last.read_p99, last.write_p99),
                       .memory = std::move(exported.memory),
-                      .templates = std::move(exported.templates)};
+                      .templates = std::move(exported.templates),
+                      .origins = std::move(exported.origins)};
     for (const MemoryFigures& each : out.memory) out.used = added(out.used, each.used);
     for (const auto& each : exported.requests) out.requests.push_back(figures_of(each));
     return out;

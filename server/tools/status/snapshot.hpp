@@ -38,6 +38,7 @@ struct ExportFigures {
     double last_p99 = 0;
     std::vector<MemoryFigures> memory;
     std::vector<server::TemplateStatus> templates = {};
+    std::vector<server::OriginStatus> origins = {};
     std::vector<RequestFigures> requests = {};
 
     // The sum over all types of requests.

@@ -148,6 +148,11 @@ std::string status_text(const Snapshot& status) {
             out += fmt::format("{} makes a clone of {} for each client: {} of {}\n", each.name,
                                exported.name, each.clones, each.max);
         }
+        for (const server::OriginStatus& each : exported.origins) {
+            out += fmt::format(
+                "{} caches {}: {} pages fetched, {} prefetched, {} evicted, {} errors\n",
+                exported.name, each.path, each.fetched, each.prefetched, each.evicted, each.errors);
+        }
     }
     return out;
 }

@@ -146,6 +146,7 @@ class FakeServer final : public AdminBackend {
                                .wanted = 64,
                                .released = 48,
                                .freed = 8,
+                               .dropped = 4,
                                .moved = {{"host", 40}},
                                .seconds = 0.5,
                                .why_not = "full",

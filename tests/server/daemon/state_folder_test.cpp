@@ -48,7 +48,7 @@ TEST_CASE("state folder: exports are read as they were written, until they are r
     CHECK(read.problems.empty());
     REQUIRE(read.exports.size() == 1);
     CHECK(read.exports[0] == options);
-    CHECK(read.exports[0].origin.persistent);
+    CHECK(read.exports[0].provenance.persistent);
     CHECK(folder.remove(options.name).has_value());
     CHECK(folder.remove(options.name).has_value());
     CHECK(folder.read().exports.empty());
@@ -61,18 +61,18 @@ TEST_CASE("state folder: a renamed export has one file, whenever the server is k
     config::ExportOptions one;
     one.name = "one";
     one.size = config::Size{.bytes = 1 << 20};
-    one.origin.created = 7;
+    one.provenance.created = 7;
     REQUIRE(state.folder.write(one).has_value());
     config::ExportOptions two = one;
     two.name = "two";
-    two.origin.renamed_contents = "abc";
+    two.provenance.renamed_contents = "abc";
     const auto check_two = [&] {
         const auto read = state.folder.read();
         CHECK(read.problems.empty());
         REQUIRE(read.exports.size() == 1);
         CHECK(read.exports[0] == two);
-        CHECK(read.exports[0].origin.created == 7);
-        CHECK(read.exports[0].origin.renamed_contents == "abc");
+        CHECK(read.exports[0].provenance.created == 7);
+        CHECK(read.exports[0].provenance.renamed_contents == "abc");
     };
     CHECK(state.folder.rename(one, two).has_value());
     check_two();

@@ -125,7 +125,7 @@ TEST_CASE("kept clones: they outlive their source") {
     LivingSupervisor supervisor;
     leave_both(supervisor);
     config::ExportOptions clone = both[1];
-    clone.origin.run_time = true;
+    clone.provenance.run_time = true;
     {
         Life without(supervisor);
         REQUIRE(without.make({clone}).problems.empty());
@@ -277,7 +277,7 @@ TEST_CASE("kept clones: a clone that an administrator makes read-only can be wri
     Life life(supervisor);
     REQUIRE(life.make(both).problems.empty());
     config::ExportList exports = both;
-    exports[1].read_only = exports[1].origin.made_read_only = true;
+    exports[1].read_only = exports[1].provenance.made_read_only = true;
     CHECK(life.make(exports).problems.empty());
     CHECK(life.make(both).problems.empty());
 }

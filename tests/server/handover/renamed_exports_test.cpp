@@ -18,7 +18,7 @@ using Clock = KeptContents::Clock;
 config::ExportOptions renamed(config::ExportOptions options, const std::string& name,
                               const std::string& instance) {
     options.name = name;
-    options.origin.renamed_contents = instance;
+    options.provenance.renamed_contents = instance;
     return options;
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("renamed exports: the next server offers one of the two names") {
         const Offered offered = next_server(supervisor);
         REQUIRE(offered.exports.size() == 1);
         CHECK(offered.exports[0] == two);
-        CHECK(offered.exports[0].origin.renamed_contents == "abc");
+        CHECK(offered.exports[0].provenance.renamed_contents == "abc");
         CHECK(offered.stored == 1);
     };
     check_two();

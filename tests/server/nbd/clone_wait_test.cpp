@@ -42,7 +42,7 @@ struct TemplateRig : Rig {
     }
     void add_clone() {
         auto clone = std::make_shared<Export>(*make_export("node/7c2f", 1 << 20));
-        clone->options.origin.made_by = "node";
+        clone->options.provenance.made_by = "node";
         offer({exports.find("base"), clone});
     }
 

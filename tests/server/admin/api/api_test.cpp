@@ -212,13 +212,27 @@ TEST_CASE("api: exports are created with the keys of the configuration, and remo
     CHECK(rig.server.calls().back() == "rename old a/b");
 }
 
+TEST_CASE("api: only the server's own user can name files of the server") {
+    Rig rig;
+    for (const std::string keys : {R"("size":"1M","restore":"/etc/shadow")",
+                                   R"("size":"1M","save":{"path":"/a","at":"stop"})",
+                                   R"("origin":{"file":"/etc/shadow","mode":"read-only"})",
+                                   R"("origin":{"device":"/dev/sda","mode":"read-only"})"}) {
+        CAPTURE(keys);
+        const std::string body = R"({"export":{"name":"fast",)" + keys + R"(},"persist":false})";
+        CHECK(rig.post("/exports/create", body).status == 403);
+    }
+    CHECK(rig.server.calls().empty());
+}
+
 TEST_CASE("api: memory is reclaimed, and the result says what moved where") {
     Rig rig;
     const Response done = rig.post("/reclaim", R"({"device":"cuda:0","bytes":"64K","seconds":60})");
     CHECK(done.status == 200);
-    CHECK(done.body == R"({"reclaimed":[{"device":"cuda:0","wanted":64,"released":48,"freed":8,)"
-                       R"("moved":[{"device":"host","bytes":40}],"seconds":5E-1,"why_not":"full",)"
-                       R"("claim":3,"limit":16}]})");
+    CHECK(done.body ==
+          R"({"reclaimed":[{"device":"cuda:0","wanted":64,"released":48,"freed":8,"dropped":4,)"
+          R"("moved":[{"device":"host","bytes":40}],"seconds":5E-1,"why_not":"full",)"
+          R"("claim":3,"limit":16}]})");
     CHECK(rig.server.calls().back() == "reclaim cuda:0 65536 60");
     CHECK(rig.post("/reclaim", R"({"device":null,"bytes":null,"seconds":null})").status == 200);
     CHECK(rig.server.calls().back() == "reclaim  0 0");

@@ -108,6 +108,7 @@ const char* const expected[] = {
     R"(gpunbd_device_not_reclaimed_bytes_total{device="cuda:0"} 32)",
     R"(gpunbd_device_last_reclaim_timestamp_seconds{device="cuda:0"} 1700000000)",
     R"(gpunbd_export_memory_used_bytes{export="scratch",device="host",home="cuda:0"} 28)",
+    R"(gpunbd_origin_fetched_pages_total{export="scratch",path="/srv/a.img"} 41)",
     // exports
     R"(gpunbd_export_info{export="scratch",description="for everybody",layout="stripe",)"
     R"(provision="thin",keep="yes",swap="no",contents="0123456789abcdef"} 1)",

@@ -1,0 +1,148 @@
+"""Exports with the contents of a file: real clients, memory for a part of it, errors of the file and of the configuration."""
+import fcntl
+import json
+import os
+import random
+
+import server
+import wire
+from server import MiB, PAGE
+
+SIZE = 40 * MiB
+CACHE = 16 * MiB
+HOLE = 8 * MiB  # the first part of the file that is a hole
+CONFIG = '''
+listeners: {unix: [{path: '{socket}'}]}
+admin: {socket: '{directory}/admin'}
+exports:
+  - name: cached
+    devices: [{device}]
+    origin: {file: FILE, mode: read-only, cache: 16M}
+'''
+
+
+class Origin(server.Test):
+    def setUp(self):
+        self.path = os.path.join(self.directory(), 'origin.img')
+        self.contents = bytearray(server.random_bytes(SIZE, 5))
+        self.contents[HOLE:HOLE + 2 * PAGE] = bytes(2 * PAGE)
+        with open(self.path, 'wb') as file:
+            file.write(self.contents[:HOLE])
+            file.seek(2 * PAGE, os.SEEK_CUR)
+            file.write(self.contents[HOLE + 2 * PAGE:])
+
+    def start(self, text=CONFIG):
+        self.one = self.serve(config=text.replace('FILE', self.path), name='cached')
+
+    def gpunbd(self, *words, status=0):
+        return self.command(server.PROGRAM, *words, '--socket', f'{self.one.directory}/admin', status=status)
+
+    def origin_status(self):
+        exported, = json.loads(self.gpunbd('status', '--json'))['exports']
+        return exported['origins'][0], exported['used']
+
+    def check_reads(self, seed, count=200):
+        choice = random.Random(seed)
+        with wire.connect(self.one.address, 'cached') as client:
+            for _ in range(count):
+                offset = choice.randrange(SIZE - 1)
+                length = min(choice.choice((1, 4096, 65536, 3 * MiB)), SIZE - offset)
+                self.assertEqual(client.read(offset, length), self.contents[offset:offset + length], (offset, length))
+
+    def test_clients_read_the_file(self):
+        self.start()
+        copy = os.path.join(self.directory(), 'copy')
+        self.command('nbdcopy', self.one.uri(), copy)
+        self.assertTrue(server.same_file(copy, self.path))
+        self.check_reads(1)
+        origin, used = self.origin_status()
+        self.assertLessEqual(used, CACHE)
+        self.assertGreater(origin['evicted'], 0)
+        self.assertGreater(origin['prefetched'], 0)
+        self.assertEqual(origin['errors'], 0)
+        info = json.loads(self.command('nbdinfo', '--json', self.one.uri()))['exports'][0]
+        self.assertEqual(info['export-size'], SIZE)
+        self.assertTrue(info['is_read_only'])
+        runs = json.loads(self.command('nbdinfo', '--json', '--map', self.one.uri()))
+        self.assertEqual([(run['offset'], run['length'], run['type']) for run in runs],
+                         [(0, HOLE, 0), (HOLE, 2 * PAGE, 3), (HOLE + 2 * PAGE, SIZE - HOLE - 2 * PAGE, 0)])
+
+    def test_what_is_in_memory_is_not_read_again(self):
+        self.start()
+        with wire.connect(self.one.address, 'cached') as client:
+            for _ in range(3):
+                self.assertEqual(client.read(9 * PAGE, 4096), self.contents[9 * PAGE:9 * PAGE + 4096])
+        self.assertEqual(self.origin_status()[0]['fetched'], 1)
+        devices = json.loads(self.command('nbdinfo', '--json', '--map=gpunbd:device', self.one.uri()))
+        self.assertEqual([(run['offset'], run['length']) for run in devices if run['type'] == 1], [(9 * PAGE, PAGE)])
+
+    def test_memory_is_given_back_without_spill_memory(self):
+        self.start()
+        self.check_reads(2)
+        device = os.environ.get('GPUNBD_DEVICE', 'host')
+        self.assertIn('of caches dropped', self.gpunbd('reclaim', device, '12M'))
+        self.assertLessEqual(self.origin_status()[1], CACHE - 12 * MiB)
+        self.check_reads(3)
+        self.assertLessEqual(self.origin_status()[1], CACHE - 12 * MiB)
+        self.gpunbd('reclaim', device, '--end')
+        self.check_reads(4)
+        self.assertGreater(self.origin_status()[1], CACHE - 12 * MiB)
+
+    def test_errors_of_the_file(self):
+        self.start(CONFIG.replace('cache: 16M', 'prefetch: none'))
+        with wire.connect(self.one.address, 'cached') as client:
+            client.read(0, 4096)
+            os.truncate(self.path, 12 * MiB)
+            with self.assertRaises(wire.Failed) as caught:
+                client.read(20 * MiB, 4096)
+            self.assertEqual(caught.exception.args[0], wire.EIO)
+            self.assertEqual(client.read(0, 4096), self.contents[:4096])
+        self.logged('its origin cannot be read', self.one)
+        self.assertEqual(self.origin_status()[0]['errors'], 1)
+
+    def test_refused_changes(self):
+        self.start()
+        for words in (('snapshot', 'cached', 'two'), ('clone', 'cached', 'two'), ('resize', 'cached', '80M'),
+                      ('save', 'cached', os.path.join(self.directory(), 'saved'))):
+            with self.subTest(words=words):
+                self.gpunbd('export', *words, status=1)
+        self.check_reads(5, 20)
+
+    def test_created_at_run_time(self):
+        self.start(CONFIG.replace('name: cached', 'name: other'))
+        self.gpunbd('export', 'create', 'cached', '--origin-file', self.path, '--origin-mode', 'read-only', '--origin-cache', '16M')
+        self.check_reads(6)
+        self.assertIn(f"cache of '{self.path}'", self.gpunbd('export', 'list'))
+        self.gpunbd('export', 'remove', 'cached')
+
+    def test_a_reload_with_another_file(self):
+        self.start()
+        self.check_reads(7, 20)
+        other = self.path + '.other'
+        self.contents = bytearray(server.random_bytes(SIZE, 6))
+        with open(other, 'wb') as file:
+            file.write(self.contents)
+        self.one.reload(CONFIG.replace('FILE', other))
+        self.check_reads(8, 20)
+
+    def test_files_that_cannot_be_one(self):
+        locked = os.path.join(self.directory(), 'locked')
+        config = os.path.join(self.directory(), 'gpunbd.yaml')
+        with open(locked, 'wb') as lock:
+            lock.write(bytes(4096))
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for origin, problem in ((f'device: {self.path}', 'it is a file; write file: before it'),
+                                    ('file: /nonexistent/file', '/nonexistent/file: No such file or directory'),
+                                    (f'file: {locked}', f'{locked}: another program has locked it')):
+                with self.subTest(problem=problem):
+                    with open(config, 'w', encoding='utf-8') as file:
+                        file.write(f'exports: [{{devices: [host], origin: {{{origin}, mode: read-only}}}}]\n')
+                    self.command(server.PROGRAM, 'check', config, status=1)
+                    self.assertIn(problem, self.errors)
+                    self.command(server.PROGRAM, 'serve', '--config', config, status=1)
+                    self.assertIn(problem, self.errors)
+
+
+if __name__ == '__main__':
+    server.main()
