@@ -338,19 +338,6 @@ TEST_CASE("after the handshake has ended, no more input is consumed") {
     }
 }
 
-TEST_CASE("the client may disconnect at any byte") {
-    const Bytes input = after_flags(
-        {option(opt::structured), option(77, hex("0102")), option(opt::list),
-         option(opt::set_meta, meta_data("disk", {"base:allocation", "x:y"})),
-         option(opt::info, info_data("disk", {1, 2, 3})), option(opt::go, info_data("disk", {3}))});
-    REQUIRE(run(exports, input).next == Next::transmit);
-    for (std::size_t length = 0; length < input.size(); ++length) {
-        CAPTURE(length);
-        const Bytes cut(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(length));
-        CHECK(run(exports, cut).next == Next::receive);
-    }
-}
-
 TEST_CASE("meta contexts: a query selects the matching contexts") {
     constexpr MetaContexts base = MetaContext::base_allocation;
     constexpr MetaContexts device = MetaContext::device;
@@ -946,19 +933,6 @@ TEST_CASE("the text names the first exports of a long list") {
         CHECK(asked.words ==
               "asked for export 'x', which is not offered; offered: " + std::string(row.words));
     }
-}
-
-TEST_CASE("a negotiation is a value: a fresh one has no earlier state") {
-    Negotiation negotiation(exports);
-    std::size_t used = 0;
-    Bytes output;
-    feed_all(negotiation, after_flags({option(opt::structured), option_header(opt::go, 10)}), used,
-             output);
-    negotiation = Negotiation(exports);
-    CHECK(negotiation.take_output().empty());
-    CHECK(negotiation.feed(after_flags({option(opt::go, info_data("disk"))}), used) ==
-          Next::transmit);
-    CHECK(negotiation.negotiated().headers == Headers::simple);
 }
 
 }  // namespace

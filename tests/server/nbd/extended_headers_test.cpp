@@ -168,20 +168,5 @@ TEST_CASE("extended headers: fatal protocol violations close the connection") {
     rig.check_clean(client);
 }
 
-TEST_CASE("extended headers: end of stream within a status payload closes the connection") {
-    Rig rig;
-    for (const std::size_t cut : {0, 1, 8, 11}) {
-        CAPTURE(cut);
-        Client client = rig.enter(extended);
-        const Ask ask{CommandType::block_status, 0, 100, flag::payload_len};
-        const Bytes bytes = encoded(ask, 1, true);
-        client.send_bytes(std::span(bytes).first(protocol::extended_request_size + cut));
-        rig.let_run();
-        client.shut_down_sending();
-        client.check_end();
-    }
-    rig.check_clean();
-}
-
 }  // namespace
 }  // namespace gpunbd::server::test

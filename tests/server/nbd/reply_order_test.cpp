@@ -84,30 +84,6 @@ TEST_CASE("one piece: a reply that has not begun delays no others") {
     }
 }
 
-TEST_CASE("one piece: large replies are sent one after the other") {
-    for (const bool structured : {false, true}) {
-        for (const std::uint32_t polls : {1U, 2U, 5U}) {
-            OnePiece test(structured, polls);
-            test.rig.script.hold = true;
-            const Ask asks[] = {
-                test.read(0, 4 * page),        test.read(4 * page, 4 * page),
-                test.read(0, 8 * page),        test.read(100, 3 * page),
-                test.read(4 * page + 1, page), test.read(0, 8 * page + 5000),
-            };
-            std::vector<std::uint64_t> cookies;
-            for (const Ask& ask : asks) cookies.push_back(test.client.send(ask));
-            test.rig.let_run();
-            test.rig.script.hold = false;
-            for (std::size_t i = 0; i != std::size(asks); ++i) {
-                const Answer answer = test.client.answer(cookies[i]);
-                CHECK(answer.error == Error::none);
-                test.model.check(asks[i], answer);
-            }
-            test.check_end_of_test();
-        }
-    }
-}
-
 TEST_CASE("one piece: if the first copy fails, the reply is an error and other replies are sent") {
     for (const bool structured : {false, true}) {
         OnePiece test(structured);
