@@ -29,9 +29,10 @@ using wire::option_header;
 using wire::string_field;
 
 // Numeric types of option replies.
-inline constexpr std::uint32_t ack = 1, unsup = 0x80000001, invalid = 0x80000003,
-                               tls_reqd = 0x80000005, unknown = 0x80000006, shutdown = 0x80000007,
-                               too_big = 0x80000009, ext_header_reqd = 0x8000000a;
+inline constexpr std::uint32_t ack = 1, unsup = 0x80000001, policy = 0x80000002,
+                               invalid = 0x80000003, tls_reqd = 0x80000005, unknown = 0x80000006,
+                               shutdown = 0x80000007, too_big = 0x80000009,
+                               ext_header_reqd = 0x8000000a;
 
 struct OptionAnswer {
     std::uint32_t option;
