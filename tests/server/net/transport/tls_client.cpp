@@ -41,6 +41,20 @@ std::string openssl_words() {
 
 }  // namespace
 
+TlsClientOptions with_certificate(const TlsFiles& files, int version, std::string name) {
+    return {.version = version, .folder = files.folder(), .name = std::move(name)};
+}
+
+std::shared_ptr<const TlsContext> context_of(const config::TlsOptions& tls) {
+    config::Options options;
+    options.tls = tls;
+    return TlsContext::load(options);
+}
+
+std::shared_ptr<const TlsContext> context_of(const TlsFiles& files, config::TlsMode mode) {
+    return context_of({mode, files.folder(), true, files.path("keys.psk")});
+}
+
 TlsClient::TlsClient(int fd, TlsClientOptions options)
     : fd_(fd),
       options_(std::move(options)),
@@ -144,6 +158,10 @@ void TlsClient::send(std::span<const std::byte> bytes) {
     ::ERR_clear_error();
 }
 
+void TlsClient::send_raw(std::span<const std::byte> bytes) const {
+    REQUIRE(::send(fd_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+}
+
 bool TlsClient::hangs_up() {
     for (;;) {
         pollfd wait{.fd = fd_, .events = POLLIN, .revents = 0};
@@ -151,6 +169,19 @@ bool TlsClient::hangs_up() {
         std::array<char, 4096> thrown_away;
         if (::recv(fd_, thrown_away.data(), thrown_away.size(), 0) <= 0) return true;
     }
+}
+
+std::vector<std::unique_ptr<TlsClient>> clients_before_handshake(Rig& rig, const TlsFiles& files,
+                                                                 std::size_t count) {
+    std::vector<std::unique_ptr<TlsClient>> clients;
+    while (clients.size() != count) {
+        clients.push_back(
+            std::make_unique<TlsClient>(rig.connect_socket(), with_certificate(files)));
+        REQUIRE(clients.back()->ask_for_tls());
+        ::fcntl(clients.back()->fd(), F_SETFL, O_NONBLOCK);
+    }
+    rig.let_run();
+    return clients;
 }
 
 // --- TlsGoBetween
