@@ -92,6 +92,42 @@ inline Next feed_all(Negotiation& negotiation, std::span<const std::byte> bytes,
     }
 }
 
+// The client's side of one negotiation, whose flags it has sent.
+class Talk {
+ public:
+    explicit Talk(const ExportDirectory& directory, TlsMode mode = TlsMode::off)
+        : negotiation(directory, mode) {
+        say(wire::client_flags());
+    }
+
+    // The bytes to send are then in `output`.
+    Next say(const Bytes& bytes) {
+        std::size_t used = 0;
+        output.clear();
+        next = feed_all(negotiation, bytes, used, output);
+        return next;
+    }
+    // The type of the last reply to the option.
+    std::uint32_t ask(std::uint32_t type, const Bytes& data = {}) {
+        say(option(type, data));
+        const auto all = answers(output);
+        return all.empty() ? 0 : all.back().type;
+    }
+    void enter_tls() {
+        REQUIRE(ask(opt::starttls) == ack);
+        REQUIRE(next == Next::start_tls);
+        negotiation.enter_tls();
+    }
+    std::size_t listed() {
+        REQUIRE(ask(opt::list) == ack);
+        return answers(output).size() - 1;
+    }
+
+    Negotiation negotiation;
+    Next next = Next::receive;
+    Bytes output;
+};
+
 inline Outcome run(const ExportDirectory& directory, const Bytes& input,
                    std::size_t piece = SIZE_MAX, bool stopping = false) {
     Negotiation negotiation(directory);
