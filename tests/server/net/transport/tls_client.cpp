@@ -80,13 +80,6 @@ TlsClient::TlsClient(int fd, TlsClientOptions options)
     REQUIRE(::SSL_set_fd(ssl_.get(), fd) == 1);
 }
 
-TlsClient::~TlsClient() { close(); }
-
-void TlsClient::close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-}
-
 unsigned int TlsClient::give_key(SSL* ssl, const char*, char* user, unsigned int user_room,
                                  unsigned char* key, unsigned int key_room) {
     const auto& self = *static_cast<const TlsClient*>(SSL_get_app_data(ssl));
@@ -101,14 +94,15 @@ unsigned int TlsClient::give_key(SSL* ssl, const char*, char* user, unsigned int
 
 bool TlsClient::ask_for_tls(std::span<const std::byte> behind) {
     std::array<std::byte, wire::greeting_size> greeting;
-    if (!receive_all(fd_, greeting.data(), greeting.size())) return false;
+    if (!receive_all(fd_.get(), greeting.data(), greeting.size())) return false;
     const Bytes out = protocol::test::joined(
         {wire::client_flags(), wire::option(wire::opt::starttls), {behind.begin(), behind.end()}});
-    if (::send(fd_, out.data(), out.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(out.size())) {
+    if (::send(fd_.get(), out.data(), out.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(out.size())) {
         return false;
     }
     std::array<std::byte, wire::option_reply_size> bytes;
-    if (!receive_all(fd_, bytes.data(), bytes.size())) return false;
+    if (!receive_all(fd_.get(), bytes.data(), bytes.size())) return false;
     const auto reply = wire::parse_option_reply(bytes);
     return reply && reply->type == protocol::OptionReply::ack;
 }
@@ -159,15 +153,15 @@ void TlsClient::send(std::span<const std::byte> bytes) {
 }
 
 void TlsClient::send_raw(std::span<const std::byte> bytes) const {
-    REQUIRE(::send(fd_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+    REQUIRE(::send(fd_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
 }
 
 bool TlsClient::hangs_up() {
     for (;;) {
-        pollfd wait{.fd = fd_, .events = POLLIN, .revents = 0};
+        pollfd wait{.fd = fd_.get(), .events = POLLIN, .revents = 0};
         if (::poll(&wait, 1, guard) != 1) return false;
         std::array<char, 4096> thrown_away;
-        if (::recv(fd_, thrown_away.data(), thrown_away.size(), 0) <= 0) return true;
+        if (::recv(fd_.get(), thrown_away.data(), thrown_away.size(), 0) <= 0) return true;
     }
 }
 

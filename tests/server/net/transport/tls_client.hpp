@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "server/net/transport/tls_context.hpp"
+#include "storage/base/owned_fd.hpp"
 #include "tests/server/net/transport/tls_files.hpp"
 #include "tests/server/rig.hpp"
 
@@ -45,7 +46,6 @@ inline constexpr std::size_t answer_to_go = 52;
 class TlsClient {
  public:
     TlsClient(int fd, TlsClientOptions options);
-    ~TlsClient();
     TlsClient(const TlsClient&) = delete;
     TlsClient& operator=(const TlsClient&) = delete;
 
@@ -71,14 +71,14 @@ class TlsClient {
     bool hangs_up();
 
     SSL& ssl() { return *ssl_; }
-    int fd() const { return fd_; }
-    void close();
+    int fd() const { return fd_.get(); }
+    void close() { fd_ = OwnedFd(); }
 
  private:
     static unsigned int give_key(SSL* ssl, const char* hint, char* user, unsigned int user_room,
                                  unsigned char* key, unsigned int key_room);
 
-    int fd_;
+    OwnedFd fd_;
     const TlsClientOptions options_;
     std::unique_ptr<SSL_CTX, decltype(&::SSL_CTX_free)> context_;
     std::unique_ptr<SSL, decltype(&::SSL_free)> ssl_;
