@@ -69,8 +69,6 @@ TEST_CASE("options and their replies, to the byte") {
          "0003e889045565a9 00000003 00000002 00000006 00000002 726f"
          "0003e889045565a9 00000003 00000002 0000000a 00000006 636f61727365"
          "0003e889045565a9 00000003 00000001 00000000"},
-        {"STRUCTURED_REPLY", option(opt::structured), Next::receive,
-         "0003e889045565a9 00000008 00000001 00000000"},
         {"INFO", option(opt::info, info_data("disk")), Next::receive,
          "0003e889045565a9 00000006 00000003 0000000c 0000 0000000010000000 0d6d"
          "0003e889045565a9 00000006 00000001 00000000"},
@@ -106,12 +104,6 @@ TEST_CASE("options and their replies, to the byte") {
          "0003e889045565a9 00000007 00000001 00000000"},
         {"EXPORT_NAME of the default", option(opt::export_name), Next::transmit,
          "0000000010000000 0d6d"},
-        {"LIST_META_CONTEXT of all", option(opt::list_meta, meta_data("disk", {})), Next::receive,
-         "0003e889045565a9 00000009 00000004 00000013 00000000 626173653a616c6c6f636174696f6e"
-         "0003e889045565a9 00000009 00000004 00000011 00000000 6770756e62643a646576696365"
-         "0003e889045565a9 00000009 00000004 00000034 00000000 6770756e62643a696e7374616e63653d"
-         "3031323334353637383961626364656630313233343536373839616263646566"
-         "0003e889045565a9 00000009 00000001 00000000"},
         {"SET_META_CONTEXT",
          joined({option(opt::structured),
                  option(opt::set_meta, meta_data("disk", {"base:allocation"}))}),
@@ -824,11 +816,6 @@ TEST_CASE("the request of a client is described as text for the log") {
         {"no export", option(opt::structured), {}, "", ""},
         {"an unknown option", option(opt::starttls), {}, "", ""},
         {"LIST", option(opt::list), {}, "", "listed the exports"},
-        {"LIST and ABORT",
-         joined({option(opt::list), option(opt::abort)}),
-         {},
-         "",
-         "listed the exports"},
         {"INFO", option(opt::info, info_data("disk")), "disk", "", "asked about export 'disk'"},
         {"INFO of the default", option(opt::info, info_data("")), "", "",
          "asked about the default export"},
