@@ -2,6 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "protocol/bytes.hpp"
 #include "tests/protocol/handshake.hpp"
 
@@ -506,102 +512,82 @@ TEST_CASE("meta contexts: GO fails if the contents were replaced after SET_META_
     }
 }
 
-TEST_CASE("meta contexts: when a selected set applies in transmission") {
-    const Bytes structured = option(opt::structured);
-    const auto set_for = [](std::string_view name) {
-        return option(opt::set_meta, meta_data(name, {"base:allocation"}));
-    };
-    const auto go_to = [](std::string_view name) { return option(opt::go, info_data(name)); };
-    const Bytes set = set_for("disk");
-    const Bytes go = go_to("disk");
-    struct Row {
-        const char* name;
-        Bytes input;
-        bool agreed;
-    };
-    const Row rows[] = {
-        {"set, go", joined({structured, set, go}), true},
-        {"set, EXPORT_NAME",
-         joined({structured, set, option(opt::export_name, text_bytes("disk"))}), true},
-        {"the default export by its empty name", joined({structured, set_for(""), go_to("")}),
-         true},
-        {"never set", joined({structured, go}), false},
-        {"only listed", joined({structured, option(opt::list_meta, meta_data("disk", {})), go}),
-         false},
-        {"set before structured replies", joined({set, structured, go}), false},
-        {"go to another export", joined({structured, set, go_to("ro")}), false},
-        {"EXPORT_NAME of another export",
-         joined({structured, set, option(opt::export_name, text_bytes("ro"))}), false},
-        {"go by another name of the export", joined({structured, set, go_to("")}), false},
-        {"a failed go between", joined({structured, set, go_to("nowhere"), go}), true},
-        {"the set listed after",
-         joined({structured, set, option(opt::list_meta, meta_data("ro", {})), go}), true},
-        {"replaced by nothing",
-         joined({structured, set, option(opt::set_meta, meta_data("disk", {})), go}), false},
-        {"replaced by a wildcard",
-         joined({structured, set, option(opt::set_meta, meta_data("disk", {"base:"})), go}), false},
-        {"replaced for another export", joined({structured, set, set_for("ro"), go}), false},
-        {"replaced by a malformed set",
-         joined({structured, set, option(opt::set_meta, hex("ffffffff")), go}), false},
-        {"replaced by a set cut after its match",
-         joined({structured, set,
-                 option(opt::set_meta,
-                        joined({string_field("disk"), be32(2), string_field("base:allocation")})),
-                 go}),
-         false},
-        {"replaced by a set for an unknown export",
-         joined({structured, set, set_for("nowhere"), go}), false},
-        {"replaced by a set too long",
-         joined({structured, set, option(opt::set_meta, Bytes(max_option_data + 1)), go}), false},
-        {"set again after a failure",
-         joined({structured, option(opt::set_meta, hex("00")), set, go}), true},
-    };
-    for (const Row& row : rows) {
-        CAPTURE(row.name);
-        const Outcome outcome = run_all_ways(exports, after_flags({row.input}));
-        REQUIRE(outcome.next == Next::transmit);
-        CHECK(outcome.negotiated.headers == Headers::structured);
-        CHECK(outcome.negotiated.contexts ==
-              (row.agreed ? MetaContext::base_allocation : MetaContexts()));
+// The headers that a client has negotiated, and the export for which it has selected a context.
+struct Selected {
+    // A SET_META_CONTEXT replaces the set, even if it fails.
+    void set(std::optional<std::string> name) {
+        subject = headers == Headers::simple ? std::nullopt : std::move(name);
     }
-}
 
-TEST_CASE("extended headers take precedence over structured replies, in any order") {
-    const Bytes structured = option(opt::structured);
-    const Bytes extended = option(opt::extended);
-    const Bytes set = option(opt::set_meta, meta_data("disk", {"base:allocation"}));
-    struct Row {
+    Headers headers = Headers::simple;
+    std::optional<std::string> subject = {};
+};
+
+TEST_CASE("headers and meta contexts: each sequence of three options, against a model") {
+    const auto set_for = [](std::string_view name, const std::vector<std::string_view>& queries) {
+        return option(opt::set_meta, meta_data(name, queries));
+    };
+    const auto changes_nothing = [](Selected&) {};
+    const auto clears = [](Selected& its) { its.set({}); };
+    const struct {
         const char* name;
         Bytes input;
-        Headers headers;
-        bool base_allocation;
+        std::function<void(Selected&)> apply;
+    } steps[] = {
+        {"nothing", {}, changes_nothing},
+        {"structured", option(opt::structured),
+         [](Selected& its) {
+             if (its.headers == Headers::simple) its.headers = Headers::structured;
+         }},
+        {"extended", option(opt::extended), [](Selected& its) { its.headers = Headers::extended; }},
+        {"extended, refused", option(opt::extended, hex("00")), changes_nothing},
+        {"a set", set_for("disk", {"base:allocation"}), [](Selected& its) { its.set("disk"); }},
+        {"a set for the default export", set_for("", {"base:allocation"}),
+         [](Selected& its) { its.set(""); }},
+        {"a set for another export", set_for("ro", {"base:allocation"}),
+         [](Selected& its) { its.set("ro"); }},
+        {"a set for an unknown export", set_for("nowhere", {"base:allocation"}), clears},
+        {"a set of nothing", set_for("disk", {}), clears},
+        {"a set of a wildcard", set_for("disk", {"base:"}), clears},
+        {"a malformed set", option(opt::set_meta, hex("ffffffff")), clears},
+        {"a set cut after its match",
+         option(opt::set_meta,
+                joined({string_field("disk"), be32(2), string_field("base:allocation")})),
+         clears},
+        {"a list", option(opt::list_meta, meta_data("disk", {})), changes_nothing},
+        {"a list for another export", option(opt::list_meta, meta_data("ro", {})), changes_nothing},
+        {"a failed GO", option(opt::go, info_data("nowhere")), changes_nothing},
     };
-    const Row rows[] = {
-        {"neither", {}, Headers::simple, false},
-        {"structured", structured, Headers::structured, false},
-        {"structured twice", joined({structured, structured}), Headers::structured, false},
-        {"extended alone", extended, Headers::extended, false},
-        {"extended twice", joined({extended, extended}), Headers::extended, false},
-        {"extended after structured", joined({structured, extended}), Headers::extended, false},
-        {"structured after extended", joined({extended, structured}), Headers::extended, false},
-        {"refused", option(opt::extended, hex("00")), Headers::simple, false},
-        {"refused after structured", joined({structured, option(opt::extended, hex("00"))}),
-         Headers::structured, false},
-        {"contexts with extended alone", joined({extended, set}), Headers::extended, true},
-        {"contexts before extended", joined({structured, set, extended}), Headers::extended, true},
-        {"contexts, and structured too late", joined({extended, set, structured}),
-         Headers::extended, true},
-        {"contexts too early", joined({set, extended}), Headers::extended, false},
-    };
-    for (const Row& row : rows) {
-        CAPTURE(row.name);
-        const Outcome outcome =
-            run_all_ways(exports, after_flags({row.input, option(opt::go, info_data("disk"))}));
-        CHECK(outcome.next == Next::transmit);
-        CHECK(outcome.negotiated.headers == row.headers);
+    const auto check = [](const Bytes& input, const Selected& model, std::string_view name,
+                          std::uint32_t last) {
+        CAPTURE(name);
+        CAPTURE(last);
+        const Bytes end = option(last, last == opt::go ? info_data(name) : text_bytes(name));
+        const Outcome outcome = run(exports, after_flags({input, end}));
+        REQUIRE(outcome.next == Next::transmit);
+        CHECK(outcome.negotiated.headers == model.headers);
         CHECK(outcome.negotiated.contexts ==
-              (row.base_allocation ? MetaContext::base_allocation : MetaContexts()));
+              (model.subject == name ? MetaContext::base_allocation : MetaContexts()));
+    };
+    for (const auto& first : steps) {
+        for (const auto& second : steps) {
+            for (const auto& third : steps) {
+                CAPTURE(first.name);
+                CAPTURE(second.name);
+                CAPTURE(third.name);
+                Selected model;
+                for (const auto* each : {&first, &second, &third}) each->apply(model);
+                const Bytes input = joined({first.input, second.input, third.input});
+                check(input, model, "disk", opt::go);
+                check(input, model, "", opt::go);
+                if (model.headers == Headers::extended) continue;  // EXPORT_NAME closes
+                check(input, model, "disk", opt::export_name);
+            }
+        }
     }
+    const Bytes too_long = option(opt::set_meta, Bytes(max_option_data + 1));
+    check(joined({option(opt::structured), set_for("disk", {"base:allocation"}), too_long}),
+          {.headers = Headers::structured}, "disk", opt::go);
 }
 
 TEST_CASE("after EXTENDED_HEADERS, STRUCTURED_REPLY fails and EXPORT_NAME closes without a reply") {
