@@ -11,14 +11,13 @@ namespace {
 // header before it copies anything.
 class OnePiece {
  public:
-    explicit OnePiece(bool is_structured, std::uint32_t polls = 1, std::string_view devices = "s")
+    explicit OnePiece(bool is_structured, std::string_view devices = "s")
         : structured(is_structured),
           rig({.devices = devices,
                .channels = {.chunk_size = 8 * kib, .slots = 2, .pinned = 256 * kib}}),
           client(rig.enter({.structured = is_structured})) {
         change({CommandType::write, page, 3 * page, 0, 5});
         change({CommandType::write, 5 * page, 3 * page, 0, 6});
-        rig.script.polls_per_copy = polls;
     }
     Ask read(std::uint64_t offset, std::uint32_t length) const {
         return {CommandType::read, offset, length,
@@ -112,7 +111,7 @@ TEST_CASE("one piece: a READ that waits for the stream can fail") {
                 CAPTURE(length);
                 CAPTURE(k);
                 if (k == 1 && length < 8 * kib) continue;
-                OnePiece test(structured, 1, "ss");
+                OnePiece test(structured, "ss");
                 test.change({CommandType::trim, 5 * page, page});
                 test.rig.script.hold = true;
                 const Ask holds = test.read(0, page + 16 * kib);
