@@ -139,7 +139,7 @@ TEST_CASE("every command with every boundary value, against a model in wide arit
                     info.size = export_size;
                     info.minimum_block = block;
                     info.read_only = read_only;
-                    CAPTURE(agreed.headers);
+                    CAPTURE(static_cast<int>(agreed.headers));
                     CAPTURE(export_size);
                     CAPTURE(block);
                     CAPTURE(read_only);
