@@ -132,7 +132,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(
             ["server.no such case", "integration.nothing", "integration.hostile: test_none"],
             list(missing_tests("`server.no such case`, `integration.nothing`, `integration.hostile` (`test_none`, "
-                               "`test_killed_clients`), `protocol.random bytes`, `server/main.cpp`")))
+                               "`test_killed_clients`), `protocol.transmission flags`, `server/main.cpp`")))
 
     def test_named_files_exist(self):
         for page in (ROOT / "DESIGN.md", *MANUAL.glob("*.md")):

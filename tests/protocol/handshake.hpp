@@ -29,9 +29,10 @@ using wire::option_header;
 using wire::string_field;
 
 // Numeric types of option replies.
-inline constexpr std::uint32_t ack = 1, unsup = 0x80000001, invalid = 0x80000003,
-                               tls_reqd = 0x80000005, unknown = 0x80000006, shutdown = 0x80000007,
-                               too_big = 0x80000009, ext_header_reqd = 0x8000000a;
+inline constexpr std::uint32_t ack = 1, unsup = 0x80000001, policy = 0x80000002,
+                               invalid = 0x80000003, tls_reqd = 0x80000005, unknown = 0x80000006,
+                               shutdown = 0x80000007, too_big = 0x80000009,
+                               ext_header_reqd = 0x8000000a;
 
 struct OptionAnswer {
     std::uint32_t option;
@@ -90,6 +91,42 @@ inline Next feed_all(Negotiation& negotiation, std::span<const std::byte> bytes,
         if (next != Next::more) return next;
     }
 }
+
+// The client's side of one negotiation, whose flags it has sent.
+class Talk {
+ public:
+    explicit Talk(const ExportDirectory& directory, TlsMode mode = TlsMode::off)
+        : negotiation(directory, mode) {
+        say(wire::client_flags());
+    }
+
+    // The bytes to send are then in `output`.
+    Next say(const Bytes& bytes) {
+        std::size_t used = 0;
+        output.clear();
+        next = feed_all(negotiation, bytes, used, output);
+        return next;
+    }
+    // The type of the last reply to the option.
+    std::uint32_t ask(std::uint32_t type, const Bytes& data = {}) {
+        say(option(type, data));
+        const auto all = answers(output);
+        return all.empty() ? 0 : all.back().type;
+    }
+    void enter_tls() {
+        REQUIRE(ask(opt::starttls) == ack);
+        REQUIRE(next == Next::start_tls);
+        negotiation.enter_tls();
+    }
+    std::size_t listed() {
+        REQUIRE(ask(opt::list) == ack);
+        return answers(output).size() - 1;
+    }
+
+    Negotiation negotiation;
+    Next next = Next::receive;
+    Bytes output;
+};
 
 inline Outcome run(const ExportDirectory& directory, const Bytes& input,
                    std::size_t piece = SIZE_MAX, bool stopping = false) {

@@ -1,5 +1,5 @@
-// Exports as plain values: "disk" is also the default export, "ro" is read-only, and "coarse" has
-// its own block sizes.
+// Exports as plain values, which a test may change: "disk" is also the default export, "ro" is
+// read-only, and "coarse" has its own block sizes.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace gpunbd::protocol::test {
 
-class PlainExportDirectory final : public ExportDirectory {
+class PlainExportDirectory : public ExportDirectory {
  public:
     PlainExportDirectory()
         : PlainExportDirectory({{.name = "disk",
@@ -26,33 +26,34 @@ class PlainExportDirectory final : public ExportDirectory {
                                  .minimum_block = 512,
                                  .preferred_block = 8192,
                                  .maximum_payload = 1 << 20}}) {}
-    explicit PlainExportDirectory(std::vector<ExportInfo> exports) : exports_(std::move(exports)) {}
+    explicit PlainExportDirectory(std::vector<ExportInfo> all) : exports(std::move(all)) {}
 
     Listing list() const override {
         auto names = std::make_shared<std::vector<std::string>>();
-        for (const ExportInfo& info : exports_) names->push_back(info.name);
+        for (const ExportInfo& info : exports) names->push_back(info.name);
         return {std::move(names)};
     }
     std::optional<ExportInfo> next(Listing& listing) const override {
         while (listing.next != listing.names->size()) {
-            const std::string& name = (*listing.names)[listing.next++];
-            for (const ExportInfo& info : exports_) {
-                if (info.name == name) return info;
-            }
+            if (auto info = named((*listing.names)[listing.next++])) return info;
         }
         return std::nullopt;
     }
 
     std::optional<ExportInfo> find(std::string_view name) const override {
-        if (name.empty() && !exports_.empty()) return exports_.front();
-        for (const ExportInfo& info : exports_) {
+        if (name.empty() && !exports.empty()) return exports.front();
+        return named(name);
+    }
+
+    std::vector<ExportInfo> exports;
+
+ private:
+    std::optional<ExportInfo> named(std::string_view name) const {
+        for (const ExportInfo& info : exports) {
             if (info.name == name) return info;
         }
         return std::nullopt;
     }
-
- private:
-    std::vector<ExportInfo> exports_;
 };
 
 }  // namespace gpunbd::protocol::test

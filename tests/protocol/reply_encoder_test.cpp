@@ -148,27 +148,6 @@ TEST_CASE("reply encoder: a READ is split only if chunks are negotiated and DF i
     }
 }
 
-TEST_CASE("each error has its number on the wire") {
-    struct Value {
-        Error error;
-        const char* wire;
-    };
-    constexpr Value values[] = {
-        {Error::eperm, "00000001"},   {Error::eio, "00000005"},
-        {Error::enomem, "0000000c"},  {Error::einval, "00000016"},
-        {Error::enospc, "0000001c"},  {Error::eoverflow, "0000004b"},
-        {Error::enotsup, "0000005f"}, {Error::eshutdown, "0000006c"},
-    };
-    for (const Value& value : values) {
-        CAPTURE(value.wire);
-        ReplyHeader out;
-        CHECK(simple.error(out, refusal(value.error)).header_length == simple_reply_size);
-        CHECK(to_hex(std::span(out).subspan(4, 4)) == value.wire);
-        CHECK(compact.error(out, refusal(value.error)).header_length == chunk_header_size + 6);
-        CHECK(to_hex(std::span(out).subspan(chunk_header_size, 4)) == value.wire);
-    }
-}
-
 TEST_CASE("an error with an offset: the offset follows the message and is counted") {
     ReplyHeader out;
     Refusal placed = refusal(Error::eio, "why");

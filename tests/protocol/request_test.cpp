@@ -16,12 +16,6 @@ constexpr Headers simple = Headers::simple;
 constexpr Headers extended = Headers::extended;
 
 constexpr Row rows[] = {
-    {simple,
-     "25609513 0000 0000 0102030405060708 0000000000001000 00002000",
-     {.cookie = 0x0102030405060708, .offset = 0x1000, .length = 0x2000}},
-    {simple,
-     "25609513 0001 0001 ffffffffffffffff 0000000100000000 00000001",
-     {.flags = 1, .type = 1, .cookie = UINT64_MAX, .offset = 1ULL << 32, .length = 1}},
     {simple, "25609513 0000 0002 0000000000000000 0000000000000000 00000000", {.type = 2}},
     {simple,
      "25609513 ffff ffff ffffffffffffffff ffffffffffffffff ffffffff",
@@ -37,12 +31,6 @@ constexpr Row rows[] = {
       .cookie = 0x05060708090a0b0c,
       .offset = 0x0d0e0f1011121314,
       .length = 0x15161718}},
-    {extended,
-     "21e41c71 0000 0000 0102030405060708 0000000000001000 0000000000002000",
-     {.cookie = 0x0102030405060708, .offset = 0x1000, .length = 0x2000}},
-    {extended,
-     "21e41c71 0020 0001 ffffffffffffffff 0000000100000000 0000000000000001",
-     {.flags = 32, .type = 1, .cookie = UINT64_MAX, .offset = 1ULL << 32, .length = 1}},
     {extended,
      "21e41c71 0000 0004 0000000000000000 0000000000000000 0000000100000000",
      {.type = 4, .length = 1ULL << 32}},

@@ -12,41 +12,6 @@ const PlainExportDirectory exports({{.name = "open", .size = 4096},
                                     {.name = "secret", .size = 8192, .tls_required = true}});
 constexpr TlsMode all_modes[] = {TlsMode::off, TlsMode::optional, TlsMode::required};
 
-// The client's side of one negotiation.
-class Talk {
- public:
-    explicit Talk(TlsMode mode, const ExportDirectory& directory = exports)
-        : negotiation(directory, mode) {
-        log(wire::client_flags());
-    }
-
-    Next log(const Bytes& bytes) {
-        std::size_t used = 0;
-        output.clear();
-        next = feed_all(negotiation, bytes, used, output);
-        return next;
-    }
-    // The type of the last reply to the option.
-    std::uint32_t ask(std::uint32_t type, const Bytes& data = {}) {
-        log(option(type, data));
-        const auto all = answers(output);
-        return all.empty() ? 0 : all.back().type;
-    }
-    void enter_tls() {
-        REQUIRE(ask(opt::starttls) == ack);
-        REQUIRE(next == Next::start_tls);
-        negotiation.enter_tls();
-    }
-    std::size_t listed() {
-        REQUIRE(ask(opt::list) == ack);
-        return answers(output).size() - 1;
-    }
-
-    Negotiation negotiation;
-    Next next = Next::receive;
-    Bytes output;
-};
-
 struct Option {
     const char* name;
     std::uint32_t type;
@@ -65,11 +30,11 @@ std::vector<Option> all_options(std::string_view name) {
 }
 
 TEST_CASE("NOTLS: STARTTLS is ERR_UNSUP, and no option returns TLS_REQD") {
-    Talk talk(TlsMode::off);
+    Talk talk(exports, TlsMode::off);
     CHECK(talk.ask(opt::starttls) == unsup);
     for (const Option& each : all_options("open")) {
         CAPTURE(each.name);
-        Talk other(TlsMode::off);
+        Talk other(exports, TlsMode::off);
         CHECK(other.ask(each.type, each.data) != tls_reqd);
     }
 }
@@ -79,13 +44,13 @@ TEST_CASE("FORCEDTLS: every option except STARTTLS and ABORT returns TLS_REQD") 
         for (const Option& each : all_options(name)) {
             CAPTURE(name);
             CAPTURE(each.name);
-            Talk talk(TlsMode::required);
+            Talk talk(exports, TlsMode::required);
             CHECK(talk.ask(each.type, each.data) == tls_reqd);
             CHECK(talk.next == Next::receive);
             CHECK(talk.ask(opt::starttls) == ack);
         }
     }
-    Talk talk(TlsMode::required);
+    Talk talk(exports, TlsMode::required);
     CHECK(talk.ask(opt::abort) == ack);
     CHECK(talk.next == Next::close);
     CHECK(talk.negotiation.reason().empty());
@@ -94,8 +59,8 @@ TEST_CASE("FORCEDTLS: every option except STARTTLS and ABORT returns TLS_REQD") 
 TEST_CASE("FORCEDTLS: EXPORT_NAME closes the connection") {
     for (const char* name : {"", "open", "secret", "no-such-export"}) {
         CAPTURE(name);
-        Talk talk(TlsMode::required);
-        CHECK(talk.log(option(opt::export_name, text_bytes(name))) == Next::close);
+        Talk talk(exports, TlsMode::required);
+        CHECK(talk.say(option(opt::export_name, text_bytes(name))) == Next::close);
         CHECK(talk.output.empty());
         CHECK_FALSE(talk.negotiation.reason().empty());
     }
@@ -103,14 +68,14 @@ TEST_CASE("FORCEDTLS: EXPORT_NAME closes the connection") {
 
 TEST_CASE("SELECTIVETLS: only INFO and GO of an export that requires TLS return TLS_REQD") {
     for (const std::uint32_t type : {opt::info, opt::go}) {
-        CHECK(Talk(TlsMode::optional).ask(type, info_data("open")) == ack);
-        CHECK(Talk(TlsMode::optional).ask(type, info_data("")) == ack);
-        CHECK(Talk(TlsMode::optional).ask(type, info_data("no-such-export")) == unknown);
-        Talk talk(TlsMode::optional);
+        CHECK(Talk(exports, TlsMode::optional).ask(type, info_data("open")) == ack);
+        CHECK(Talk(exports, TlsMode::optional).ask(type, info_data("")) == ack);
+        CHECK(Talk(exports, TlsMode::optional).ask(type, info_data("no-such-export")) == unknown);
+        Talk talk(exports, TlsMode::optional);
         CHECK(talk.ask(type, info_data("secret", {0, 1, 2, 3})) == tls_reqd);
         CHECK(answers(talk.output).size() == 1);  // it reveals nothing about the export
     }
-    Talk talk(TlsMode::optional);
+    Talk talk(exports, TlsMode::optional);
     CHECK(talk.ask(opt::list_meta, meta_data("open", {})) == ack);
     CHECK(talk.ask(opt::list_meta, meta_data("secret", {})) == unknown);
     CHECK(talk.ask(opt::structured) == ack);
@@ -120,21 +85,21 @@ TEST_CASE("SELECTIVETLS: only INFO and GO of an export that requires TLS return 
 
 TEST_CASE("SELECTIVETLS: the default export may require TLS") {
     const PlainExportDirectory only({{.name = "secret", .size = 512, .tls_required = true}});
-    Talk talk(TlsMode::optional, only);
+    Talk talk(only, TlsMode::optional);
     CHECK(talk.ask(opt::go, info_data("")) == tls_reqd);
-    CHECK(talk.log(option(opt::export_name)) == Next::close);
+    CHECK(talk.say(option(opt::export_name)) == Next::close);
 }
 
 TEST_CASE("SELECTIVETLS: EXPORT_NAME closes for an export that requires TLS, and serves others") {
-    Talk secret(TlsMode::optional);
-    CHECK(secret.log(option(opt::export_name, text_bytes("secret"))) == Next::close);
+    Talk secret(exports, TlsMode::optional);
+    CHECK(secret.say(option(opt::export_name, text_bytes("secret"))) == Next::close);
     CHECK(secret.output.empty());
-    Talk open(TlsMode::optional);
-    CHECK(open.log(option(opt::export_name, text_bytes("open"))) == Next::transmit);
+    Talk open(exports, TlsMode::optional);
+    CHECK(open.say(option(opt::export_name, text_bytes("open"))) == Next::transmit);
 }
 
 TEST_CASE("SELECTIVETLS: LIST hides exports that require TLS from clients without TLS") {
-    Talk talk(TlsMode::optional);
+    Talk talk(exports, TlsMode::optional);
     CHECK(talk.listed() == 1);
     talk.enter_tls();
     CHECK(talk.listed() == 2);
@@ -142,7 +107,7 @@ TEST_CASE("SELECTIVETLS: LIST hides exports that require TLS from clients withou
 
 TEST_CASE("STARTTLS with data and STARTTLS inside TLS are refused") {
     for (const TlsMode mode : {TlsMode::optional, TlsMode::required}) {
-        Talk talk(mode);
+        Talk talk(exports, mode);
         CHECK(talk.ask(opt::starttls, text_bytes("x")) == invalid);
         CHECK(talk.ask(opt::starttls, Bytes(max_option_data + 1)) == too_big);
         CHECK(talk.next == Next::receive);
@@ -161,20 +126,20 @@ TEST_CASE("no option returns TLS_REQD inside TLS") {
             for (const Option& each : all_options(name)) {
                 CAPTURE(name);
                 CAPTURE(each.name);
-                Talk talk(mode);
+                Talk talk(exports, mode);
                 talk.enter_tls();
                 CHECK(talk.ask(each.type, each.data) != tls_reqd);
             }
         }
-        Talk talk(mode);
+        Talk talk(exports, mode);
         talk.enter_tls();
-        CHECK(talk.log(option(opt::export_name, text_bytes("secret"))) == Next::transmit);
+        CHECK(talk.say(option(opt::export_name, text_bytes("secret"))) == Next::transmit);
     }
 }
 
 TEST_CASE("STARTTLS discards all earlier state") {
     for (const std::uint32_t headers : {opt::structured, opt::extended}) {
-        Talk talk(TlsMode::optional);
+        Talk talk(exports, TlsMode::optional);
         REQUIRE(talk.ask(headers) == ack);
         REQUIRE(talk.ask(opt::set_meta, meta_data("open", {"base:allocation"})) == ack);
         REQUIRE(talk.listed() == 1);
@@ -187,7 +152,7 @@ TEST_CASE("STARTTLS discards all earlier state") {
         CHECK(talk.negotiation.negotiated().contexts.none());
     }
     // An earlier context does not reappear with structured replies.
-    Talk talk(TlsMode::optional);
+    Talk talk(exports, TlsMode::optional);
     REQUIRE(talk.ask(opt::structured) == ack);
     REQUIRE(talk.ask(opt::set_meta, meta_data("open", {"base:allocation"})) == ack);
     talk.enter_tls();
@@ -197,9 +162,9 @@ TEST_CASE("STARTTLS discards all earlier state") {
 }
 
 TEST_CASE("STARTTLS keeps the client's flags") {
-    Talk talk(TlsMode::required);
+    Talk talk(exports, TlsMode::required);
     talk.enter_tls();
-    REQUIRE(talk.log(option(opt::export_name, text_bytes("open"))) == Next::transmit);
+    REQUIRE(talk.say(option(opt::export_name, text_bytes("open"))) == Next::transmit);
     CHECK(talk.output.size() == 10);  // NO_ZEROES
 }
 
@@ -211,35 +176,35 @@ TEST_CASE("STARTTLS needs fixed newstyle") {
 
 TEST_CASE("unencrypted bytes after STARTTLS are a violation") {
     for (const Bytes& behind : {option(opt::list), text_bytes("x"), hex("16030100")}) {
-        Talk talk(TlsMode::optional);
-        CHECK(talk.log(joined({option(opt::starttls), behind})) == Next::close);
+        Talk talk(exports, TlsMode::optional);
+        CHECK(talk.say(joined({option(opt::starttls), behind})) == Next::close);
         CHECK(talk.output.empty());  // STARTTLS is not granted
         CHECK(talk.negotiation.reason() == "unencrypted bytes after STARTTLS");
     }
-    Talk talk(TlsMode::optional);
+    Talk talk(exports, TlsMode::optional);
     REQUIRE(talk.ask(opt::starttls) == ack);
-    CHECK(talk.log(option(opt::list)) == Next::close);  // before the handshake
+    CHECK(talk.say(option(opt::list)) == Next::close);  // before the handshake
 }
 
 TEST_CASE("STARTTLS does not reset the count of options") {
-    Talk talk(TlsMode::optional);
+    Talk talk(exports, TlsMode::optional);
     for (std::uint32_t i = 0; i + 1 < max_options; ++i) REQUIRE(talk.ask(opt::list) == ack);
     talk.enter_tls();
-    CHECK(talk.log(option(opt::list)) == Next::close);
+    CHECK(talk.say(option(opt::list)) == Next::close);
 }
 
 TEST_CASE("a server that stops refuses STARTTLS, and every option inside TLS") {
     for (const TlsMode mode : all_modes) {
-        Talk talk(mode);
+        Talk talk(exports, mode);
         talk.negotiation.shut_down();
         CHECK(talk.ask(opt::starttls) == shutdown);
     }
-    Talk talk(TlsMode::required);
+    Talk talk(exports, TlsMode::required);
     talk.enter_tls();
     talk.negotiation.shut_down();
     CHECK(talk.ask(opt::go, info_data("open")) == shutdown);
     // During the TLS handshake.
-    Talk later(TlsMode::required);
+    Talk later(exports, TlsMode::required);
     REQUIRE(later.ask(opt::starttls) == ack);
     later.negotiation.shut_down();
     later.negotiation.enter_tls();

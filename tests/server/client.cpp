@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -94,44 +93,25 @@ Bytes handshake_bytes(const Handshake& handshake) {
                    wire::option(wire::opt::go, wire::info_data(handshake.name))});
 }
 
-Client::Client(Client&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      handshake_(std::move(other.handshake_)),
-      last_cookie_(other.last_cookie_),
-      pending_(std::move(other.pending_)),
-      kept_(std::move(other.kept_)),
-      received_(std::move(other.received_)),
-      used_(other.used_),
-      ended_(other.ended_),
-      ended_within_(other.ended_within_),
-      together_(other.together_) {}
-
-Client::~Client() { close(); }
-
-void Client::close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-}
-
 void Client::reset() {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
-    REQUIRE(::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+    REQUIRE(::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
     close();
 }
 
-void Client::shut_down_sending() const { ::shutdown(fd_, SHUT_WR); }
+void Client::shut_down_sending() const { ::shutdown(fd_.get(), SHUT_WR); }
 
 bool Client::readable() const {
-    pollfd poll{.fd = fd_, .events = POLLIN, .revents = 0};
+    pollfd poll{.fd = fd_.get(), .events = POLLIN, .revents = 0};
     return used_ != received_.size() || ::poll(&poll, 1, 0) == 1;
 }
 
 bool Client::wait_for(short events) {
     for (;;) {
-        std::vector<pollfd> polls{{.fd = fd_, .events = events, .revents = 0}};
+        std::vector<pollfd> polls{{.fd = fd_.get(), .events = events, .revents = 0}};
         for (const Client& other : together_) {
             const bool waits = &other != this && !other.ended_;
-            polls.push_back({.fd = waits ? other.fd_ : -1, .events = POLLIN, .revents = 0});
+            polls.push_back({.fd = waits ? other.fd_.get() : -1, .events = POLLIN, .revents = 0});
         }
         const int ready = ::poll(polls.data(), polls.size(), guard);
         if (ready < 0 && errno == EINTR) continue;
@@ -145,20 +125,24 @@ bool Client::wait_for(short events) {
     }
 }
 
-// Returns false if the connection has ended.
-bool Client::receive() {
+// One recv() of at most `max` bytes, which does not block. Returns its result.
+ssize_t Client::receive_some(std::size_t max) {
     received_.erase(received_.begin(), received_.begin() + static_cast<std::ptrdiff_t>(used_));
     used_ = 0;
     const std::size_t before = received_.size();
-    received_.resize(before + piece);
-    ssize_t got = 0;
+    received_.resize(before + max);
+    const ssize_t got = ::recv(fd_.get(), received_.data() + before, max, MSG_DONTWAIT);
+    received_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    return got;
+}
+
+// Returns false if the connection has ended.
+bool Client::receive() {
     for (;;) {
-        got = ::recv(fd_, received_.data() + before, piece, MSG_DONTWAIT);
-        if (got >= 0 || (errno != EAGAIN && errno != EINTR)) break;
+        const ssize_t got = receive_some(piece);
+        if (got >= 0 || (errno != EAGAIN && errno != EINTR)) return got > 0;
         static_cast<void>(wait_for(POLLIN));
     }
-    received_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    return got > 0;
 }
 
 std::optional<Bytes> Client::take(std::size_t count) {
@@ -176,7 +160,8 @@ std::optional<Bytes> Client::take(std::size_t count) {
 // Receives replies while sending, because the server stops reading if it cannot send.
 void Client::send_bytes(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
-        const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t sent =
+            ::send(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent >= 0) {
             bytes = bytes.subspan(static_cast<std::size_t>(sent));
         } else if (errno == EAGAIN) {
@@ -188,7 +173,7 @@ void Client::send_bytes(std::span<const std::byte> bytes) {
 }
 
 std::size_t Client::offer(std::span<const std::byte> bytes) {
-    const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return sent > 0 ? static_cast<std::size_t>(sent) : 0;
 }
 
@@ -289,12 +274,7 @@ std::optional<Answer> Client::next() {
 }
 
 void Client::receive_here(std::size_t max) {
-    received_.erase(received_.begin(), received_.begin() + static_cast<std::ptrdiff_t>(used_));
-    used_ = 0;
-    const std::size_t before = received_.size();
-    received_.resize(before + max);
-    const ssize_t got = ::recv(fd_, received_.data() + before, max, MSG_DONTWAIT);
-    received_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    const ssize_t got = receive_some(max);
     if (got == 0 || (got < 0 && errno != EAGAIN)) ended_ = true;
 }
 

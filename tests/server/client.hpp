@@ -2,6 +2,8 @@
 // its requests and covers it exactly. All waiting is bounded.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,6 +16,7 @@
 #include "protocol/constants.hpp"
 #include "protocol/reply_encoder.hpp"
 #include "protocol/request.hpp"
+#include "storage/base/owned_fd.hpp"
 #include "tests/protocol/wire.hpp"
 #include "tests/socket_pairs.hpp"
 
@@ -71,9 +74,8 @@ Bytes handshake_bytes(const Handshake& handshake);
 class Client {
  public:
     Client(int fd, const Handshake& handshake) : fd_(fd), handshake_(handshake) {}
-    Client(Client&& other) noexcept;
+    Client(Client&&) = default;
     Client& operator=(Client&&) = delete;
-    ~Client();
 
     // To be called before requests are sent; `sent`: the client's part has been sent already.
     // Returns 0 if GO succeeded, its error, or nothing if the server hung up.
@@ -121,7 +123,7 @@ class Client {
     void wait_together_with(std::span<Client> clients) { together_ = clients; }
 
     void shut_down_sending() const;
-    void close();
+    void close() { fd_ = OwnedFd(); }
     // Resets the connection (TCP only).
     void reset();
 
@@ -136,11 +138,12 @@ class Client {
     // Returns the next `count` bytes, or nothing if the connection has ended.
     std::optional<Bytes> take(std::size_t count);
     bool wait_for(short events);
+    ssize_t receive_some(std::size_t max);
     bool receive();
     std::optional<Answer> chunk(const protocol::wire::ReplyHead& head);
     Answer complete(std::map<std::uint64_t, Pending>::iterator at);
 
-    int fd_;
+    OwnedFd fd_;
     Handshake handshake_;
     std::uint64_t last_cookie_ = 0x1122334400000000;
     std::map<std::uint64_t, Pending> pending_;

@@ -1,12 +1,11 @@
 #include "server/base/process.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/stat.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
+
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -15,21 +14,15 @@ namespace {
 class Systemctl {
  public:
     explicit Systemctl(const std::string& script) {
-        REQUIRE(::mkdtemp(folder_.data()) != nullptr);
-        const std::string path = folder_ + "/systemctl";
-        std::ofstream(path) << "#!/bin/bash\n" << script;
-        ::chmod(path.c_str(), 0755);
-        ::setenv("PATH", (folder_ + ":" + before_).c_str(), 1);
+        folder_.write("systemctl", "#!/bin/bash\n" + script, 0755);
+        ::setenv("PATH", (folder_.path() + ":" + before_).c_str(), 1);
     }
-    ~Systemctl() {
-        ::setenv("PATH", before_.c_str(), 1);
-        std::filesystem::remove_all(folder_);
-    }
+    ~Systemctl() { ::setenv("PATH", before_.c_str(), 1); }
     Systemctl(const Systemctl&) = delete;
     Systemctl& operator=(const Systemctl&) = delete;
 
  private:
-    std::string folder_ = "/tmp/gpunbd-systemctl-XXXXXX";
+    const gpunbd::test::TemporaryFolder folder_;
     const std::string before_ = std::getenv("PATH");
 };
 

@@ -165,20 +165,6 @@ TEST_CASE("access: a renamed export takes its counters along, and another one be
     CHECK(counters.of_export("second") == removed);
 }
 
-TEST_CASE("access: a reload disconnects clients with requests in flight without a leak") {
-    for (const Variant& variant : variants) {
-        CAPTURE(variant.name);
-        Rig rig({.devices = variant.devices});
-        rig.script.polls_per_copy = 3;
-        Client client = rig.enter(variant.handshake());
-        for (const Ask& ask : happy_script(variant)) client.send(ask);
-        reload(rig, with_access({another_user()}));
-        client.close();
-        rig.script.polls_per_copy = 0;
-        rig.check_clean();
-    }
-}
-
 TEST_CASE("access: after a reload no write that it denies is still executing") {
     enum class End { none, by_client, by_reload };
     for (const End before : {End::none, End::by_client, End::by_reload}) {

@@ -22,8 +22,7 @@ RigOptions attacked(std::string_view devices) {
 TEST_CASE("attack: queued zeroing requests end with their connection") {
     for (const char* devices : {"s", "h"}) {
         CAPTURE(devices);
-        RigOptions options = attacked(devices);
-        Rig rig(options);
+        Rig rig(attacked(devices));
         Client client = rig.enter();
         Client other = rig.enter();
         REQUIRE(client.ask({CommandType::write, 0, 64 * page}).error == Error::none);
@@ -87,8 +86,7 @@ TEST_CASE("attack: a BLOCK_STATUS of many pages is one turn of its connection, a
 
 // The event loop always has events, but must still poll the copies.
 TEST_CASE("attack: busy sockets do not starve the copies of other clients") {
-    RigOptions options = attacked("s");
-    Rig rig(options);
+    Rig rig(attacked("s"));
     Client victim = rig.enter();
     REQUIRE(victim.ask({CommandType::write, 0, page}).error == Error::none);
     std::atomic<bool> over{false};

@@ -4,7 +4,6 @@
 
 #include <span>
 
-#include "protocol/bytes.hpp"
 #include "tests/server/rig.hpp"
 
 namespace gpunbd::server::test {
@@ -121,37 +120,6 @@ TEST_CASE("extended headers: a WRITE without PAYLOAD_LEN has no payload and is r
     rig.check_clean(client);
 }
 
-TEST_CASE("extended headers: an invalid status payload is consumed") {
-    struct Row {
-        const char* name;
-        std::size_t length;
-        std::vector<std::uint32_t> contexts;
-    };
-    const Row rows[] = {{"an unknown context", 12, {7}},
-                        {"a context twice", 16, {0, 0}},
-                        {"no context", 8, {}},
-                        {"half a length", 4, {}},
-                        {"nothing", 0, {}},
-                        {"half a context", 10, {0}},
-                        {"many contexts", 8 + 4 * 4096, std::vector<std::uint32_t>(4096)}};
-    Rig rig;
-    Client client = rig.enter(extended);
-    for (const Row& row : rows) {
-        CAPTURE(row.name);
-        Bytes payload;
-        protocol::append_be(payload, std::uint64_t{4096});
-        for (const std::uint32_t context : row.contexts) protocol::append_be(payload, context);
-        payload.resize(row.length);
-        const std::uint64_t cookie = client.expect({CommandType::block_status, 0, 1});
-        client.send_bytes(raw(
-            {.flags = flag::payload_len, .type = 7, .cookie = cookie, .length = payload.size()}));
-        client.send_bytes(payload);
-        CHECK(client.answer(cookie).error == Error::einval);
-        CHECK(client.ask({CommandType::read, 0, 100}).error == Error::none);
-    }
-    rig.check_clean(client);
-}
-
 TEST_CASE("extended headers: fatal protocol violations close the connection") {
     const protocol::Request absurd{.flags = flag::payload_len, .length = std::uint64_t{1} << 40};
     Bytes compact(protocol::extended_request_size);
@@ -166,21 +134,6 @@ TEST_CASE("extended headers: fatal protocol violations close the connection") {
     client.send_bytes(raw({.length = 512}));
     client.check_end();
     rig.check_clean(client);
-}
-
-TEST_CASE("extended headers: end of stream within a status payload closes the connection") {
-    Rig rig;
-    for (const std::size_t cut : {0, 1, 8, 11}) {
-        CAPTURE(cut);
-        Client client = rig.enter(extended);
-        const Ask ask{CommandType::block_status, 0, 100, flag::payload_len};
-        const Bytes bytes = encoded(ask, 1, true);
-        client.send_bytes(std::span(bytes).first(protocol::extended_request_size + cut));
-        rig.let_run();
-        client.shut_down_sending();
-        client.check_end();
-    }
-    rig.check_clean();
 }
 
 }  // namespace

@@ -107,25 +107,6 @@ TEST_CASE("limits: READs in one piece and in chunks complete over holes and mixe
     }
 }
 
-TEST_CASE("limits: a client that reads no replies does not delay replies to others") {
-    for (const bool structured : {false, true}) {
-        Rig rig(tiny(64 * kib));
-        Client slow = rig.enter({.structured = structured});
-        Client quick = rig.enter({.structured = structured});
-        REQUIRE(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
-        for (int i = 0; i != 30; ++i) slow.send({CommandType::read, 0, 2 * mib});
-        rig.settle();
-        Model model(rig.options.size);
-        model.apply({CommandType::write, 0, 4 * mib}, true);
-        for (int i = 0; i != 20; ++i) {
-            const Ask ask{CommandType::read, 100, 1 * mib};
-            model.check(ask, quick.ask(ask));
-        }
-        slow.receive_all();
-        rig.check_clean(slow, quick);
-    }
-}
-
 TEST_CASE("limits: a client that sends no payload does not block payload of others") {
     Rig rig(tiny(64 * kib));
     Client slow = rig.enter();

@@ -116,10 +116,8 @@ TEST_CASE("no memory: the server survives several consecutive failing allocation
 // This includes the many allocations of OpenSSL.
 TEST_CASE("no memory: the server survives each allocation of a TLS connection failing once") {
     const TlsFiles files;
-    config::Options options;
-    options.tls = {config::TlsMode::optional, files.folder(), true, files.path("keys.psk")};
-    const std::shared_ptr<const TlsContext> context = TlsContext::load(options);
-    const Tls by_certificate{context, {.folder = files.folder()}};
+    const auto context = context_of(files, config::TlsMode::optional);
+    const Tls by_certificate{context, with_certificate(files)};
     const Tls by_key{context,
                      {.version = TLS1_2_VERSION, .user = "alice", .key = TlsFiles::alices_key}};
     for (const Tls& tls : {by_certificate, by_key}) {

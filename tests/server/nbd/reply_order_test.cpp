@@ -11,14 +11,13 @@ namespace {
 // header before it copies anything.
 class OnePiece {
  public:
-    explicit OnePiece(bool is_structured, std::uint32_t polls = 1, std::string_view devices = "s")
+    explicit OnePiece(bool is_structured, std::string_view devices = "s")
         : structured(is_structured),
           rig({.devices = devices,
                .channels = {.chunk_size = 8 * kib, .slots = 2, .pinned = 256 * kib}}),
           client(rig.enter({.structured = is_structured})) {
         change({CommandType::write, page, 3 * page, 0, 5});
         change({CommandType::write, 5 * page, 3 * page, 0, 6});
-        rig.script.polls_per_copy = polls;
     }
     Ask read(std::uint64_t offset, std::uint32_t length) const {
         return {CommandType::read, offset, length,
@@ -84,30 +83,6 @@ TEST_CASE("one piece: a reply that has not begun delays no others") {
     }
 }
 
-TEST_CASE("one piece: large replies are sent one after the other") {
-    for (const bool structured : {false, true}) {
-        for (const std::uint32_t polls : {1U, 2U, 5U}) {
-            OnePiece test(structured, polls);
-            test.rig.script.hold = true;
-            const Ask asks[] = {
-                test.read(0, 4 * page),        test.read(4 * page, 4 * page),
-                test.read(0, 8 * page),        test.read(100, 3 * page),
-                test.read(4 * page + 1, page), test.read(0, 8 * page + 5000),
-            };
-            std::vector<std::uint64_t> cookies;
-            for (const Ask& ask : asks) cookies.push_back(test.client.send(ask));
-            test.rig.let_run();
-            test.rig.script.hold = false;
-            for (std::size_t i = 0; i != std::size(asks); ++i) {
-                const Answer answer = test.client.answer(cookies[i]);
-                CHECK(answer.error == Error::none);
-                test.model.check(asks[i], answer);
-            }
-            test.check_end_of_test();
-        }
-    }
-}
-
 TEST_CASE("one piece: if the first copy fails, the reply is an error and other replies are sent") {
     for (const bool structured : {false, true}) {
         OnePiece test(structured);
@@ -136,7 +111,7 @@ TEST_CASE("one piece: a READ that waits for the stream can fail") {
                 CAPTURE(length);
                 CAPTURE(k);
                 if (k == 1 && length < 8 * kib) continue;
-                OnePiece test(structured, 1, "ss");
+                OnePiece test(structured, "ss");
                 test.change({CommandType::trim, 5 * page, page});
                 test.rig.script.hold = true;
                 const Ask holds = test.read(0, page + 16 * kib);

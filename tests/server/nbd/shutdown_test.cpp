@@ -97,24 +97,6 @@ TEST_CASE("shutdown: may happen while the reply to GO waits for earlier replies 
     }
 }
 
-TEST_CASE("shutdown: may happen in the middle of a LIST") {
-    Rig rig;
-    ExportRegistry::Exports many = *rig.exports.snapshot();
-    for (int i = 0; i != 3000; ++i) {
-        auto next = std::make_shared<Export>(*many.front());
-        next->info.name = std::to_string(i) + std::string(4000, 'x');
-        many.push_back(std::move(next));
-    }
-    rig.exports.replace(many);
-    Client client = rig.connect({.structured = false});
-    client.send_bytes(lists(1, true));
-    rig.let_run();
-    rig.drain();
-    constexpr std::uint32_t err_shutdown = (1U << 31) + 7;
-    CHECK(client.shake_hands(true) == err_shutdown);
-    rig.check_over(client);
-}
-
 TEST_CASE("shutdown: a partly received WRITE may be completed, and is answered") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);

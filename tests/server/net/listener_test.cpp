@@ -19,6 +19,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/network.hpp"
@@ -43,19 +44,19 @@ sockaddr_un address_of(const std::string& path) {
     return address;
 }
 
-int connect_to(const std::string& path) {
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+// Empty if it is refused.
+OwnedFd connect_to(const std::string& path) {
+    OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
     const sockaddr_un address = address_of(path);
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
-    ::close(fd);
-    return -1;
+    const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+    return ::connect(fd.get(), generic, sizeof address) == 0 ? std::move(fd) : OwnedFd();
 }
 
-int bound_to(const std::string& path, int backlog) {
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+OwnedFd bound_to(const std::string& path, int backlog) {
+    OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
     const sockaddr_un address = address_of(path);
-    REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-    if (backlog >= 0) REQUIRE(::listen(fd, backlog) == 0);
+    REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    if (backlog >= 0) REQUIRE(::listen(fd.get(), backlog) == 0);
     return fd;
 }
 
@@ -73,27 +74,40 @@ config::UnixListener at(const std::string& path) {
     return options;
 }
 
-TEST_CASE("listener: accepts clients, and removes its socket when it stops") {
+// A folder with a path for a Unix socket, and the loop of its listener.
+struct Place {
+    std::unique_ptr<Listener> listen() { return Listener::unix_socket(io, options); }
+    // The reason why no listener can be opened there. Empty: it can be.
+    std::string refusal() {
+        return error_of([this] { return listen(); });
+    }
+    OwnedFd connect() const { return connect_to(options.path); }
+    bool accepts() const { return static_cast<bool>(connect()); }
+    bool has_socket() const { return ::access(options.path.c_str(), F_OK) == 0; }
+
     boost::asio::io_context io;
-    const gpunbd::test::TemporaryFolder directory;
-    auto options = at(directory.path("socket"));
-    options.mode = 0640;
-    const auto listener = Listener::unix_socket(io, options);
+    const gpunbd::test::TemporaryFolder folder;
+    config::UnixListener options = at(folder.path("socket"));
+};
+
+TEST_CASE("listener: accepts clients, and removes its socket when it stops") {
+    Place place;
+    place.options.mode = 0640;
+    const auto listener = place.listen();
     struct stat status {};
-    REQUIRE(::stat(options.path.c_str(), &status) == 0);
+    REQUIRE(::stat(place.options.path.c_str(), &status) == 0);
     CHECK((status.st_mode & 07777) == 0640);
     std::vector<OwnedFd> accepted;
     listener->start([&](OwnedFd fd, const Peer&) { accepted.push_back(std::move(fd)); });
-    std::vector<int> clients;
-    for (int i = 0; i != 5; ++i) clients.push_back(connect_to(options.path));
-    while (accepted.size() != clients.size()) io.run_one();
+    std::vector<OwnedFd> clients;
+    for (int i = 0; i != 5; ++i) clients.push_back(place.connect());
+    while (accepted.size() != clients.size()) place.io.run_one();
     for (const OwnedFd& fd : accepted) CHECK((::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
-    for (const int fd : clients) ::close(fd);
     listener->stop();
     listener->stop();
-    CHECK(::stat(options.path.c_str(), &status) != 0);
-    io.run();  // the coroutine ends
-    CHECK(connect_to(options.path) < 0);
+    CHECK_FALSE(place.has_socket());
+    place.io.run();  // the coroutine ends
+    CHECK_FALSE(place.accepts());
 }
 
 // "fe80::1%eth0", of an interface that is up; empty: there is none.
@@ -139,143 +153,117 @@ TEST_CASE("listener: opening one fails at each allocation, and leaks no descript
 }
 
 TEST_CASE("listener: stopping does not remove the socket of another server at the same path") {
-    boost::asio::io_context io;
-    const gpunbd::test::TemporaryFolder directory;
-    const auto listener = Listener::unix_socket(io, at(directory.path("socket")));
+    Place place;
+    const auto listener = place.listen();
     // The file has been removed manually, and another server has been started.
-    REQUIRE(::unlink(directory.path("socket").c_str()) == 0);
-    const int other = bound_to(directory.path("socket"), 1);
+    REQUIRE(::unlink(place.options.path.c_str()) == 0);
+    const OwnedFd other = bound_to(place.options.path, 1);
     listener->stop();
-    const int client = connect_to(directory.path("socket"));
-    CHECK(client >= 0);
-    ::close(client);
-    ::close(other);
+    CHECK(place.accepts());
 }
 
 TEST_CASE("listener: only one of two servers replaces a stale socket") {
-    const gpunbd::test::TemporaryFolder directory;
-    const auto options = at(directory.path("socket"));
-    ::close(bound_to(options.path, 1));
+    Place place;
+    bound_to(place.options.path, 1);  // closed at once, so its socket is stale
     {
         // The first server has bound the path but does not listen yet, so its socket looks stale.
-        const auto first = bind_unix(options);
-        CHECK(contains(error_of([&] { return bind_unix(options); }),
+        const auto first = bind_unix(place.options);
+        CHECK(contains(error_of([&] { return bind_unix(place.options); }),
                        "another server is starting there"));
     }
     // A server that failed to start does not block the path.
-    boost::asio::io_context io;
-    const auto listener = Listener::unix_socket(io, options);
-    const int client = connect_to(options.path);
-    CHECK(client >= 0);
-    ::close(client);
+    const auto listener = place.listen();
+    CHECK(place.accepts());
     int files = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+    for (const auto& entry : std::filesystem::directory_iterator(place.folder.path())) {
         CAPTURE(entry.path().string());
         ++files;
-        CHECK(entry.path() == options.path);
+        CHECK(entry.path() == place.options.path);
     }
     CHECK(files == 1);
 }
 
 TEST_CASE("listener: a socket in use is not replaced") {
-    boost::asio::io_context io;
-    const gpunbd::test::TemporaryFolder directory;
-    const int other = bound_to(directory.path("socket"), 0);
-    CHECK(
-        contains(error_of([&] { return Listener::unix_socket(io, at(directory.path("socket"))); }),
-                 "another server is listening there, " + own_name() + ";"));
+    Place place;
+    const OwnedFd other = bound_to(place.options.path, 0);
+    CHECK(contains(place.refusal(), "another server is listening there, " + own_name() + ";"));
     // The backlog is full, and no connection is accepted from it.
-    std::vector<int> waiting;
-    for (int fd = 0; fd >= 0 && waiting.size() < 100;) {
-        fd = connect_to(directory.path("socket"));
-        if (fd >= 0) waiting.push_back(fd);
-    }
+    std::vector<OwnedFd> waiting;
+    do {
+        waiting.push_back(place.connect());
+    } while (waiting.back() && waiting.size() < 100);
     CHECK(waiting.size() < 100);
-    CHECK(
-        contains(error_of([&] { return Listener::unix_socket(io, at(directory.path("socket"))); }),
-                 "another server is listening"));
-    struct stat status {};
-    CHECK(::stat(directory.path("socket").c_str(), &status) == 0);
-    for (const int fd : waiting) ::close(fd);
-    ::close(other);
+    CHECK(contains(place.refusal(), "another server is listening"));
+    CHECK(place.has_socket());
 }
 
 TEST_CASE("listener: a file of another type is not replaced") {
-    boost::asio::io_context io;
-    const gpunbd::test::TemporaryFolder directory;
-    std::ofstream(directory.path("socket")) << "precious";
-    CHECK(
-        contains(error_of([&] { return Listener::unix_socket(io, at(directory.path("socket"))); }),
-                 "is a file that is not a socket"));
-    std::string text;
-    CHECK(std::getline(std::ifstream(directory.path("socket")), text));
-    CHECK(text == "precious");
+    Place place;
+    place.folder.write("socket", "precious");
+    CHECK(contains(place.refusal(), "is a file that is not a socket"));
+    CHECK(place.folder.read("socket") == "precious");
 }
 
 TEST_CASE("listener: invalid paths are refused") {
-    boost::asio::io_context io;
-    const gpunbd::test::TemporaryFolder directory;
-    CHECK(contains(error_of([&] { return Listener::unix_socket(io, at("")); }), "1 to 107 bytes"));
+    Place place;
     const std::string longest =
-        directory.path() + "/" + std::string(106 - directory.path().size(), 's');
+        place.folder.path(std::string(106 - place.folder.path().size(), 's'));
     CHECK(longest.size() == 107);
-    CHECK(error_of([&] { return Listener::unix_socket(io, at(longest)); }) == "");
-    CHECK(contains(error_of([&] { return Listener::unix_socket(io, at(longest + "s")); }),
-                   "1 to 107 bytes"));
-    CHECK(contains(error_of([&] { return Listener::unix_socket(io, at("/no/such/directory/s")); }),
-                   "the folder /no/such/directory does not exist; create it"));
-    CHECK(contains(error_of([&] { return Listener::unix_socket(io, at("/dev/null/s")); }),
-                   "/dev/null is not a folder"));
+    place.options.path = longest;
+    CHECK(place.refusal() == "");
+    const struct {
+        std::string path;
+        const char* refusal;
+    } rows[] = {
+        {"", "1 to 107 bytes"},
+        {longest + "s", "1 to 107 bytes"},
+        {"/no/such/directory/s", "the folder /no/such/directory does not exist; create it"},
+        {"/dev/null/s", "/dev/null is not a folder"},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.path);
+        place.options.path = row.path;
+        CHECK(contains(place.refusal(), row.refusal));
+    }
     CHECK(
         contains(create_error("/mnt/s", ENOLCK), "/mnt is on a file system without locks (flock)"));
 }
 
 TEST_CASE("listener: an unknown owner is refused and leaves no file behind") {
-    boost::asio::io_context io;
-    const gpunbd::test::TemporaryFolder directory;
-    struct stat status {};
+    Place place;
     for (const char* owner : {"no-such-user-here", ":no-such-group-here", "root:no-such-group"}) {
         CAPTURE(owner);
-        auto options = at(directory.path("socket"));
-        options.owner = owner;
-        CHECK(
-            contains(error_of([&] { return Listener::unix_socket(io, options); }), "there is no"));
-        CHECK(::lstat(options.path.c_str(), &status) != 0);
+        place.options.owner = owner;
+        CHECK(contains(place.refusal(), "there is no"));
+        CHECK_FALSE(place.has_socket());
     }
 }
 
-std::uint16_t port_of(int fd) {
+// A socket that listens at a port of this address, and the port.
+std::pair<OwnedFd, std::uint16_t> listening_at(in_addr_t ip) {
+    OwnedFd fd(::socket(AF_INET, SOCK_STREAM, 0));
     sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(ip);
     socklen_t length = sizeof address;
-    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-    return ntohs(address.sin_port);
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(::bind(fd.get(), generic, length) == 0);
+    REQUIRE(::listen(fd.get(), 1) == 0);
+    REQUIRE(::getsockname(fd.get(), generic, &length) == 0);
+    return {std::move(fd), ntohs(address.sin_port)};
 }
 
 TEST_CASE("listener: TCP addresses") {
     boost::asio::io_context io;
-    const int other = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    REQUIRE(::bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    REQUIRE(::listen(other, 1) == 0);
-    const std::uint16_t port = port_of(other);
-    const std::string in_use =
-        error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = port}); });
-    CHECK(contains(in_use, "127.0.0.1:" + std::to_string(port)));
-    CHECK(contains(in_use, "the port is taken by " + own_name() + "; end that program, or choose"));
     // A listener on the wildcard address also blocks the port.
-    ::close(other);
-    const int everywhere = ::socket(AF_INET, SOCK_STREAM, 0);
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    address.sin_port = 0;
-    REQUIRE(::bind(everywhere, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    REQUIRE(::listen(everywhere, 1) == 0);
-    const std::uint16_t taken = port_of(everywhere);
-    CHECK(contains(
-        error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = taken}); }),
-        "the port is taken by " + own_name()));
-    ::close(everywhere);
+    for (const in_addr_t ip : {INADDR_LOOPBACK, INADDR_ANY}) {
+        const auto [other, port] = listening_at(ip);
+        const config::TcpListener taken{.address = "127.0.0.1", .port = port};
+        const std::string in_use = error_of([&] { return Listener::tcp(io, taken); });
+        CHECK(contains(in_use, "127.0.0.1:" + std::to_string(port)));
+        CHECK(contains(in_use,
+                       "the port is taken by " + own_name() + "; end that program, or choose"));
+    }
     try {
         Listener::tcp(io, {.address = "192.0.2.1", .port = 1});  // reserved for documentation
         FAIL("an address of another machine was taken");
@@ -292,21 +280,15 @@ TEST_CASE("listener: TCP addresses") {
 
 TEST_CASE("listener: vsock addresses") {
     boost::asio::io_context io;
-    const int probe = ::socket(AF_VSOCK, SOCK_STREAM, 0);
-    if (probe < 0) {
+    if (!OwnedFd(::socket(AF_VSOCK, SOCK_STREAM, 0))) {
         CHECK(contains(error_of([&] { Listener::vsock(io, {}); }), "this kernel has no vsock"));
         MESSAGE("SKIPPED: this kernel has no vsock");
         return;
     }
-    ::close(probe);
     // Ports above 2^31, which the kernel does not assign.
     const config::VsockListener any{.port = 0x90000000U + static_cast<std::uint32_t>(::getpid())};
     {
         const auto listener = Listener::vsock(io, any);
-        const auto uri = listener->uri("x", false);
-        REQUIRE(uri.has_value());
-        CHECK(contains(*uri, "nbd+vsock://"));
-        CHECK(contains(*uri, ":" + std::to_string(any.port) + "/x"));
         const std::string taken = error_of([&] { Listener::vsock(io, any); });
         CHECK(taken == "vsock:any:" + std::to_string(any.port) +
                            ": the port is taken; end the program that listens there, or choose "
@@ -344,41 +326,36 @@ TEST_CASE("listener: each errno of a vsock listener has its remedy") {
 }
 
 TEST_CASE("listener: inherited sockets must be in the listening state") {
-    boost::asio::io_context io;
-    const gpunbd::test::TemporaryFolder directory;
-    const int quiet = bound_to(directory.path("socket"), -1);
-    CHECK(contains(error_of([&] { return Listener::inherited(io, OwnedFd::copy_of(quiet)); }),
-                   "does not listen"));
-    CHECK(
-        contains(error_of([&] { return Listener::inherited(io, OwnedFd()); }), "does not listen"));
-    REQUIRE(::listen(quiet, 5) == 0);
-    const auto listener = Listener::inherited(io, OwnedFd(quiet));
+    Place place;
+    OwnedFd quiet = bound_to(place.options.path, -1);
+    const auto refusal = [&](OwnedFd fd) {
+        return error_of([&] { return Listener::inherited(place.io, std::move(fd)); });
+    };
+    CHECK(contains(refusal(OwnedFd::copy_of(quiet)), "does not listen"));
+    CHECK(contains(refusal(OwnedFd()), "does not listen"));
+    REQUIRE(::listen(quiet.get(), 5) == 0);
+    const auto listener = Listener::inherited(place.io, std::move(quiet));
     bool accepted = false;
     listener->start([&](const OwnedFd&, const Peer&) { accepted = true; });
-    const int client = connect_to(directory.path("socket"));
-    while (!accepted) io.run_one();
-    ::close(client);
+    const OwnedFd client = place.connect();
+    while (!accepted) place.io.run_one();
     // The supervisor created the socket file, and the supervisor removes it.
     listener->stop();
-    struct stat status {};
-    CHECK(::stat(directory.path("socket").c_str(), &status) == 0);
+    CHECK(place.has_socket());
 }
 
 TEST_CASE("listener: survives a lack of memory for a connection") {
-    boost::asio::io_context io;
-    const gpunbd::test::TemporaryFolder directory;
-    const auto listener = Listener::unix_socket(io, at(directory.path("socket")));
+    Place place;
+    const auto listener = place.listen();
     int accepted = 0;
     listener->start([&](const OwnedFd&, const Peer&) {
         if (++accepted == 1) throw std::bad_alloc();
     });
-    const int first = connect_to(directory.path("socket"));
-    const int second = connect_to(directory.path("socket"));
-    while (accepted != 2 && io.run_one() != 0) {
+    const OwnedFd first = place.connect();
+    const OwnedFd second = place.connect();
+    while (accepted != 2 && place.io.run_one() != 0) {
     }
     CHECK(accepted == 2);
-    ::close(first);
-    ::close(second);
 }
 
 TEST_CASE("listener: survives a lack of descriptors") {
@@ -389,28 +366,25 @@ TEST_CASE("listener: survives a lack of descriptors") {
 #endif
     const auto level = spdlog::get_level();
     spdlog::set_level(spdlog::level::off);
-    boost::asio::io_context io;
-    const gpunbd::test::TemporaryFolder directory;
-    const auto listener = Listener::unix_socket(io, at(directory.path("socket")));
+    Place place;
+    const auto listener = place.listen();
     int accepted = 0;
     listener->start([&](const OwnedFd&, const Peer&) { ++accepted; });
-    const int client = connect_to(directory.path("socket"));
-    std::vector<int> all;
+    const OwnedFd client = place.connect();
+    std::vector<OwnedFd> all;
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
     rlimit few = before;
     few.rlim_cur = 200;
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-    for (int fd = 0; fd >= 0;) {
-        fd = ::dup(client);
-        if (fd >= 0) all.push_back(fd);
-    }
-    for (int i = 0; i != 3; ++i) io.run_one();
+    do {
+        all.push_back(OwnedFd::copy_of(client));
+    } while (all.back());
+    for (int i = 0; i != 3; ++i) place.io.run_one();
     CHECK(accepted == 0);
-    for (const int fd : all) ::close(fd);
+    all.clear();
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
-    while (accepted == 0) io.run_one();
-    ::close(client);
+    while (accepted == 0) place.io.run_one();
     spdlog::set_level(level);
 }
 

@@ -1,9 +1,7 @@
 // URIs of listening sockets.
 #include "server/net/nbd_uri.hpp"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -11,7 +9,10 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <regex>
 
+#include "server/net/address_error.hpp"
+#include "server/net/listener.hpp"
 #include "server/net/vsock_address.hpp"
 
 // Needs the types of <sys/socket.h>, which must be included first.
@@ -20,29 +21,16 @@
 namespace gpunbd::server::test {
 namespace {
 
-// Returns the URI of a socket that listens at `address`, with PORT in place of its port.
+// Returns the URI of a listener at `address`, with PORT in place of its port.
 std::string uri_at(const char* address, const std::string& name, bool tls = false) {
-    const bool v6 = std::strchr(address, ':') != nullptr;
-    const int fd = ::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
-    sockaddr_in in{};
-    sockaddr_in6 in6{};
-    in.sin_family = AF_INET;
-    in6.sin6_family = AF_INET6;
-    ::inet_pton(v6 ? AF_INET6 : AF_INET, address,
-                v6 ? static_cast<void*>(&in6.sin6_addr) : static_cast<void*>(&in.sin_addr));
-    const bool bound = v6 ? ::bind(fd, reinterpret_cast<sockaddr*>(&in6), sizeof in6) == 0
-                          : ::bind(fd, reinterpret_cast<sockaddr*>(&in), sizeof in) == 0;
-    if (!bound) {
-        ::close(fd);
+    boost::asio::io_context io;
+    try {
+        const auto listener = Listener::tcp(io, {.address = address, .port = 0});
+        const std::string uri = listener->uri(name, tls).value_or("no URI");
+        return std::regex_replace(uri, std::regex(":[0-9]+(/|$)"), ":PORT$1");
+    } catch (const AddressError&) {
         return "none";
     }
-    socklen_t length = sizeof in6;  // the port has the same offset in both
-    ::getsockname(fd, reinterpret_cast<sockaddr*>(&in6), &length);
-    std::string uri = listener_uri(fd, name, tls).value_or("no URI");
-    const std::string port = std::to_string(ntohs(in6.sin6_port));
-    uri.replace(uri.find(port), port.size(), "PORT");
-    ::close(fd);
-    return uri;
 }
 
 TEST_CASE("nbd uri: TCP") {

@@ -87,17 +87,27 @@ class Bench {
     void limit_rates(RateLimits limits) {
         rig.on_worker([&] { queue_->limit_rates(std::move(limits)); });
     }
-    // Sends requests at once, with the tags from 0 on, and returns when they may have been
-    // answered.
-    void send(std::vector<Kernel::Request> requests) {
+    // Sends requests at once, with the tags from 0 on. run_queue() takes them.
+    void submit(std::vector<Kernel::Request> requests) {
         with_kernel([&](Kernel& kernel) {
             for (std::uint16_t tag = 0; tag != requests.size(); ++tag) {
                 kernel.send(tag, std::move(requests[tag]));
             }
         });
+    }
+    // The same, and returns when they may have been answered.
+    void send(std::vector<Kernel::Request> requests) {
+        submit(std::move(requests));
         run_queue();
+        settle();
+    }
+    void settle() {
         rig.let_run();
         rig.settle();
+    }
+    // The queue runs again when there is more for it.
+    bool waits() {
+        return with_kernel([](Kernel& kernel) { return kernel.waited_for(); });
     }
     std::optional<std::int32_t> result(std::uint16_t tag = 0) {
         return with_kernel([tag](Kernel& kernel) { return kernel.result(tag); });
@@ -106,7 +116,7 @@ class Bench {
         send({std::move(one)});
         const auto answer = result();
         REQUIRE(answer);
-        CHECK(with_kernel([](Kernel& kernel) { return kernel.waited_for(); }));
+        CHECK(waits());
         return *answer;
     }
     std::vector<std::byte> read(std::uint64_t first, std::uint32_t sectors) {
@@ -260,12 +270,9 @@ TEST_CASE("ublk queue: requests fail without memory, and later ones succeed") {
             Bench bench({.devices = devices, .size = 16 * 32 * kib});
             const std::vector<Kernel::Request> sent{request(Op::read, 0, 320), write(320, 320, 2),
                                                     request(Op::discard, 640, 320)};
-            bench.with_kernel([&](Kernel& kernel) {
-                for (std::uint16_t tag = 0; tag != sent.size(); ++tag) kernel.send(tag, sent[tag]);
-            });
+            bench.submit(sent);
             failed = bench.run_without_memory(allocation);
-            bench.rig.let_run();
-            bench.rig.settle();
+            bench.settle();
             for (std::uint16_t tag = 0; tag != sent.size(); ++tag) {
                 CAPTURE(tag);
                 const std::int32_t done = sent[tag].operation <= 1 ? 320 * 512 : 0;
@@ -287,10 +294,9 @@ TEST_CASE("ublk queue: a failed request ends once, also if there is no memory fo
         CAPTURE(allocation);
         Bench bench({.devices = "s", .size = 8 * 32 * kib});
         bench.rig.script.allocations_until_failure = 0;
-        bench.with_kernel([](Kernel& kernel) { kernel.send(0, write(3, 128, 1)); });
+        bench.submit({write(3, 128, 1)});
         failed = bench.run_without_memory(allocation);
-        bench.rig.let_run();
-        bench.rig.settle();
+        bench.settle();
         const auto result = bench.result(0);
         REQUIRE(result);
         CHECK((*result == -28 || (failed && *result == -5)));
@@ -384,14 +390,11 @@ TEST_CASE("ublk queue: it ends when the kernel has ended all commands") {
 
 TEST_CASE("ublk queue: requests that arrive during a pause are answered before its end") {
     Bench bench({.devices = "h", .size = 8 * 32 * kib});
-    const auto waits = [&] {
-        return bench.with_kernel([](Kernel& kernel) { return kernel.waited_for(); });
-    };
     bench.pause();
     bench.rig.let_run();
-    CHECK(waits());
+    CHECK(bench.waits());
     bench.send({request(Op::read, 0, 8)});
-    CHECK(waits());
+    CHECK(bench.waits());
     CHECK(!bench.result(0));
     bench.with_kernel([](Kernel& kernel) { kernel.abort(); });
     bench.run_queue();
@@ -420,8 +423,7 @@ TEST_CASE("ublk queue: a paused one answers requests in flight, and takes others
     CHECK(bench.result(2) == 8 * 512);
     CHECK(!bench.result(3));
     bench.resume();
-    bench.rig.let_run();
-    bench.rig.settle();
+    bench.settle();
     CHECK(bench.result(3) == 8 * 512);
     CHECK(bench.ends() == 0);
     bench.pause();  // without requests in flight
@@ -479,18 +481,11 @@ TEST_CASE("ublk queue: counted and listed like a connection") {
 TEST_CASE("ublk queue: after the warm-up, no request allocates memory") {
     for (const std::string_view devices : {"h", "s"}) {
         Bench bench({.devices = devices, .size = mib, .provision = storage::Provision::full});
-        const auto round = [&] {
-            std::vector<Kernel::Request> requests{write(0, 256, 1), request(Op::read, 512, 256),
-                                                  request(Op::discard, 1024, 256),
-                                                  write(1536, 8, 1)};
-            bench.send(std::move(requests));
-        };
-        for (int i = 0; i != 20; ++i) round();
-        bench.with_kernel([](Kernel& kernel) {
-            kernel.send(0, write(0, 256, 1));
-            kernel.send(1, request(Op::read, 512, 256));
-            kernel.send(2, request(Op::discard, 1024, 256));
-        });
+        const std::vector<Kernel::Request> requests{write(0, 256, 1), request(Op::read, 512, 256),
+                                                    request(Op::discard, 1024, 256),
+                                                    write(1536, 8, 1)};
+        for (int i = 0; i != 20; ++i) bench.send(requests);
+        bench.submit(requests);
         bench.rig.on_worker([] { failing_allocation::take_part(); });
         failing_allocation::count();
         bench.run_queue();

@@ -13,16 +13,11 @@ std::uint64_t taken_at_once(ControlAllowance& allowance, ControlAllowance::Clock
     return taken;
 }
 
-TEST_CASE("control allowance: permits a limited number of records at once") {
+TEST_CASE("control allowance: a limited number at once; payload earns more, up to the limit") {
+    constexpr std::uint64_t for_one = ControlAllowance::payload / ControlAllowance::most;
     ControlAllowance allowance(start);
     CHECK(taken_at_once(allowance, start) == ControlAllowance::most);
     CHECK_FALSE(allowance.take(start));
-}
-
-TEST_CASE("control allowance: payload earns further records, up to the limit") {
-    constexpr std::uint64_t for_one = ControlAllowance::payload / ControlAllowance::most;
-    ControlAllowance allowance(start);
-    taken_at_once(allowance, start);
     allowance.received(for_one - 1);
     CHECK(taken_at_once(allowance, start) == 0);
     allowance.received(1);

@@ -41,6 +41,20 @@ std::string openssl_words() {
 
 }  // namespace
 
+TlsClientOptions with_certificate(const TlsFiles& files, int version, std::string name) {
+    return {.version = version, .folder = files.folder(), .name = std::move(name)};
+}
+
+std::shared_ptr<const TlsContext> context_of(const config::TlsOptions& tls) {
+    config::Options options;
+    options.tls = tls;
+    return TlsContext::load(options);
+}
+
+std::shared_ptr<const TlsContext> context_of(const TlsFiles& files, config::TlsMode mode) {
+    return context_of({mode, files.folder(), true, files.path("keys.psk")});
+}
+
 TlsClient::TlsClient(int fd, TlsClientOptions options)
     : fd_(fd),
       options_(std::move(options)),
@@ -66,13 +80,6 @@ TlsClient::TlsClient(int fd, TlsClientOptions options)
     REQUIRE(::SSL_set_fd(ssl_.get(), fd) == 1);
 }
 
-TlsClient::~TlsClient() { close(); }
-
-void TlsClient::close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-}
-
 unsigned int TlsClient::give_key(SSL* ssl, const char*, char* user, unsigned int user_room,
                                  unsigned char* key, unsigned int key_room) {
     const auto& self = *static_cast<const TlsClient*>(SSL_get_app_data(ssl));
@@ -87,14 +94,15 @@ unsigned int TlsClient::give_key(SSL* ssl, const char*, char* user, unsigned int
 
 bool TlsClient::ask_for_tls(std::span<const std::byte> behind) {
     std::array<std::byte, wire::greeting_size> greeting;
-    if (!receive_all(fd_, greeting.data(), greeting.size())) return false;
+    if (!receive_all(fd_.get(), greeting.data(), greeting.size())) return false;
     const Bytes out = protocol::test::joined(
         {wire::client_flags(), wire::option(wire::opt::starttls), {behind.begin(), behind.end()}});
-    if (::send(fd_, out.data(), out.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(out.size())) {
+    if (::send(fd_.get(), out.data(), out.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(out.size())) {
         return false;
     }
     std::array<std::byte, wire::option_reply_size> bytes;
-    if (!receive_all(fd_, bytes.data(), bytes.size())) return false;
+    if (!receive_all(fd_.get(), bytes.data(), bytes.size())) return false;
     const auto reply = wire::parse_option_reply(bytes);
     return reply && reply->type == protocol::OptionReply::ack;
 }
@@ -144,13 +152,30 @@ void TlsClient::send(std::span<const std::byte> bytes) {
     ::ERR_clear_error();
 }
 
+void TlsClient::send_raw(std::span<const std::byte> bytes) const {
+    REQUIRE(::send(fd_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+}
+
 bool TlsClient::hangs_up() {
     for (;;) {
-        pollfd wait{.fd = fd_, .events = POLLIN, .revents = 0};
+        pollfd wait{.fd = fd_.get(), .events = POLLIN, .revents = 0};
         if (::poll(&wait, 1, guard) != 1) return false;
         std::array<char, 4096> thrown_away;
-        if (::recv(fd_, thrown_away.data(), thrown_away.size(), 0) <= 0) return true;
+        if (::recv(fd_.get(), thrown_away.data(), thrown_away.size(), 0) <= 0) return true;
     }
+}
+
+std::vector<std::unique_ptr<TlsClient>> clients_before_handshake(Rig& rig, const TlsFiles& files,
+                                                                 std::size_t count) {
+    std::vector<std::unique_ptr<TlsClient>> clients;
+    while (clients.size() != count) {
+        clients.push_back(
+            std::make_unique<TlsClient>(rig.connect_socket(), with_certificate(files)));
+        REQUIRE(clients.back()->ask_for_tls());
+        ::fcntl(clients.back()->fd(), F_SETFL, O_NONBLOCK);
+    }
+    rig.let_run();
+    return clients;
 }
 
 // --- TlsGoBetween

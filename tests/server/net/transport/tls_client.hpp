@@ -11,8 +11,12 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
-#include "tests/server/client.hpp"
+#include "server/net/transport/tls_context.hpp"
+#include "storage/base/owned_fd.hpp"
+#include "tests/server/net/transport/tls_files.hpp"
+#include "tests/server/rig.hpp"
 
 namespace gpunbd::server::test {
 
@@ -25,6 +29,15 @@ struct TlsClientOptions {
     std::size_t longest_record = 16 * 1024;  // maximum payload per record that the proxy sends
 };
 
+// The certificate NAME of these files.
+TlsClientOptions with_certificate(const TlsFiles& files, int version = TLS1_3_VERSION,
+                                  std::string name = "client");
+
+// The TLS of a server with these options, or with these files and keys.
+std::shared_ptr<const TlsContext> context_of(const config::TlsOptions& tls);
+std::shared_ptr<const TlsContext> context_of(const TlsFiles& files,
+                                             config::TlsMode mode = config::TlsMode::required);
+
 // What such a client sends in TLS, and the number of bytes of the reply.
 Bytes served_options();
 inline constexpr std::size_t answer_to_go = 52;
@@ -33,7 +46,6 @@ inline constexpr std::size_t answer_to_go = 52;
 class TlsClient {
  public:
     TlsClient(int fd, TlsClientOptions options);
-    ~TlsClient();
     TlsClient(const TlsClient&) = delete;
     TlsClient& operator=(const TlsClient&) = delete;
 
@@ -53,22 +65,28 @@ class TlsClient {
     // Returns true if the server has sent close_notify.
     bool received_close_notify() const;
     void send(std::span<const std::byte> bytes);  // one record, if it fits
+    // Sends bytes as they are: plain text, or records that the caller has sealed.
+    void send_raw(std::span<const std::byte> bytes) const;
     // Discards all data. Returns false if the server stays connected for a long time.
     bool hangs_up();
 
     SSL& ssl() { return *ssl_; }
-    int fd() const { return fd_; }
-    void close();
+    int fd() const { return fd_.get(); }
+    void close() { fd_ = OwnedFd(); }
 
  private:
     static unsigned int give_key(SSL* ssl, const char* hint, char* user, unsigned int user_room,
                                  unsigned char* key, unsigned int key_room);
 
-    int fd_;
+    OwnedFd fd_;
     const TlsClientOptions options_;
     std::unique_ptr<SSL_CTX, decltype(&::SSL_CTX_free)> context_;
     std::unique_ptr<SSL, decltype(&::SSL_free)> ssl_;
 };
+
+// Clients that may begin their TLS handshake, with sockets that do not block.
+std::vector<std::unique_ptr<TlsClient>> clients_before_handshake(Rig& rig, const TlsFiles& files,
+                                                                 std::size_t count);
 
 // A proxy between a Client and a server with TLS.
 class TlsGoBetween {

@@ -29,17 +29,6 @@ using StreamWait = gpunbd::server::Transport::Wait;
 constexpr std::size_t work_of_turn = 256 * kib;  // in bytes of payload
 constexpr std::size_t largest = 48 * kib;        // for one record
 
-std::shared_ptr<const TlsContext> flooded_context(
-    const TlsFiles& files, config::TlsMode mode = config::TlsMode::required) {
-    config::Options options;
-    options.tls = {mode, files.folder(), true, ""};
-    return TlsContext::load(options);
-}
-
-TlsClientOptions flooding_client(const TlsFiles& files, int version) {
-    return {.version = version, .folder = files.folder()};
-}
-
 // The records that a flood repeats. `next`: the next payload, for records that carry some.
 struct Flood {
     std::string name;
@@ -97,8 +86,8 @@ class StreamPair {
  public:
     StreamPair(const TlsFiles& files, int version) {
         ::fcntl(both_.second, F_SETFL, O_NONBLOCK);
-        stream.emplace(flooded_context(files), both_.second, buffers_);
-        client.emplace(both_.first, flooding_client(files, version));
+        stream.emplace(context_of(files), both_.second, buffers_);
+        client.emplace(both_.first, with_certificate(files, version));
         records.emplace(client->ssl());
         std::thread shaking([&] { words_ = client->shake_hands(); });
         while (!stream->established() && !stream->shake_hands().ended) std::this_thread::yield();
@@ -116,6 +105,11 @@ class StreamPair {
     StreamPair(const StreamPair&) = delete;
     StreamPair& operator=(const StreamPair&) = delete;
 
+    auto receive() {
+        iovec piece{.iov_base = room_.data(), .iov_len = room_.size()};
+        return stream->receive({&piece, 1});
+    }
+
     std::optional<TlsStream> stream;
     std::optional<TlsClient> client;
     std::optional<TlsRecords> records;
@@ -123,6 +117,7 @@ class StreamPair {
  private:
     const std::pair<int, int> both_ = unix_pair();
     Pool<ReceiveBuffer> buffers_{4};
+    std::vector<char> room_ = std::vector<char>(mib);
     std::string words_;
 };
 
@@ -135,7 +130,6 @@ TEST_CASE("tls: one receive call does a bounded amount of work, for any input") 
             StreamPair pair(files, flood.version);
             if (serving) pair.stream->begin_serving();
             const Bytes payload(1, std::byte{7});
-            std::vector<char> room(mib);
             std::size_t sent = 0;  // records of the flood
             std::size_t calls = 0;
             std::size_t bytes = 0;
@@ -152,8 +146,7 @@ TEST_CASE("tls: one receive call does a bounded amount of work, for any input") 
                     left.erase(left.begin(), left.begin() + gone);
                 }
                 for (bool waits = false; !ended && !waits; ++calls) {
-                    iovec piece{.iov_base = room.data(), .iov_len = room.size()};
-                    const auto got = pair.stream->receive({&piece, 1});
+                    const auto got = pair.receive();
                     CHECK(got.work <= work_of_turn + largest);
                     CHECK(got.bytes <=
                           work_of_turn / kib);  // each record is charged at least 1 KiB
@@ -184,16 +177,12 @@ TEST_CASE("tls: full records are charged as their payload") {
         int big = 4 << 20;
         ::setsockopt(pair.client->fd(), SOL_SOCKET, SO_SNDBUF, &big, sizeof big);
         const Bytes payload(16 * kib, std::byte{7});
-        std::vector<char> room(mib);
         std::size_t bytes = 0;
         std::size_t work = 0;
         for (int i = 0; i != 100; ++i) {
-            const Bytes next = pair.records->seal(RecordType::data, payload);
             ::fcntl(pair.client->fd(), F_SETFL, 0);
-            REQUIRE(::send(pair.client->fd(), next.data(), next.size(), 0) ==
-                    static_cast<ssize_t>(next.size()));
-            iovec piece{.iov_base = room.data(), .iov_len = room.size()};
-            const auto got = pair.stream->receive({&piece, 1});
+            pair.client->send_raw(pair.records->seal(RecordType::data, payload));
+            const auto got = pair.receive();
             bytes += got.bytes;
             work += got.work;
         }
@@ -209,7 +198,6 @@ TEST_CASE("tls: a client may change keys as often as its payload permits") {
     pair.stream->begin_serving();
     constexpr std::uint64_t between = ControlAllowance::payload / ControlAllowance::most;
     const Bytes payload(16 * kib, std::byte{7});
-    std::vector<char> room(mib);
     ::fcntl(pair.client->fd(), F_SETFL, 0);
     for (std::uint64_t i = 0; i != 2 * ControlAllowance::most; ++i) {
         Bytes next = pair.records->update_key();
@@ -217,12 +205,10 @@ TEST_CASE("tls: a client may change keys as often as its payload permits") {
         for (std::uint64_t left = between; left != 0; left -= payload.size()) {
             const Bytes data = pair.records->seal(RecordType::data, payload);
             next.insert(next.end(), data.begin(), data.end());
-            REQUIRE(::send(pair.client->fd(), next.data(), next.size(), 0) ==
-                    static_cast<ssize_t>(next.size()));
+            pair.client->send_raw(next);
             next.clear();
-            iovec piece{.iov_base = room.data(), .iov_len = room.size()};
             for (;;) {
-                const auto got = pair.stream->receive({&piece, 1});
+                const auto got = pair.receive();
                 REQUIRE_FALSE(got.ended);
                 received += got.bytes;
                 if (got.wait != StreamWait::none) break;
@@ -234,6 +220,11 @@ TEST_CASE("tls: a client may change keys as often as its payload permits") {
 
 // --- whole sessions
 
+void open_export(TlsClient& client, TlsRecords& records) {
+    client.send_raw(records.seal(RecordType::data, served_options()));
+    REQUIRE(client.take(answer_to_go).has_value());
+}
+
 TEST_CASE("tls: a flood of records without payload ends the connection, before GO and after it") {
     const TlsFiles files;
     for (const Flood& flood : floods) {
@@ -242,16 +233,12 @@ TEST_CASE("tls: a flood of records without payload ends the connection, before G
             CAPTURE(flood.name);
             CAPTURE(served);
             const CapturedLog log{spdlog::level::info};
-            Rig rig({.tls = flooded_context(files)});
-            TlsClient client(rig.connect_socket(), flooding_client(files, flood.version));
+            Rig rig({.tls = context_of(files)});
+            TlsClient client(rig.connect_socket(), with_certificate(files, flood.version));
             TlsRecords records(client.ssl());
             client.enter();
             records.begin();
-            if (served) {
-                const Bytes asks = records.seal(RecordType::data, served_options());
-                REQUIRE(::send(client.fd(), asks.data(), asks.size(), 0) > 0);
-                REQUIRE(client.take(answer_to_go).has_value());
-            }
+            if (served) open_export(client, records);
             // Valid payload: a request or an option, one byte per record.
             const Bytes payload = served ? encoded({CommandType::flush}, 1) : unknown_option();
             for (std::size_t i = 0; i != 100'000; ++i) {
@@ -284,16 +271,13 @@ struct Flooder {
 
 Flooder make_flooder(Rig& rig, const TlsFiles& files, int version, bool served) {
     constexpr std::size_t most = 150 * kib;  // fits into a Unix socket
-    Flooder its{std::make_unique<TlsClient>(rig.connect_socket(), flooding_client(files, version))};
+    Flooder its{
+        std::make_unique<TlsClient>(rig.connect_socket(), with_certificate(files, version))};
     TlsRecords records(its.client->ssl());
     its.client->enter();
     records.begin();
     const Bytes payload = served ? encoded({CommandType::flush}, 1) : unknown_option();
-    if (served) {
-        const Bytes asks = records.seal(RecordType::data, served_options());
-        REQUIRE(::send(its.client->fd(), asks.data(), asks.size(), 0) > 0);
-        REQUIRE(its.client->take(answer_to_go).has_value());
-    }
+    if (served) open_export(*its.client, records);
     constexpr std::size_t reply_to_flush = 16;
     const std::size_t reply_to_option = 20 + std::string("unsupported option").size();
     while (its.records.size() < most) {
@@ -316,7 +300,7 @@ TEST_CASE("tls: a request waits only for a small part of the single-byte records
         for (const bool served : {false, true}) {
             CAPTURE(version);
             CAPTURE(served);
-            Rig rig({.tls = flooded_context(files, config::TlsMode::optional)});
+            Rig rig({.tls = context_of(files, config::TlsMode::optional)});
             Client reader = rig.enter();
             std::vector<Flooder> flooders;
             for (std::size_t i = 0; i != crowd; ++i) {
@@ -331,10 +315,7 @@ TEST_CASE("tls: a request waits only for a small part of the single-byte records
             std::size_t meanwhile = 0;
             std::size_t all = 0;
             rig.on_worker_with([&](WorkerContext& its) {
-                for (const Flooder& each : flooders) {
-                    REQUIRE(::send(each.client->fd(), each.records.data(), each.records.size(),
-                                   0) == static_cast<ssize_t>(each.records.size()));
-                }
+                for (const Flooder& each : flooders) each.client->send_raw(each.records);
                 its.scheduler.round();
                 const std::size_t before = answered();
                 reader.send({CommandType::read, 0, 4 * kib});
@@ -385,12 +366,10 @@ Bytes in_single_bytes(std::span<const std::byte> message) {
 TEST_CASE("tls: a ClientHello may be split into many records, but not into any number") {
     const TlsFiles files;
     {
-        Rig rig({.tls = flooded_context(files)});
-        TlsClient client(rig.connect_socket(), flooding_client(files, TLS1_3_VERSION));
+        Rig rig({.tls = context_of(files)});
+        TlsClient client(rig.connect_socket(), with_certificate(files, TLS1_3_VERSION));
         REQUIRE(client.ask_for_tls());
-        const Bytes hello = in_single_bytes(client_hello());
-        REQUIRE(::send(client.fd(), hello.data(), hello.size(), 0) ==
-                static_cast<ssize_t>(hello.size()));
+        client.send_raw(in_single_bytes(client_hello()));
         std::array<std::byte, 6> answer;  // of a ServerHello
         REQUIRE(::recv(client.fd(), answer.data(), answer.size(), MSG_WAITALL) == 6);
         CHECK(answer[0] == std::byte{22});
@@ -399,8 +378,8 @@ TEST_CASE("tls: a ClientHello may be split into many records, but not into any n
         rig.check_over();
     }
     const CapturedLog log{spdlog::level::info};
-    Rig rig({.tls = flooded_context(files)});
-    TlsClient client(rig.connect_socket(), flooding_client(files, TLS1_3_VERSION));
+    Rig rig({.tls = context_of(files)});
+    TlsClient client(rig.connect_socket(), with_certificate(files, TLS1_3_VERSION));
     REQUIRE(client.ask_for_tls());
     Bytes endless{std::byte{1}, std::byte{1}, std::byte{0}, std::byte{0}};  // announces 64 KiB
     endless.resize(endless.size() + 64 * kib);
@@ -415,24 +394,14 @@ TEST_CASE("tls: a ClientHello may be split into many records, but not into any n
 TEST_CASE("tls: a request does not wait behind the records of a handshake") {
     constexpr std::size_t crowd = 8;
     const TlsFiles files;
-    Rig rig({.tls = flooded_context(files, config::TlsMode::optional)});
+    Rig rig({.tls = context_of(files, config::TlsMode::optional)});
     Client reader = rig.enter();
-    std::vector<std::unique_ptr<TlsClient>> clients;
-    for (std::size_t i = 0; i != crowd; ++i) {
-        clients.push_back(std::make_unique<TlsClient>(rig.connect_socket(),
-                                                      flooding_client(files, TLS1_3_VERSION)));
-        REQUIRE(clients.back()->ask_for_tls());
-        ::fcntl(clients.back()->fd(), F_SETFL, O_NONBLOCK);
-    }
-    rig.let_run();
+    auto clients = clients_before_handshake(rig, files, crowd);
     Bytes hello{std::byte{1}, std::byte{0}, std::byte{0x40}, std::byte{0}};  // announces 16 KiB
     hello.resize(1500);
     const Bytes records = in_single_bytes(hello);
     const auto left = rig.on_worker_with([&](WorkerContext& its) {
-        for (const auto& each : clients) {
-            REQUIRE(::send(each->fd(), records.data(), records.size(), 0) ==
-                    static_cast<ssize_t>(records.size()));
-        }
+        for (const auto& each : clients) each->send_raw(records);
         for (int i = 0; i != 3; ++i) its.scheduler.round();
         reader.send({CommandType::read, 0, 4 * kib});
         while (!reader.readable()) its.scheduler.round();

@@ -35,22 +35,6 @@ constexpr std::pair<int, Transport> every_kind[] = {{TLS1_2_VERSION, Transport::
                                                     {TLS1_3_VERSION, Transport::unix_},
                                                     {TLS1_3_VERSION, Transport::tcp}};
 
-std::shared_ptr<const TlsContext> context_of(const config::TlsOptions& tls) {
-    config::Options options;
-    options.tls = tls;
-    return TlsContext::load(options);
-}
-
-std::shared_ptr<const TlsContext> context_of(const TlsFiles& files,
-                                             TlsMode mode = TlsMode::required) {
-    return context_of({mode, files.folder(), true, files.path("keys.psk")});
-}
-
-TlsClientOptions with_certificate(const TlsFiles& files, int version = TLS1_3_VERSION,
-                                  std::string name = "client") {
-    return {.version = version, .folder = files.folder(), .name = std::move(name)};
-}
-
 TlsClientOptions with_key(std::string user, std::string key, int version = TLS1_3_VERSION) {
     return {.version = version, .user = std::move(user), .key = std::move(key)};
 }
@@ -307,13 +291,13 @@ TEST_CASE("tls: plain text before and after STARTTLS closes the connection") {
     {  // after STARTTLS, before the handshake
         TlsClient client(rig.connect_socket(), with_certificate(files));
         REQUIRE(client.ask_for_tls());
-        REQUIRE(::send(client.fd(), option.data(), option.size(), 0) > 0);
+        client.send_raw(option);
         CHECK(client.hangs_up());
     }
     {  // after the handshake
         TlsClient client(rig.connect_socket(), with_certificate(files));
         client.enter();
-        REQUIRE(::send(client.fd(), option.data(), option.size(), 0) > 0);
+        client.send_raw(option);
         CHECK(client.hangs_up());
     }
     rig.check_over();
@@ -332,14 +316,7 @@ TEST_CASE("tls: a request does not wait behind earlier handshakes") {
     const TlsFiles files;
     Rig rig({.tls = context_of(files, TlsMode::optional)});
     Client reader = rig.enter();
-    std::vector<std::unique_ptr<TlsClient>> greeted;
-    for (int i = 0; i != crowd; ++i) {
-        greeted.push_back(
-            std::make_unique<TlsClient>(rig.connect_socket(), with_certificate(files)));
-        REQUIRE(greeted.back()->ask_for_tls());
-        ::fcntl(greeted.back()->fd(), F_SETFL, O_NONBLOCK);
-    }
-    rig.let_run();
+    auto greeted = clients_before_handshake(rig, files, crowd);
     const auto shaken = rig.on_worker_with([&](WorkerContext& its) {
         for (const auto& each : greeted) ::SSL_connect(&each->ssl());  // sends only the ClientHello
         ::ERR_clear_error();
@@ -383,7 +360,7 @@ TEST_CASE("tls: a handshake that stalls is closed, at each of its steps") {
     TlsClient within(rig.connect_socket(), with_certificate(files));
     REQUIRE(within.ask_for_tls());
     const Bytes start{std::byte{22}, std::byte{3}, std::byte{1}, std::byte{2}};  // of a record
-    REQUIRE(::send(within.fd(), start.data(), start.size(), 0) > 0);
+    within.send_raw(start);
     TlsClient after(rig.connect_socket(), with_certificate(files));
     after.enter();
     for (TlsClient* const client : {&before, &within, &after}) CHECK(client->hangs_up());
@@ -444,8 +421,7 @@ TEST_CASE("tls: a connection cut within a record is closed without a leak") {
         client.open_export();
         const Bytes write = encoded({CommandType::write, 0, 100'000}, 1);
         client.send(std::span(write).first(20'000));
-        const unsigned char record[] = {23, 3, 3, 0x40, 0, 1, 2, 3, 4, 5, 6, 7};
-        REQUIRE(::send(client.fd(), record, sizeof record, 0) == sizeof record);
+        client.send_raw(protocol::test::hex("17 0303 4000 01020304050607"));
         client.close();
         rig.check_clean();
         ends.check("the client hung up");
@@ -454,16 +430,12 @@ TEST_CASE("tls: a connection cut within a record is closed without a leak") {
 
 TEST_CASE("tls: a modified record ends the connection and is not executed") {
     const TlsFiles files;
-    const CapturedLog ends(spdlog::level::info);
     Rig rig({.tls = context_of(files)});
     TlsClient client(rig.connect_socket(), with_certificate(files));
     client.enter();
-    Bytes record(100, std::byte{7});
-    record[0] = std::byte{23};
-    record[1] = record[2] = std::byte{3};
-    record[3] = std::byte{0};
-    record[4] = std::byte{95};
-    REQUIRE(::send(client.fd(), record.data(), record.size(), 0) == 100);
+    constexpr std::size_t length = 95;
+    client.send_raw(
+        protocol::test::joined({protocol::test::hex("17 0303 005f"), Bytes(length, std::byte{7})}));
     CHECK(client.hangs_up());
     rig.check_over();
 }
