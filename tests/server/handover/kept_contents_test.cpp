@@ -144,6 +144,14 @@ TEST_CASE("kept contents: pages in spill memory are taken over, and can return")
     take_over_spilled_pages(true);
 }
 
+// Contents of an earlier server. Returns their instance.
+std::string leave_contents(LivingSupervisor& supervisor, std::uint64_t filled_pages) {
+    Life first(supervisor);
+    REQUIRE(first.make({kept_export("one")}).problems.empty());
+    first.fill(filled_pages);
+    return first.instance();
+}
+
 struct Refusal {
     const char* name;
     void (*spoil)(LivingSupervisor& supervisor, const Names& names);
@@ -179,13 +187,7 @@ TEST_CASE("kept contents: incomplete or unsuitable contents are rejected and sta
     for (const Refusal& row : refusals) {
         CAPTURE(row.name);
         LivingSupervisor supervisor;
-        std::string instance;
-        {
-            Life first(supervisor);
-            REQUIRE(first.make({kept_export("one")}).problems.empty());
-            instance = first.instance();
-            first.fill(8);
-        }
+        leave_contents(supervisor, 8);
         row.spoil(supervisor, supervisor.names());
         const Names left = supervisor.names();
         // Repeated attempts change nothing.
@@ -223,13 +225,7 @@ TEST_CASE("kept contents: an unreadable table is listed by its id, and stays") {
     for (const Row& row : rows) {
         CAPTURE(row.offset);
         LivingSupervisor supervisor;
-        std::string id;
-        {
-            Life first(supervisor);
-            REQUIRE(first.make({kept_export("one")}).problems.empty());
-            id = first.instance().substr(0, 12);
-            first.fill(1);
-        }
+        const std::string id = leave_contents(supervisor, 1).substr(0, 12);
         supervisor.corrupt("gpunbd/" + id + "/table", row.offset);
         const Names left = supervisor.names();
         Life next(supervisor);
@@ -334,11 +330,7 @@ TEST_CASE("kept contents: freed after the grace period if no export has them") {
 
 TEST_CASE("kept contents: freed after the grace period if their device is missing, too") {
     LivingSupervisor supervisor;
-    {
-        Life first(supervisor);
-        REQUIRE(first.make({kept_export("one")}).problems.empty());
-        first.fill(3);
-    }
+    leave_contents(supervisor, 3);
     Life next(supervisor, {.devices = 1});
     next.make({});
     const Clock::time_point start = Clock::now();
@@ -393,23 +385,6 @@ TEST_CASE("kept contents: a configuration that is rejected later does not free t
         CHECK(server->instance() == instance);
         CHECK(server->volume().mapped_bytes() == 3 * kept_page);
     }
-}
-
-TEST_CASE("kept contents: without keep they end with the server") {
-    LivingSupervisor supervisor;
-    Life server(supervisor);
-    REQUIRE(server.make({kept_export("one")}).problems.empty());
-    server.fill(2);
-    config::ExportOptions plain = kept_export("one");
-    plain.keep = false;
-    REQUIRE(server.make({plain}).problems.empty());
-    CHECK_FALSE(server.settle(Clock::now()));
-    CHECK(supervisor.names().empty());
-    CHECK(server.contents.copies().empty());
-    CHECK(server.volume().mapped_bytes() == 2 * kept_page);
-    server.fill(8);  // also for later contents
-    CHECK(supervisor.names().empty());
-    CHECK(server.contents.summaries().empty());
 }
 
 TEST_CASE(
@@ -487,16 +462,24 @@ TEST_CASE("kept contents: after a restore that did not end, earlier contents of 
     CHECK(next.instance() == earlier);
 }
 
-TEST_CASE("kept contents: forgotten ones end with the server, even if keep is set again") {
+TEST_CASE("kept contents: without keep they end with the server, even if keep is set again") {
     LivingSupervisor supervisor;
     Life server(supervisor);
     REQUIRE(server.make({kept_export("one")}).problems.empty());
+    server.fill(2);
     const auto before = server.exports;
     CHECK(before.front()->contents_outlive_server());
     config::ExportOptions plain = kept_export("one");
     plain.keep = false;
     REQUIRE(server.make({plain}).problems.empty());
     CHECK_FALSE(server.settle(Clock::now()));
+    CHECK(supervisor.names().empty());
+    CHECK(server.contents.copies().empty());
+    CHECK(server.volume().mapped_bytes() == 2 * kept_page);
+    server.fill(8);  // also for later contents
+    CHECK(supervisor.names().empty());
+    CHECK(server.contents.summaries().empty());
+
     const auto forgotten = server.exports;
     REQUIRE(server.make({kept_export("one")}).problems.empty());
     CHECK(&server.volume() == before.front()->volume.get());
@@ -546,6 +529,46 @@ TEST_CASE("kept contents: a write fails if its new slab cannot be stored") {
     storage::PageRef held;
     CHECK(server.volume().map(0, held) != storage::Status::ok);
     CHECK(supervisor.names().size() == 1);
+}
+
+// With AddressSanitizer it also detects calls of destroyed kept parts.
+TEST_CASE("kept contents: a volume that outlives its freed contents ends correctly") {
+    LivingSupervisor supervisor;
+    Life server(supervisor);
+    constexpr std::uint64_t slabs = 6;
+    REQUIRE(server.make({export_of_slabs("one", slabs)}).problems.empty());
+    server.fill(slabs);
+    auto client = server.exports.at(0)->volume;
+    const Clock::time_point start = Clock::now();
+    server.settle(start);
+    server.make({});
+    CHECK(server.settle(start) == start + 60s);
+    CHECK_FALSE(server.settle(start + 60s));
+    CHECK(supervisor.names().empty());
+
+    server.device().releasing.close();
+    for (std::uint64_t page = 0; page != slabs; ++page) client->unmap(page);
+    server.device().releasing.wait_for_one();
+    client.reset();  // its end waits for the slabs that are being released
+    CHECK_FALSE(server.settle(start + 61s));
+    server.device().releasing.open();
+}
+
+TEST_CASE("kept contents: a server ends with contents that no export has") {
+    LivingSupervisor supervisor;
+    Names names;
+    for (const bool settled : {false, true}) {
+        CAPTURE(settled);
+        Life server(supervisor);
+        REQUIRE(server.make({kept_export("one")}).problems.empty());
+        REQUIRE(server.make({kept_export("one", 16)}).problems.empty());
+        if (settled) server.settle(Clock::now());
+        server.fill(3);
+        server.contents.quiesce();  // so that no slab is allocated ahead
+        names = supervisor.names();
+        CHECK(names.size() >= 4);  // two tables, two slabs
+    }
+    CHECK(supervisor.names() == names);
 }
 
 }  // namespace
