@@ -12,6 +12,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -107,12 +108,7 @@ TEST_CASE("endpoint: requests on one connection are handled in order") {
 TEST_CASE("endpoint: oversized requests and invalid HTTP") {
     EndpointRig rig;
     rig.endpoint->start();
-    struct Row {
-        const char* name;
-        std::string text;
-        int status;
-    };
-    const Row rows[] = {
+    const std::tuple<const char*, std::string, int> rows[] = {
         {"header", "GET / HTTP/1.1\r\nX: " + std::string(9000, 'x') + "\r\n\r\n", 431},
         {"target", get("/" + std::string(9000, 'x')), 431},
         {"a header without end", std::string(40'000, 'x'), 431},
@@ -145,11 +141,11 @@ TEST_CASE("endpoint: oversized requests and invalid HTTP") {
          "Connection: close\r\n\r\n",
          403},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.name);
-        HttpClient client(rig.path(), row.text);
+    for (const auto& [name, text, status] : rows) {
+        CAPTURE(name);
+        HttpClient client(rig.path(), text);
         const std::string answer = client.rest();
-        CHECK(status_of(answer) == row.status);
+        CHECK(status_of(answer) == status);
         CHECK(answer.find("{\"error\":\"") != std::string::npos);
     }
     HttpClient exact(rig.path(), post("/api/v1/rates", std::string(16'384, ' ')));

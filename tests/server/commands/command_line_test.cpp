@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "config/command_line/help_text.hpp"
 #include "config/command_line/parse.hpp"
@@ -402,21 +404,19 @@ TEST_CASE("kept: selects the server and the action") {
 }
 
 TEST_CASE("--admin is an address with or without a port") {
-    struct Row {
-        const char* text;
-        const char* address;
-        std::uint16_t port;
-    };
-    for (const Row& row :
-         {Row{"127.0.0.1:80", "127.0.0.1", 80}, Row{"127.0.0.1", "127.0.0.1", 9809},
-          Row{"[::1]:80", "::1", 80}, Row{"[::1]", "::1", 9809}, Row{"::1", "::1", 9809}}) {
-        CAPTURE(row.text);
-        const ServeCommand serve =
-            *parse_line({"serve", "--config", "f", "--admin", row.text}).serve;
+    const std::tuple<const char*, const char*, std::uint16_t> rows[] = {
+        {"127.0.0.1:80", "127.0.0.1", 80},
+        {"127.0.0.1", "127.0.0.1", 9809},
+        {"[::1]:80", "::1", 80},
+        {"[::1]", "::1", 9809},
+        {"::1", "::1", 9809}};
+    for (const auto& [text, address, port] : rows) {
+        CAPTURE(text);
+        const ServeCommand serve = *parse_line({"serve", "--config", "f", "--admin", text}).serve;
         Options loaded;
         serve.overrides.apply_to(loaded);
-        CHECK(loaded.admin.tcp.address == row.address);
-        CHECK(loaded.admin.tcp.port == row.port);
+        CHECK(loaded.admin.tcp.address == address);
+        CHECK(loaded.admin.tcp.port == port);
     }
     for (const char* text : {"", ":80", "localhost:80", "[::1", "[]", "127.0.0.1:", "127.0.0.1:x",
                              "127.0.0.1:0", "[::1]80"}) {
@@ -449,11 +449,7 @@ TEST_CASE("devices and check") {
 }
 
 TEST_CASE("help and version go to standard output") {
-    struct Row {
-        std::vector<const char*> arguments;
-        const char* start;
-    };
-    const Row rows[] = {
+    const std::pair<std::vector<const char*>, const char*> rows[] = {
         {{"--help"}, "gpunbd - "},
         {{"-h"}, "gpunbd - "},
         {{"serve", "--help"}, "gpunbd serve - "},
@@ -474,12 +470,12 @@ TEST_CASE("help and version go to standard output") {
         {{"--version", "--verbose"}, "gpunbd "},
         {{"--verbose", "--version"}, "gpunbd "},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.start);
-        const CommandLine line = parse_line(row.arguments);
+    for (const auto& [arguments, start] : rows) {
+        CAPTURE(start);
+        const CommandLine line = parse_line(arguments);
         CHECK(line.exit_code.value_or(0) == 0);
-        const std::string output = output_of(row.arguments);
-        CHECK(output.find(row.start) == 0);
+        const std::string output = output_of(arguments);
+        CHECK(output.find(start) == 0);
         CHECK(output.back() == '\n');
         CHECK_FALSE((line.serve != nullptr));
         CHECK_FALSE((line.devices != nullptr));
@@ -916,22 +912,20 @@ TEST_CASE("status and top: select the server") {
     const auto* top = top_line.top;
     REQUIRE(top);
     CHECK(top->server.token == "/t");
-    const struct {
-        const char* url;
-        const char* host;
-        const char* port;
-    } urls[] = {{"http://node-7", "node-7", "80"},
-                {"http://127.0.0.1:1", "127.0.0.1", "1"},
-                {"http://[::1]:9100/", "::1", "9100"},
-                {"http://[::1]", "::1", "80"}};
-    for (const auto& row : urls) {
-        CAPTURE(row.url);
-        const auto url = parse_line({"top", "--url", row.url}).top->server.url;
+    const std::tuple<const char*, const char*, const char*> urls[] = {
+        {"http://node-7", "node-7", "80"},
+        {"http://127.0.0.1:1", "127.0.0.1", "1"},
+        {"http://[::1]:9100/", "::1", "9100"},
+        {"http://[::1]", "::1", "80"}};
+    for (const auto& [text, host, port] : urls) {
+        CAPTURE(text);
+        const auto url = parse_line({"top", "--url", text}).top->server.url;
         REQUIRE(url);
-        CHECK(url->host == row.host);
-        CHECK(url->port == row.port);
+        CHECK(url->host == host);
+        CHECK(url->port == port);
     }
-    const WrongUsage rows[] = {  // with the beginnings of the messages
+    // With the beginnings of the messages.
+    const WrongUsage rows[] = {
         {{"status", "--socket", "/s", "--url", "http://h"},
          "--url and --socket exclude each other: both name the server; leave one of the two out"},
         {{"status", "--token", "/t"}, "--token requires --url; add it"},

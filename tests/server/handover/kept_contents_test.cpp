@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "server/daemon/contents_service.hpp"
 #include "server/exports/reload_report.hpp"
@@ -213,23 +214,19 @@ TEST_CASE("kept contents: incomplete or unsuitable contents are rejected and sta
 }
 
 TEST_CASE("kept contents: an unreadable table is listed by its id, and stays") {
-    struct Row {
-        off_t offset;
-        const char* reason;
-    };
-    const Row rows[] = {{0, "it is not a page table of gpunbd"},
-                        {8, "its format is "},
-                        {12, "its checksum is wrong"},
-                        {16, " bytes, and its header records "},
-                        {56, "its checksum is wrong"}};
-    for (const Row& row : rows) {
-        CAPTURE(row.offset);
+    const std::pair<off_t, const char*> rows[] = {{0, "it is not a page table of gpunbd"},
+                                                  {8, "its format is "},
+                                                  {12, "its checksum is wrong"},
+                                                  {16, " bytes, and its header records "},
+                                                  {56, "its checksum is wrong"}};
+    for (const auto& [offset, reason] : rows) {
+        CAPTURE(offset);
         LivingSupervisor supervisor;
         const std::string id = leave_contents(supervisor, 1).substr(0, 12);
-        supervisor.corrupt("gpunbd/" + id + "/table", row.offset);
+        supervisor.corrupt("gpunbd/" + id + "/table", offset);
         const Names left = supervisor.names();
         Life next(supervisor);
-        has(next.state_of(id), row.reason);
+        has(next.state_of(id), reason);
         // Their export is unknown: an export of that name gets new contents.
         REQUIRE(next.make({kept_export("one")}).refused.empty());
         CHECK(next.instance().substr(0, 12) != id);
