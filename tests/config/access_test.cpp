@@ -115,8 +115,7 @@ TEST_CASE("access: an invalid network is refused with a valid example") {
          "'2001:db8::1/64' has bits set after the first 64; write 2001:db8::/64 for the network, "
          "or 2001:db8::1 for the one address"},
         {"::ffff:10.1.2.3",
-         "'::ffff:10.1.2.3' is an IPv4-mapped address, and clients match as IPv4; write "
-         "10.1.2.3"},
+         "'::ffff:10.1.2.3' is an IPv4-mapped address, and clients match as IPv4; write 10.1.2.3"},
         {"::ffff:10.1.2.3/104",
          "'::ffff:10.1.2.3/104' is an IPv4-mapped address, and clients match as IPv4; write "
          "10.0.0.0/8"},
@@ -126,8 +125,7 @@ TEST_CASE("access: an invalid network is refused with a valid example") {
          "'fe80::%eth0/64' has a zone, which rules do not support; leave '%eth0' out"},
         {"10.0.0.0/33",
          "'10.0.0.0/33' has an invalid prefix; write a whole number from 0 to 32 after the '/', "
-         "for "
-         "example 10.0.0.0/32"},
+         "for example 10.0.0.0/32"},
         {"::/129",
          "'::/129' has an invalid prefix; write a whole number from 0 to 128 after the '/', for "
          "example ::/128"},
@@ -201,16 +199,15 @@ insecure: true
 
 TEST_CASE("access: errors in rules and rates") {
     const char* const each =
-        "network is for TCP, uid and gid are for Unix sockets, cid is for "
-        "vsock; write a rule for each\n";
+        "network is for TCP, uid and gid are for Unix sockets, cid is for vsock; write a rule for "
+        "each\n";
     const std::tuple<const char*, const char*, const char*> rows[] = {
         {"empty list", "    access: []\n",
          "f:2:13: exports[0].access: is empty; give a rule, or leave the key out to permit all "
          "clients\n"},
         {"no condition", "    access: [{mode: read-only}]\n",
-         "f:2:14: exports[0].access[0].network: is missing; write for example network: "
-         "10.0.0.0/8, uid: 1000, gid: disk, tls_name: client.example.com, psk_user: alice, or cid: "
-         "3\n"},
+         "f:2:14: exports[0].access[0].network: is missing; write for example network: 10.0.0.0/8, "
+         "uid: 1000, gid: disk, tls_name: client.example.com, psk_user: alice, or cid: 3\n"},
         {"an invalid condition is not reported as missing", "    access: [{network: x}]\n",
          "f:2:24: exports[0].access[0].network: 'x' is not a network; write for example "
          "10.0.0.0/8, 2001:db8::/32, or one numeric address\n"},

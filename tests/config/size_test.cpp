@@ -75,8 +75,7 @@ TEST_CASE("invalid sizes are refused with a remedy") {
         {"1,5G", "'1,5G' is not a size; write 1.5G"},
         {"1,000",
          "'1,000' is not a size: unknown unit ',000'; write a number with K, M, G or T, for "
-         "example "
-         "8G"},
+         "example 8G"},
         {"1P",
          "'1P' is not a size: unknown unit 'P'; write a number with K, M, G or T, for example 8G"},
         {"0x10",

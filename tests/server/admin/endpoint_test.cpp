@@ -42,6 +42,15 @@ class EndpointRig {
         return status_of(HttpClient(path(), get(target)).answer());
     }
 
+    // Until there is room for another one.
+    void wait_for_a_stream() const {
+        for (int status = 503; status != 200;) {
+            HttpClient next(path(), get("/api/v1/stream"));
+            status = status_of(next.read_until("\r\n\r\n"));
+            if (status != 200) ::usleep(20'000);
+        }
+    }
+
     FakeServer server;
     std::shared_ptr<EventLog> events = std::make_shared<EventLog>();
     std::unique_ptr<Endpoint> endpoint;
@@ -329,11 +338,7 @@ TEST_CASE("endpoint: streams") {
     static_cast<void>(tick_of(second));
     ::shutdown(first.fd(), SHUT_RDWR);
     // The next tick detects the closed connection, so that there is room for another stream.
-    for (int status = 503; status != 200;) {
-        HttpClient next(rig.path(), get("/api/v1/stream"));
-        status = status_of(next.read_until("\r\n\r\n"));
-        if (status != 200) ::usleep(20'000);
-    }
+    rig.wait_for_a_stream();
     CHECK(!second.read_until("\n\n").empty());
 }
 
@@ -345,11 +350,7 @@ TEST_CASE("endpoint: a stream that is not read is closed and does not delay othe
     HttpClient slow(rig.path(), get("/api/v1/stream"));
     CHECK(status_of(slow.read_until("\r\n\r\n")) == 200);
     CHECK(rig.get_status("/api/v1/events") == 200);
-    for (int status = 503; status != 200;) {
-        HttpClient next(rig.path(), get("/api/v1/stream"));
-        status = status_of(next.read_until("\r\n\r\n"));
-        if (status != 200) ::usleep(50'000);
-    }
+    rig.wait_for_a_stream();
     // It was closed within its first tick, and no further ticks were queued.
     const std::string rest = slow.rest();
     CHECK(rest.find("event: tick") == rest.rfind("event: tick"));

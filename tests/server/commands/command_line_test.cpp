@@ -572,15 +572,6 @@ TEST_CASE("wrong usage of a command is one line and exit code 2") {
         {{"serve", "-U", "a", "--unix", "a"}, "--unix 'a' is given twice; give each path once"},
         {{"serve", "--run", " "},
          "--run: the command is empty; write for example --run 'nbdinfo \"$uri\"'"},
-        {{"serve", "--run", "x", "-p", "1"},
-         "--run and --port exclude each other: --run serves on a private Unix socket; leave one of "
-         "the two out"},
-        {{"serve", "--run", "x", "-b", "::1"},
-         "--run and --bind exclude each other: --run serves on a private Unix socket; leave one of "
-         "the two out"},
-        {{"serve", "--run", "x", "-U", "a"},
-         "--run and --unix exclude each other: --run serves on a private Unix socket; leave one of "
-         "the two out"},
         {{"serve", "--run", "x", "--background"},
          "--background and --run exclude each other: --background returns, and the other one ends "
          "the server; leave one of the two out"},
@@ -972,9 +963,6 @@ TEST_CASE("--vsock") {
          "--vsock: '' is not a whole number; write one from 1 to 4294967294, in decimal"},
         {{"serve", "--vsock", "1", "--vsock", "any:1"},
          "--vsock 'any:1' is given twice; give each port once"},
-        {{"serve", "--vsock", "1", "--run", "true"},
-         "--run and --vsock exclude each other: --run serves on a private Unix socket; leave one "
-         "of the two out"},
         {{"serve", "--size", "1536", "--block-size", "1K"},
          "--size: 1536 is not a multiple of --block-size (1K); use for example 2K"},
     };
@@ -994,6 +982,17 @@ TEST_CASE("--config names the flag that it excludes") {
         check({flag, "--config and " + name +
                          " exclude each other: the file contains exports and listeners; leave one "
                          "of the two out"});
+    }
+}
+
+TEST_CASE("--run names the listener that it excludes") {
+    const std::pair<const char*, const char*> flags[] = {
+        {"--port", "1"}, {"--bind", "::1"}, {"--unix", "a"}, {"--vsock", "1"}};
+    for (const auto& [flag, value] : flags) {
+        check({{"serve", "--run", "x", flag, value},
+               std::string("--run and ") + flag +
+                   " exclude each other: --run serves on a private Unix socket; leave one of the "
+                   "two out"});
     }
 }
 

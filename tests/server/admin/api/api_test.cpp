@@ -41,6 +41,10 @@ struct Rig {
         request.body = body;
         return whole(api.respond(request));
     }
+    // Of the export "a".
+    Response post_rates(const std::string& rates) {
+        return post("/rates", R"({"export":"a","rates":)" + rates + "}");
+    }
 };
 
 TEST_CASE("api: responses of all GET paths") {
@@ -174,8 +178,7 @@ TEST_CASE("api: responses of all POST paths") {
         {R"({"bytes_per_second":null,"iops":null,"burst":1})", "rates a 0 0 1"}};
     for (const auto& [rates, call] : rows) {
         CAPTURE(rates);
-        const Response answer =
-            rig.post("/rates", std::string(R"({"export":"a","rates":)") + rates + "}");
+        const Response answer = rig.post_rates(rates);
         CAPTURE(answer.body);
         CHECK(answer.status == 200);
         CHECK(rig.server.calls().back() == call);
@@ -237,6 +240,12 @@ TEST_CASE("api: a completion is used once, and reports the end of the server if 
     CHECK(std::get<NotDone>(outcomes[1]).why.find("the server is ending") != std::string::npos);
 }
 
+void check_refused(const Response& answer, const char* says) {
+    CAPTURE(answer.body);
+    CHECK(answer.status == 400);
+    CHECK(answer.body.find(says) != std::string::npos);
+}
+
 TEST_CASE("api: invalid bodies change nothing") {
     Rig rig;
     const std::tuple<const char*, const char*, const char*> rows[] = {
@@ -255,36 +264,6 @@ TEST_CASE("api: invalid bodies change nothing") {
         {"/log-level", R"({"level":["info"]})", "level: is not an integer or a string"},
         {"/rates", R"({"export":"a"})", "rates: is missing"},
         {"/rates", R"({"export":"a","rates":1})", "rates: is not a JSON object"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65535,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: '65535' is out of range; write 64K to 1T"},
-        {"/rates",
-         R"({"export":"a","rates":{"bytes_per_second":1099511627777,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: '1099511627777' is out of range; write 64K to 1T"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":"10MB","iops":1,"burst":1}})",
-         "rates.bytes_per_second: '10MB' has a decimal unit"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536.5,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: is not an integer or a string"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":true,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: is not an integer or a string"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":0,"burst":1}})",
-         "rates.iops: "},
-        {"/rates",
-         R"({"export":"a","rates":{"bytes_per_second":null,"iops":1000000001,"burst":1}})",
-         "rates.iops: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":-1,"burst":1}})",
-         "rates.iops: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536,"burst":1}})",
-         "rates.iops: is missing"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":-1}})",
-         "rates.burst: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":1e18}})",
-         "rates.burst: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":3601}})",
-         "rates.burst: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":null}})",
-         "rates.burst: is null"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536,"iops":1,"burst":1,"x":1}})",
-         "'rates.x': unknown member"},
         {"/kept/drop", "{}", "name: is missing"},
         {"/kept/drop", R"({"name":null})", "name: is not a string"},
         {"/exports/create", R"({"export":{"name":"a","size":1.5},"persist":false})",
@@ -325,10 +304,32 @@ TEST_CASE("api: invalid bodies change nothing") {
     };
     for (const auto& [path, body, says] : rows) {
         CAPTURE(body);
-        const Response answer = rig.post(path, body);
-        CHECK(answer.status == 400);
-        CAPTURE(answer.body);
-        CHECK(answer.body.find(says) != std::string::npos);
+        check_refused(rig.post(path, body), says);
+    }
+    const std::pair<const char*, const char*> wrong_rates[] = {
+        {R"({"bytes_per_second":65535,"iops":1,"burst":1})",
+         "rates.bytes_per_second: '65535' is out of range; write 64K to 1T"},
+        {R"({"bytes_per_second":1099511627777,"iops":1,"burst":1})",
+         "rates.bytes_per_second: '1099511627777' is out of range; write 64K to 1T"},
+        {R"({"bytes_per_second":"10MB","iops":1,"burst":1})",
+         "rates.bytes_per_second: '10MB' has a decimal unit"},
+        {R"({"bytes_per_second":65536.5,"iops":1,"burst":1})",
+         "rates.bytes_per_second: is not an integer or a string"},
+        {R"({"bytes_per_second":true,"iops":1,"burst":1})",
+         "rates.bytes_per_second: is not an integer or a string"},
+        {R"({"bytes_per_second":null,"iops":0,"burst":1})", "rates.iops: "},
+        {R"({"bytes_per_second":null,"iops":1000000001,"burst":1})", "rates.iops: "},
+        {R"({"bytes_per_second":null,"iops":-1,"burst":1})", "rates.iops: "},
+        {R"({"bytes_per_second":65536,"burst":1})", "rates.iops: is missing"},
+        {R"({"bytes_per_second":null,"iops":1,"burst":-1})", "rates.burst: "},
+        {R"({"bytes_per_second":null,"iops":1,"burst":1e18})", "rates.burst: "},
+        {R"({"bytes_per_second":null,"iops":1,"burst":3601})", "rates.burst: "},
+        {R"({"bytes_per_second":null,"iops":1,"burst":null})", "rates.burst: is null"},
+        {R"({"bytes_per_second":65536,"iops":1,"burst":1,"x":1})", "'rates.x': unknown member"},
+    };
+    for (const auto& [rates, says] : wrong_rates) {
+        CAPTURE(rates);
+        check_refused(rig.post_rates(rates), says);
     }
     for (const char* type :
          {"", "text/plain", "application/jsonx", "application/x-www-form-urlencoded"}) {
