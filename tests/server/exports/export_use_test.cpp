@@ -193,11 +193,10 @@ using std::chrono::duration;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 using storage::test::Random;
-using Time = TokenBucket::Time;
 
 constexpr std::uint64_t kb = 1024;
 constexpr std::uint64_t mb = 1024 * kb;
-const Time start{seconds(1'000'000)};
+const TokenBucket::Time bucket_start{seconds(1'000'000)};
 
 config::Rates rates(std::optional<std::uint64_t> bytes, std::optional<std::uint64_t> iops,
                     int burst = 0) {
@@ -205,24 +204,24 @@ config::Rates rates(std::optional<std::uint64_t> bytes, std::optional<std::uint6
 }
 
 struct Sent {
-    Time at;
+    TokenBucket::Time at;
     std::uint64_t bytes;
     std::size_t client;
 };
 
 // Simulates clients until `end`, each with one waiting request at a time.
 template <typename Size>
-std::vector<Sent> under_load(TokenBucket& bucket, std::size_t clients, Time end, Size size,
-                             nanoseconds late = {}) {
+std::vector<Sent> under_load(TokenBucket& bucket, std::size_t clients, TokenBucket::Time end,
+                             Size size, nanoseconds late = {}) {
     struct Waiting {
         std::uint64_t bytes;
         std::size_t client;
     };
     std::vector<Sent> sent;
-    std::multimap<Time, Waiting> waiting;
+    std::multimap<TokenBucket::Time, Waiting> waiting;
     for (std::size_t i = 0; i != clients; ++i) {
         const std::uint64_t bytes = size(i);
-        waiting.emplace(bucket.take(bytes, start), Waiting{bytes, i});
+        waiting.emplace(bucket.take(bytes, bucket_start), Waiting{bytes, i});
     }
     while (waiting.begin()->first < end) {
         const auto [at, next] = *waiting.begin();
@@ -240,12 +239,13 @@ struct Windows {
     std::uint64_t most = 0;
 };
 template <typename Weight>
-Windows windows(const std::vector<Sent>& sent, Time from, Time end, Weight weight) {
+Windows windows(const std::vector<Sent>& sent, TokenBucket::Time from, TokenBucket::Time end,
+                Weight weight) {
     Windows out;
     std::size_t last = 0;
     std::uint64_t sum = 0;
     for (std::size_t first = 0; first != sent.size(); ++first) {
-        const Time until = sent[first].at + seconds(1);
+        const TokenBucket::Time until = sent[first].at + seconds(1);
         if (until > end) break;
         for (; last != sent.size() && sent[last].at < until; ++last) sum += weight(sent[last]);
         if (sent[first].at >= from) {
@@ -275,12 +275,12 @@ TEST_CASE("rates: under load the throughput equals the rate in each second, to 2
     for (const Row& row : rows) {
         CAPTURE(row.rate);
         CAPTURE(row.size);
-        TokenBucket bucket(rates(row.rate, std::nullopt), start);
-        const Time end = start + seconds(4);
+        TokenBucket bucket(rates(row.rate, std::nullopt), bucket_start);
+        const TokenBucket::Time end = bucket_start + seconds(4);
         const auto sent = under_load(
             bucket, row.clients, end, [&](std::size_t) { return row.size; },
             std::chrono::microseconds(row.late_us));
-        const Windows found = windows(sent, start + seconds(1), end, bytes_of);
+        const Windows found = windows(sent, bucket_start + seconds(1), end, bytes_of);
         const auto rate = static_cast<double>(row.rate);
         CHECK(static_cast<double>(found.most) <= 1.02 * rate);
         CHECK(static_cast<double>(found.least) >= 0.98 * rate);
@@ -291,26 +291,26 @@ TEST_CASE("rates: under load the IOPS equal the rate, to 2%, for any request siz
     for (const std::uint64_t iops :
          {std::uint64_t{100}, std::uint64_t{1000}, std::uint64_t{77'777}}) {
         CAPTURE(iops);
-        TokenBucket bucket(rates(std::nullopt, iops), start);
-        const Time end = start + seconds(3);
+        TokenBucket bucket(rates(std::nullopt, iops), bucket_start);
+        const TokenBucket::Time end = bucket_start + seconds(3);
         const auto sent = under_load(bucket, 9, end,
                                      [](std::size_t client) { return client * 1000 * mb / 1000; });
-        const Windows found = windows(sent, start + seconds(1), end, one);
+        const Windows found = windows(sent, bucket_start + seconds(1), end, one);
         CHECK(found.most <= iops + iops / 50);
         CHECK(found.least >= iops - iops / 50);
     }
 }
 
 TEST_CASE("rates: if two rates are set, the lower one limits") {
-    TokenBucket small(rates(100 * mb, 1000), start);
-    const Time end = start + seconds(3);
+    TokenBucket small(rates(100 * mb, 1000), bucket_start);
+    const TokenBucket::Time end = bucket_start + seconds(3);
     auto sent = under_load(small, 4, end, [](std::size_t) { return 4 * kb; });
-    CHECK(windows(sent, start + seconds(1), end, one).most <= 1020);
-    CHECK(windows(sent, start + seconds(1), end, one).least >= 980);
-    TokenBucket large(rates(100 * mb, 1000), start);
+    CHECK(windows(sent, bucket_start + seconds(1), end, one).most <= 1020);
+    CHECK(windows(sent, bucket_start + seconds(1), end, one).least >= 980);
+    TokenBucket large(rates(100 * mb, 1000), bucket_start);
     sent = under_load(large, 4, end, [](std::size_t) { return 500 * kb; });
-    CHECK(windows(sent, start + seconds(1), end, bytes_of).most <= 102 * mb);
-    CHECK(windows(sent, start + seconds(1), end, bytes_of).least >= 98 * mb);
+    CHECK(windows(sent, bucket_start + seconds(1), end, bytes_of).most <= 102 * mb);
+    CHECK(windows(sent, bucket_start + seconds(1), end, bytes_of).least >= 98 * mb);
 }
 
 TEST_CASE("rates: no interval exceeds the rate plus the burst, for any input") {
@@ -318,9 +318,9 @@ TEST_CASE("rates: no interval exceeds the rate plus the burst, for any input") {
     for (const int burst : {0, 1, 3}) {
         CAPTURE(burst);
         constexpr std::uint64_t rate = 5 * mb;
-        TokenBucket bucket(rates(rate, std::nullopt, burst), start);
+        TokenBucket bucket(rates(rate, std::nullopt, burst), bucket_start);
         std::vector<Sent> sent;
-        Time now = start;
+        TokenBucket::Time now = bucket_start;
         for (int i = 0; i != 3000; ++i) {
             // Pauses and bursts of requests.
             if (random.one_in(50)) now += std::chrono::milliseconds(random.below(4000));
@@ -347,34 +347,34 @@ TEST_CASE("rates: no interval exceeds the rate plus the burst, for any input") {
 }
 
 TEST_CASE("rates: after a pause the burst is available at once, up to its limit") {
-    TokenBucket bucket(rates(std::nullopt, 100, 2), start);
-    const auto at_once = [&](Time now) {
+    TokenBucket bucket(rates(std::nullopt, 100, 2), bucket_start);
+    const auto at_once = [&](TokenBucket::Time now) {
         int count = 0;
         while (bucket.take(0, now) == now) ++count;
         bucket.give_back(0);  // the request that was delayed
         return count;
     };
-    CHECK(at_once(start) == 200);
-    CHECK(at_once(start) == 0);
-    CHECK(at_once(start + std::chrono::milliseconds(100)) == 10);
-    CHECK(at_once(start + seconds(3600)) == 200);
-    CHECK(at_once(start + seconds(3600)) == 0);
+    CHECK(at_once(bucket_start) == 200);
+    CHECK(at_once(bucket_start) == 0);
+    CHECK(at_once(bucket_start + std::chrono::milliseconds(100)) == 10);
+    CHECK(at_once(bucket_start + seconds(3600)) == 200);
+    CHECK(at_once(bucket_start + seconds(3600)) == 0);
 }
 
 TEST_CASE("rates: a request larger than the burst is executed and delays later ones") {
-    TokenBucket bucket(rates(mb, std::nullopt, 1), start);
-    CHECK(bucket.take(32 * mb, start) == start);  // the bucket is full
-    CHECK(bucket.take(4 * kb, start) > start + seconds(31));
-    CHECK(bucket.take(4 * kb, start) < start + seconds(32));
+    TokenBucket bucket(rates(mb, std::nullopt, 1), bucket_start);
+    CHECK(bucket.take(32 * mb, bucket_start) == bucket_start);  // the bucket is full
+    CHECK(bucket.take(4 * kb, bucket_start) > bucket_start + seconds(31));
+    CHECK(bucket.take(4 * kb, bucket_start) < bucket_start + seconds(32));
     // If the bucket is not full, such a request waits until it is.
-    TokenBucket used(rates(mb, std::nullopt, 1), start);
-    CHECK(used.take(mb / 2, start) == start);
-    CHECK(used.take(32 * mb, start) == start + std::chrono::milliseconds(500));
+    TokenBucket used(rates(mb, std::nullopt, 1), bucket_start);
+    CHECK(used.take(mb / 2, bucket_start) == bucket_start);
+    CHECK(used.take(32 * mb, bucket_start) == bucket_start + std::chrono::milliseconds(500));
 }
 
 TEST_CASE("rates: delayed requests are served in order, also beside large requests") {
-    TokenBucket bucket(rates(10 * mb, std::nullopt), start);
-    const Time end = start + seconds(30);
+    TokenBucket bucket(rates(10 * mb, std::nullopt), bucket_start);
+    const TokenBucket::Time end = bucket_start + seconds(30);
     const auto sent = under_load(bucket, 5, end,
                                  [](std::size_t client) { return client == 0 ? 8 * mb : 4 * kb; });
     std::vector<std::size_t> counts(5);
@@ -387,17 +387,17 @@ TEST_CASE("rates: delayed requests are served in order, also beside large reques
 }
 
 TEST_CASE("rates: returned tokens are available again") {
-    TokenBucket bucket(rates(mb, 1000), start);
-    CHECK(bucket.full(start));
-    const Time first = bucket.take(mb, start);
-    CHECK_FALSE(bucket.full(start));
-    const Time second = bucket.take(mb, start);
+    TokenBucket bucket(rates(mb, 1000), bucket_start);
+    CHECK(bucket.full(bucket_start));
+    const TokenBucket::Time first = bucket.take(mb, bucket_start);
+    CHECK_FALSE(bucket.full(bucket_start));
+    const TokenBucket::Time second = bucket.take(mb, bucket_start);
     CHECK(second > first + std::chrono::milliseconds(900));
     bucket.give_back(mb);
     bucket.give_back(mb);
-    CHECK(bucket.full(start));
-    CHECK(bucket.take(mb, start) == first);
-    CHECK(bucket.full(start + seconds(2)));
+    CHECK(bucket.full(bucket_start));
+    CHECK(bucket.take(mb, bucket_start) == first);
+    CHECK(bucket.full(bucket_start + seconds(2)));
 }
 
 TEST_CASE("rates: concurrent threads never take the same tokens") {
@@ -405,19 +405,19 @@ TEST_CASE("rates: concurrent threads never take the same tokens") {
     constexpr std::uint64_t size = 1000;
     constexpr int threads = 4;
     constexpr int each = 5000;
-    TokenBucket bucket(rates(rate, std::nullopt), start);
+    TokenBucket bucket(rates(rate, std::nullopt), bucket_start);
     std::vector<std::thread> takers;
-    std::vector<Time> last(threads);
+    std::vector<TokenBucket::Time> last(threads);
     takers.reserve(threads);
     for (int i = 0; i != threads; ++i) {
         takers.emplace_back([&, i] {
             for (int n = 0; n != each; ++n)
-                last[static_cast<std::size_t>(i)] = bucket.take(size, start);
+                last[static_cast<std::size_t>(i)] = bucket.take(size, bucket_start);
         });
     }
     for (std::thread& taker : takers) taker.join();
     const double time =
-        duration<double>(*std::max_element(last.begin(), last.end()) - start).count();
+        duration<double>(*std::max_element(last.begin(), last.end()) - bucket_start).count();
     const double expected = double(size) * threads * each / rate;
     CHECK(time <= expected);
     CHECK(time >= expected - 0.02);  // the burst, and the last request
@@ -434,20 +434,20 @@ TEST_CASE("rates: extreme values do not overflow") {
             CAPTURE(rate);
             CAPTURE(burst);
             TokenBucket bucket({.bytes_per_second = rate, .iops = rate, .burst = seconds(burst)},
-                               start);
-            Time last = start;
+                               bucket_start);
+            TokenBucket::Time last = bucket_start;
             for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, 32 * mb, most}) {
                 for (int i = 0; i != 3; ++i) {
-                    const Time goes = bucket.take(bytes, start);
+                    const TokenBucket::Time goes = bucket.take(bytes, bucket_start);
                     CHECK(goes >= last);
                     last = goes;
                 }
             }
             for (int i = 0; i != 20; ++i) bucket.give_back(most);
-            CHECK(bucket.take(0, start) >= start);
-            CHECK(bucket.take(0, Time::max()) > start);
-            static_cast<void>(bucket.full(Time::min()));
-            CHECK(bucket.take(1, start) >= start);
+            CHECK(bucket.take(0, bucket_start) >= bucket_start);
+            CHECK(bucket.take(0, TokenBucket::Time::max()) > bucket_start);
+            static_cast<void>(bucket.full(TokenBucket::Time::min()));
+            CHECK(bucket.take(1, bucket_start) >= bucket_start);
         }
     }
 }
