@@ -14,6 +14,7 @@
 #include "config/devices/device_drivers.hpp"
 #include "tests/config/text.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/unprivileged_user.hpp"
 
 namespace gpunbd::config {
 namespace {
@@ -765,28 +766,11 @@ TEST_CASE("unreadable files are problems with a remedy") {
     }
 }
 
-// Switches to an unprivileged user during its lifetime, because root can read all files.
-class NotRoot {
- public:
-    NotRoot() {
-        if (was_ == 0) REQUIRE(seteuid(nobody) == 0);
-    }
-    ~NotRoot() {
-        if (was_ == 0) CHECK(seteuid(0) == 0);
-    }
-    NotRoot(const NotRoot&) = delete;
-    NotRoot& operator=(const NotRoot&) = delete;
-
- private:
-    static constexpr uid_t nobody = 65534;
-    const uid_t was_ = geteuid();
-};
-
 TEST_CASE("files without read permission are problems with a remedy") {
     std::optional<gpunbd::test::TemporaryFolder> made;
     std::string own;
     {
-        const NotRoot not_root;
+        const gpunbd::test::UnprivilegedUser not_root;
         made.emplace();
         own = made->write("own.yaml", "exports: [{}]", 0200);
         CHECK(joined(load_file(own).problems) == own +
@@ -803,7 +787,7 @@ TEST_CASE("files without read permission are problems with a remedy") {
     if (geteuid() == 0) {
         REQUIRE(chown(own.c_str(), 0, 0) == 0);
         REQUIRE(chmod(own.c_str(), 0600) == 0);
-        const NotRoot not_root;
+        const gpunbd::test::UnprivilegedUser not_root;
         CHECK(joined(load_file(own).problems)
                   .find(" may not read it, it belongs to root and has mode 0600; permit it with "
                         "chmod or chown, or run gpunbd as root\n") != std::string::npos);
