@@ -1028,30 +1028,30 @@ TEST_CASE("admin: reachable addresses need a token or TLS") {
             load_text("exports: [{size: 1M, devices: [host]}]\n" + more + "\n", "f").problems);
     };
     const std::string tls = "tls: {mode: off, certificates: /c}\n";
-    for (const std::string& good : {
-             std::string("admin: {tcp: {address: 127.0.0.1}}"),
-             std::string("admin: {tcp: {address: '::1'}}"),
-             std::string("admin: {tcp: {address: 0.0.0.0, token: /t}}"),
+    for (const std::string& good : std::vector<std::string>{
+             "admin: {tcp: {address: 127.0.0.1}}",
+             "admin: {tcp: {address: '::1'}}",
+             "admin: {tcp: {address: 0.0.0.0, token: /t}}",
              tls + "admin: {tcp: {address: 0.0.0.0, tls: true}}",
-             std::string("admin: {tcp: {address: 127.0.0.1}, hosts: [a.example]}"),
+             "admin: {tcp: {address: 127.0.0.1}, hosts: [a.example]}",
          }) {
         CAPTURE(good);
         CHECK(wrong(good) == "");
     }
     const std::string unproved = "tls: {mode: off, certificates: /c, verify_clients: false}\n";
-    for (const std::string& bad : {
-             std::string("admin: {tcp: {address: 0.0.0.0}}"),
-             std::string("admin: {tcp: {address: '::'}}"),
-             std::string("admin: {tcp: {address: 10.0.0.1, tls: false}}"),
-             std::string("admin: {tcp: {address: 127.0.0.1, tls: true}}"),
+    for (const std::string& bad : std::vector<std::string>{
+             "admin: {tcp: {address: 0.0.0.0}}",
+             "admin: {tcp: {address: '::'}}",
+             "admin: {tcp: {address: 10.0.0.1, tls: false}}",
+             "admin: {tcp: {address: 127.0.0.1, tls: true}}",
              unproved + "admin: {tcp: {address: 0.0.0.0, tls: true}}",
-             std::string("admin: {tcp: {token: /t}}"),
-             std::string("admin: {tcp: {tls: true}}"),
-             std::string("admin: {socket: none, hosts: [a.example]}"),
-             std::string("admin: {tcp: {port: 80}}"),
-             std::string("admin: {socket: ''}"),
-             std::string("admin: {hosts: ['a b']}"),
-             std::string("admin: {tcp: {address: 127.0.0.1}, hosts: ['*.example']}"),
+             "admin: {tcp: {token: /t}}",
+             "admin: {tcp: {tls: true}}",
+             "admin: {socket: none, hosts: [a.example]}",
+             "admin: {tcp: {port: 80}}",
+             "admin: {socket: ''}",
+             "admin: {hosts: ['a b']}",
+             "admin: {tcp: {address: 127.0.0.1}, hosts: ['*.example']}",
          }) {
         CAPTURE(bad);
         CHECK(wrong(bad).find("admin") != std::string::npos);

@@ -699,21 +699,18 @@ TEST_CASE("tls-setup") {
     const std::string label(63, 'l');
     const std::string longest = label + "." + label + "." + label + "." + std::string(61, 'l');
     for (const std::string& host :
-         {std::string("a"), std::string("*.a-b.c"), std::string("10.0.0.1"), std::string("1a.2"),
-          std::string("_x.y"), longest}) {
+         std::vector<std::string>{"a", "*.a-b.c", "10.0.0.1", "1a.2", "_x.y", longest}) {
         CAPTURE(host);
         CHECK(parse_line({"tls-setup", "d", "--host", host.c_str()}).tls_setup != nullptr);
     }
-    for (const std::string& host :
-         {std::string(), std::string("."), std::string("a."), std::string(".a"), std::string("-a"),
-          std::string("a-"), std::string("a.*"), std::string("*"), std::string("*."),
-          std::string("1.2.3"), std::string("[::1]"), std::string("a,IP:1.2.3.4"),
-          std::string("nbds://a"), label + "l", longest + "l"}) {
+    for (const std::string& host : std::vector<std::string>{
+             std::string(), ".", "a.", ".a", "-a", "a-", "a.*", "*", "*.", "1.2.3", "[::1]",
+             "a,IP:1.2.3.4", "nbds://a", label + "l", longest + "l"}) {
         CAPTURE(host);
         CHECK(parse_line({"tls-setup", "d", "--host", host.c_str()}).exit_code == 2);
     }
-    for (const std::string& name : {std::string("."), std::string(".."), std::string("-a"),
-                                    std::string("a/b"), std::string("a b"), std::string(65, 'a')}) {
+    for (const std::string& name :
+         std::vector<std::string>{".", "..", "-a", "a/b", "a b", std::string(65, 'a')}) {
         CAPTURE(name);
         CHECK(parse_line({"tls-setup", "d", "--client", name.c_str()}).exit_code == 2);
     }

@@ -165,10 +165,9 @@ TEST_CASE("kept calibration: passed to the next server and stored once") {
 
 TEST_CASE("kept calibration: invalid data cause a new calibration") {
     for (const std::string& text :
-         {std::string(), std::string("x"), std::string("{"), std::string("[]"), std::string("1"),
-          std::string(R"({"GPU-1": 1})"), std::string(R"({"GPU-1": "a"} trailing)"),
-          std::string(R"({"GPU-1": {"a": "b"}})"), std::string(1000, '['),
-          '"' + std::string(2 << 20, 'x') + '"'}) {
+         std::vector<std::string>{std::string(), "x", "{", "[]", "1", R"({"GPU-1": 1})",
+                                  R"({"GPU-1": "a"} trailing)", R"({"GPU-1": {"a": "b"}})",
+                                  std::string(1000, '['), '"' + std::string(2 << 20, 'x') + '"'}) {
         CAPTURE(text.substr(0, 40));
         LivingSupervisor supervisor;
         PassedDescriptors::Descriptors descriptors;

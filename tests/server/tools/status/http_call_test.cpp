@@ -90,10 +90,10 @@ TEST_CASE("a truncated response is rejected") {
 
 TEST_CASE("an invalid response is rejected with a reason") {
     for (const std::string& text :
-         {std::string("NBDMAGIC IHAVEOPT nonsense\r\n\r\n"), std::string("HTTP/1.1 2x0 OK\r\n\r\n"),
-          std::string("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"),
-          std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"),
-          "HTTP/1.1 200 OK\r\nA: " + std::string(20'000, 'x')}) {
+         std::vector<std::string>{"NBDMAGIC IHAVEOPT nonsense\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n",
+                                  "HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+                                  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+                                  "HTTP/1.1 200 OK\r\nA: " + std::string(20'000, 'x')}) {
         CAPTURE(text.substr(0, 60));
         HttpAnswer answer(100);
         CHECK(taken(answer, text).find("the response is not HTTP: ") == 0);
