@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
@@ -29,12 +31,7 @@ IpAddress ip(const char* text) {
 }
 
 TEST_CASE("access: a network contains exactly the addresses with its prefix") {
-    struct Row {
-        const char* network;
-        const char* address;
-        bool holds;
-    };
-    const Row rows[] = {
+    const std::tuple<const char*, const char*, bool> rows[] = {
         {"0.0.0.0/0", "0.0.0.0", true},
         {"0.0.0.0/0", "255.255.255.255", true},
         {"0.0.0.0/0", "::", false},
@@ -69,10 +66,10 @@ TEST_CASE("access: a network contains exactly the addresses with its prefix") {
         {"::2/127", "::3", true},
         {"::2/127", "::4", false},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.network);
-        CAPTURE(row.address);
-        CHECK(network(row.network).holds(ip(row.address)) == row.holds);
+    for (const auto& [text, address, expected] : rows) {
+        CAPTURE(text);
+        CAPTURE(address);
+        CHECK(network(text).holds(ip(address)) == expected);
     }
 }
 
@@ -102,13 +99,9 @@ TEST_CASE("access: IPv4-mapped addresses convert to IPv4") {
 }
 
 TEST_CASE("access: an invalid network is refused with a valid example") {
-    struct Row {
-        const char* text;
-        const char* problem;
-    };
     const char* const example =
         " is not a network; write for example 10.0.0.0/8, 2001:db8::/32, or one numeric address";
-    const Row rows[] = {
+    const std::pair<const char*, const char*> rows[] = {
         {"10.1.2.3/8",
          "'10.1.2.3/8' has bits set after the first 8; write 10.0.0.0/8 for the network, or "
          "10.1.2.3 for the one address"},
@@ -122,8 +115,7 @@ TEST_CASE("access: an invalid network is refused with a valid example") {
          "'2001:db8::1/64' has bits set after the first 64; write 2001:db8::/64 for the network, "
          "or 2001:db8::1 for the one address"},
         {"::ffff:10.1.2.3",
-         "'::ffff:10.1.2.3' is an IPv4-mapped address, and clients match as IPv4; write "
-         "10.1.2.3"},
+         "'::ffff:10.1.2.3' is an IPv4-mapped address, and clients match as IPv4; write 10.1.2.3"},
         {"::ffff:10.1.2.3/104",
          "'::ffff:10.1.2.3/104' is an IPv4-mapped address, and clients match as IPv4; write "
          "10.0.0.0/8"},
@@ -133,15 +125,14 @@ TEST_CASE("access: an invalid network is refused with a valid example") {
          "'fe80::%eth0/64' has a zone, which rules do not support; leave '%eth0' out"},
         {"10.0.0.0/33",
          "'10.0.0.0/33' has an invalid prefix; write a whole number from 0 to 32 after the '/', "
-         "for "
-         "example 10.0.0.0/32"},
+         "for example 10.0.0.0/32"},
         {"::/129",
          "'::/129' has an invalid prefix; write a whole number from 0 to 128 after the '/', for "
          "example ::/128"},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.text);
-        CHECK(problem(row.text) == row.problem);
+    for (const auto& [text, expected] : rows) {
+        CAPTURE(text);
+        CHECK(problem(text) == expected);
     }
     for (const char* text : {"10.0.0.0/", "10.0.0.0/8x", "10.0.0.0/8 ", "10.0.0.0/ 8",
                              "10.0.0.0/8/8", "10.0.0.0/-1", "10.0.0.0/08", "10.0.0.0/255.0.0.0"}) {
@@ -207,22 +198,16 @@ insecure: true
 }
 
 TEST_CASE("access: errors in rules and rates") {
-    struct Row {
-        const char* name;
-        const char* rest;  // of an export, from line 2 on
-        const char* problem;
-    };
     const char* const each =
-        "network is for TCP, uid and gid are for Unix sockets, cid is for "
-        "vsock; write a rule for each\n";
-    const Row rows[] = {
+        "network is for TCP, uid and gid are for Unix sockets, cid is for vsock; write a rule for "
+        "each\n";
+    const std::tuple<const char*, const char*, const char*> rows[] = {
         {"empty list", "    access: []\n",
          "f:2:13: exports[0].access: is empty; give a rule, or leave the key out to permit all "
          "clients\n"},
         {"no condition", "    access: [{mode: read-only}]\n",
-         "f:2:14: exports[0].access[0].network: is missing; write for example network: "
-         "10.0.0.0/8, uid: 1000, gid: disk, tls_name: client.example.com, psk_user: alice, or cid: "
-         "3\n"},
+         "f:2:14: exports[0].access[0].network: is missing; write for example network: 10.0.0.0/8, "
+         "uid: 1000, gid: disk, tls_name: client.example.com, psk_user: alice, or cid: 3\n"},
         {"an invalid condition is not reported as missing", "    access: [{network: x}]\n",
          "f:2:24: exports[0].access[0].network: 'x' is not a network; write for example "
          "10.0.0.0/8, 2001:db8::/32, or one numeric address\n"},
@@ -252,10 +237,10 @@ TEST_CASE("access: errors in rules and rates") {
          "f:2:22: exports[0].max_connections: '0' is out of range; write a whole number from 1 to "
          "1000000\n"},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.name);
-        const std::string file = "exports:\n" + std::string(row.rest).replace(0, 4, "  - ");
-        CHECK(joined(load_text(file, "f").problems) == row.problem);
+    for (const auto& [name, rest, expected] : rows) {
+        CAPTURE(name);
+        const std::string file = "exports:\n" + std::string(rest).replace(0, 4, "  - ");
+        CHECK(joined(load_text(file, "f").problems) == expected);
     }
     for (const char* rule : {"{network: 10.0.0.0/8, uid: 3}", "{uid: 3, cid: 3}",
                              "{gid: 3, network: '::1'}", "{uid: 3, gid: 4, cid: 3}"}) {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <random>
+#include <utility>
 
 namespace gpunbd::config {
 namespace {
@@ -56,11 +57,7 @@ TEST_CASE("valid sizes are parsed") {
 }
 
 TEST_CASE("invalid sizes are refused with a remedy") {
-    struct Row {
-        const char* text;
-        const char* what;
-    };
-    const Row rows[] = {
+    const std::pair<const char*, const char*> rows[] = {
         {"", "the size is empty; write for example 8G"},
         {"-1", "'-1' is negative; write for example 8G"},
         {"-5G", "'-5G' is negative; write for example 8G"},
@@ -78,8 +75,7 @@ TEST_CASE("invalid sizes are refused with a remedy") {
         {"1,5G", "'1,5G' is not a size; write 1.5G"},
         {"1,000",
          "'1,000' is not a size: unknown unit ',000'; write a number with K, M, G or T, for "
-         "example "
-         "8G"},
+         "example 8G"},
         {"1P",
          "'1P' is not a size: unknown unit 'P'; write a number with K, M, G or T, for example 8G"},
         {"0x10",
@@ -102,11 +98,11 @@ TEST_CASE("invalid sizes are refused with a remedy") {
         {"%", "'%' is not a share; write a whole percentage from 1% to 100%"},
         {"1G%", "'1G%' is not a share; write a whole percentage from 1% to 100%"},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.text);
-        const auto parsed = parse_size(row.text);
+    for (const auto& [text, what] : rows) {
+        CAPTURE(text);
+        const auto parsed = parse_size(text);
         REQUIRE(std::holds_alternative<std::string>(parsed));
-        CHECK(std::get<std::string>(parsed) == row.what);
+        CHECK(std::get<std::string>(parsed) == what);
     }
 }
 
@@ -119,11 +115,7 @@ TEST_CASE("messages escape and truncate quoted text") {
 }
 
 TEST_CASE("human_size rounds to one decimal") {
-    struct Row {
-        std::uint64_t bytes;
-        const char* text;
-    };
-    const Row rows[] = {
+    const std::pair<std::uint64_t, const char*> rows[] = {
         {0, "0 bytes"},
         {1, "1 byte"},
         {1023, "1023 bytes"},
@@ -141,9 +133,9 @@ TEST_CASE("human_size rounds to one decimal") {
         {8 * TiB, "8 TiB"},
         {~std::uint64_t{0}, "16777216 TiB"},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.text);
-        CHECK(human_size(row.bytes) == row.text);
+    for (const auto& [bytes, text] : rows) {
+        CAPTURE(text);
+        CHECK(human_size(bytes) == text);
     }
 }
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,15 @@ class EndpointRig {
     // The status of the reply to a client of its own.
     int get_status(const std::string& target = "/") const {
         return status_of(HttpClient(path(), get(target)).answer());
+    }
+
+    // Until there is room for another one.
+    void wait_for_a_stream() const {
+        for (int status = 503; status != 200;) {
+            HttpClient next(path(), get("/api/v1/stream"));
+            status = status_of(next.read_until("\r\n\r\n"));
+            if (status != 200) ::usleep(20'000);
+        }
     }
 
     FakeServer server;
@@ -107,12 +117,7 @@ TEST_CASE("endpoint: requests on one connection are handled in order") {
 TEST_CASE("endpoint: oversized requests and invalid HTTP") {
     EndpointRig rig;
     rig.endpoint->start();
-    struct Row {
-        const char* name;
-        std::string text;
-        int status;
-    };
-    const Row rows[] = {
+    const std::tuple<const char*, std::string, int> rows[] = {
         {"header", "GET / HTTP/1.1\r\nX: " + std::string(9000, 'x') + "\r\n\r\n", 431},
         {"target", get("/" + std::string(9000, 'x')), 431},
         {"a header without end", std::string(40'000, 'x'), 431},
@@ -145,11 +150,11 @@ TEST_CASE("endpoint: oversized requests and invalid HTTP") {
          "Connection: close\r\n\r\n",
          403},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.name);
-        HttpClient client(rig.path(), row.text);
+    for (const auto& [name, text, status] : rows) {
+        CAPTURE(name);
+        HttpClient client(rig.path(), text);
         const std::string answer = client.rest();
-        CHECK(status_of(answer) == row.status);
+        CHECK(status_of(answer) == status);
         CHECK(answer.find("{\"error\":\"") != std::string::npos);
     }
     HttpClient exact(rig.path(), post("/api/v1/rates", std::string(16'384, ' ')));
@@ -333,11 +338,7 @@ TEST_CASE("endpoint: streams") {
     static_cast<void>(tick_of(second));
     ::shutdown(first.fd(), SHUT_RDWR);
     // The next tick detects the closed connection, so that there is room for another stream.
-    for (int status = 503; status != 200;) {
-        HttpClient next(rig.path(), get("/api/v1/stream"));
-        status = status_of(next.read_until("\r\n\r\n"));
-        if (status != 200) ::usleep(20'000);
-    }
+    rig.wait_for_a_stream();
     CHECK(!second.read_until("\n\n").empty());
 }
 
@@ -349,11 +350,7 @@ TEST_CASE("endpoint: a stream that is not read is closed and does not delay othe
     HttpClient slow(rig.path(), get("/api/v1/stream"));
     CHECK(status_of(slow.read_until("\r\n\r\n")) == 200);
     CHECK(rig.get_status("/api/v1/events") == 200);
-    for (int status = 503; status != 200;) {
-        HttpClient next(rig.path(), get("/api/v1/stream"));
-        status = status_of(next.read_until("\r\n\r\n"));
-        if (status != 200) ::usleep(50'000);
-    }
+    rig.wait_for_a_stream();
     // It was closed within its first tick, and no further ticks were queued.
     const std::string rest = slow.rest();
     CHECK(rest.find("event: tick") == rest.rfind("event: tick"));

@@ -10,11 +10,13 @@
 #include "config/devices/device_drivers.hpp"
 #include "server/commands/commands.hpp"
 #include "server/tools/completion/scripts.hpp"
+#include "tests/contains.hpp"
 
 namespace gpunbd::tools {
 namespace {
 
 using config::DriverInfo;
+using gpunbd::test::contains;
 
 // The line of the script about the values of --device.
 std::string device_line(std::string_view shell, std::vector<DriverInfo> drivers) {
@@ -27,10 +29,6 @@ std::string device_line(std::string_view shell, std::vector<DriverInfo> drivers)
                                                         : ":--device)");
     REQUIRE(at != std::string::npos);
     return script.substr(at, script.find('\n', at) - at);
-}
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
 }
 
 const DriverInfo plain{.scheme = "disk", .form = "disk:NAME"};

@@ -177,7 +177,7 @@ TEST_CASE("gpunbd.yaml(5) describes exactly the keys that exist, and the example
     CHECK(words_after(manual, ".It Va ", key_letters) == keys);
 
     Words shown;
-    std::istringstream example(slurp(GPUNBD_EXAMPLE));
+    std::ifstream example(GPUNBD_EXAMPLE);
     for (std::string line; std::getline(example, line);) {
         const std::size_t start = std::min(line.find_first_not_of(" -"), line.size());
         const std::size_t end = line.find_first_not_of(key_letters, start);

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace gpunbd::server::test {
 namespace {
@@ -29,10 +30,7 @@ int run(const std::string& text, const std::string& name = {}) {
 }
 
 TEST_CASE("captive command: the status that a shell would report") {
-    const struct {
-        const char* command;
-        int status;
-    } rows[] = {
+    const std::pair<const char*, int> rows[] = {
         {"true", 0},
         {"false", 1},
         {"exit 3", 3},
@@ -42,9 +40,9 @@ TEST_CASE("captive command: the status that a shell would report") {
         {"/no/such/program 2>/dev/null", 127},
         {"", 0},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.command);
-        CHECK(run(row.command) == row.status);
+    for (const auto& [command, status] : rows) {
+        CAPTURE(command);
+        CHECK(run(command) == status);
     }
 }
 

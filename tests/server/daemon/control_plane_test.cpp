@@ -108,24 +108,21 @@ TEST_CASE("control plane: a failed restore is withdrawn later if it cannot be at
     SUBCASE("when the hand-over has failed") { rig.server->exports->resume(); }
     rig.server->settle();
     CHECK_FALSE(served());
-    const auto again = rig.perform(rig.restore_to("new"));
-    rig.server->run_until([&] { return again->has_value(); });
-    CHECK(refusal_of(*again) == "");
+    CHECK(rig.make(rig.restore_to("new")) == "");
 }
 
 TEST_CASE("control plane: a restore that fails leaves the kept contents of its name") {
     Rig rig;
-    const auto make = [&](const ExportRequest& request) { return rig.make(request); };
-    CHECK(make(CreateExport{.options = Rig::keys("old")}) == "");
+    CHECK(rig.make(CreateExport{.options = Rig::keys("old")}) == "");
     const std::string instance = rig.server->context.exports.find("old")->info.instance;
-    CHECK(make(RemoveExport{.name = "old", .keep_contents = true}) == "");
+    CHECK(rig.make(RemoveExport{.name = "old", .keep_contents = true}) == "");
     disk::fail(disk::Call::read, 0);
-    CHECK(make(rig.restore_to("old")) != "");
+    CHECK(rig.make(rig.restore_to("old")) != "");
     disk::release();
-    CHECK(make(CreateExport{.options = Rig::keys("old")}) == "");
+    CHECK(rig.make(CreateExport{.options = Rig::keys("old")}) == "");
     CHECK(rig.server->context.exports.find("old")->info.instance == instance);
-    CHECK(make(RemoveExport{.name = "old", .keep_contents = true}) == "");
-    CHECK(make(rig.restore_to("old")) == "");
+    CHECK(rig.make(RemoveExport{.name = "old", .keep_contents = true}) == "");
+    CHECK(rig.make(rig.restore_to("old")) == "");
     CHECK(rig.server->context.kept.contents->summaries().size() == 2);  // base and the new
 }
 

@@ -53,8 +53,7 @@ TEST_CASE("preflight: sizes, each alone and the sum of the full ones") {
     CHECK(found(options).empty());  // thin: nothing is allocated yet
     options.exports[0].provision = config::Provision::full;
     starts(found(options),
-           "exports[1]: 80M do not fit on host: 20 MiB are available; set a size of at "
-           "most 20M");
+           "exports[1]: 80M do not fit on host: 20 MiB are available; set a size of at most 20M");
     options.exports[1].size = config::Size{.percent = 100};
     CHECK(found(options).empty());
     starts(found(with_export(101 * MiB)), "exports[0]: 101M do not fit on host");
@@ -107,8 +106,8 @@ TEST_CASE("preflight: addresses of the configuration that exclude each other") {
                    "admin.tcp: [0:0::1]:22123: the port is taken by listeners.tcp[1]"));
     options.tcp[1] = {.address = "0.0.0.0", .port = fixed_port};
     CHECK(contains(found(options),
-                   "listeners.tcp[1]: 0.0.0.0:22123: the port is taken by "
-                   "listeners.tcp[0]; choose another port"));
+                   "listeners.tcp[1]: 0.0.0.0:22123: the port is taken by listeners.tcp[0]; choose "
+                   "another port"));
     options = with_export(MiB);
     options.unix_sockets.resize(1);
     options.unix_sockets[0].path = "/tmp/gpunbd-preflight";

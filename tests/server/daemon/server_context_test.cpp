@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/transitions.hpp"
+
 namespace gpunbd::server::test {
 namespace {
 
@@ -22,6 +24,15 @@ TEST_CASE("server context: clones and templates are below their sources") {
     std::vector<std::string> names;
     for (const auto& each : context.options.exports) names.push_back(each.name);
     CHECK(names == std::vector<std::string>{"source", "clone", "template", "other"});
+}
+
+TEST_CASE("phases of a server: every pair of phases is a valid transition or is none") {
+    using enum Phase;
+    constexpr gpunbd::test::Transitions<Phase> rows[] = {
+        {starting, ".x..x"},         {serving, "..xxx"},  {handing_over, ".x..x"},
+        {awaiting_swapoff, "...xx"}, {draining, "....."},
+    };
+    gpunbd::test::check_transitions<Phase>(rows);
 }
 
 }  // namespace

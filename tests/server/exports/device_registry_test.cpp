@@ -10,10 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "server/handover/kept_device_state.hpp"
 #include "storage/devices/host/host_device.hpp"
 #include "tests/checked.hpp"
-#include "tests/server/supervisor/living_supervisor.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -269,22 +267,6 @@ TEST_CASE("device registry: calibration results outlive the registry") {
     CHECK(next.calibration_states() ==
           std::map<std::string, std::string>{{"GPU-of-red:0", "found on red:0"},
                                              {"GPU-of-red:1", "found on red:1"}});
-
-    // Pass the results through a supervisor.
-    LivingSupervisor supervisor;
-    {
-        Inheritance own(supervisor);
-        KeptCalibration(own.store, own.descriptors).keep(next.calibration_states());
-    }
-    Inheritance inheritance(supervisor);
-    DeviceRegistry last({}, true, drivers);
-    last.set_calibration_states(
-        KeptCalibration(inheritance.store, inheritance.descriptors).states());
-    last.open("red:0");
-    last.open("red:1");
-    CHECK(last.calibration("red:0").empty());
-    CHECK(last.calibration("red:1").empty());
-    CHECK(last.calibration_states() == next.calibration_states());
 
     // The results of devices that are not opened remain.
     DeviceRegistry idle({}, true, drivers);

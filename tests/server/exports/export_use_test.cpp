@@ -1,11 +1,18 @@
-// Connection leases and rates of an export: exact, with many threads, and across reloads.
+// Connection leases and rates of an export: exact, with many threads, and across reloads. Token
+// buckets have a simulated clock: their tests do not wait, and all results are exact.
 #include "server/exports/export_use.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <limits>
+#include <map>
 #include <thread>
 #include <vector>
+
+#include "tests/storage/random.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -180,6 +187,269 @@ TEST_CASE("export use: a peer is forgotten only if its bucket is full") {
     for (int i = 0; i != 1000; ++i) use->enter(std::to_string(i));
     CHECK(free.expired());
     CHECK(use->enter("owes").lease->rates().of_peer == owes);
+}
+
+using std::chrono::duration;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+using storage::test::Random;
+
+constexpr std::uint64_t kb = 1024;
+constexpr std::uint64_t mb = 1024 * kb;
+const TokenBucket::Time bucket_start{seconds(1'000'000)};
+
+config::Rates rates(std::optional<std::uint64_t> bytes, std::optional<std::uint64_t> iops,
+                    int burst = 0) {
+    return {.bytes_per_second = bytes, .iops = iops, .burst = seconds(burst)};
+}
+
+struct Sent {
+    TokenBucket::Time at;
+    std::uint64_t bytes;
+    std::size_t client;
+};
+
+// Simulates clients until `end`, each with one waiting request at a time.
+template <typename Size>
+std::vector<Sent> under_load(TokenBucket& bucket, std::size_t clients, TokenBucket::Time end,
+                             Size size, nanoseconds late = {}) {
+    struct Waiting {
+        std::uint64_t bytes;
+        std::size_t client;
+    };
+    std::vector<Sent> sent;
+    std::multimap<TokenBucket::Time, Waiting> waiting;
+    for (std::size_t i = 0; i != clients; ++i) {
+        const std::uint64_t bytes = size(i);
+        waiting.emplace(bucket.take(bytes, bucket_start), Waiting{bytes, i});
+    }
+    while (waiting.begin()->first < end) {
+        const auto [at, next] = *waiting.begin();
+        waiting.erase(waiting.begin());
+        sent.push_back({at, next.bytes, next.client});
+        const std::uint64_t bytes = size(next.client);
+        waiting.emplace(bucket.take(bytes, at + late), Waiting{bytes, next.client});
+    }
+    return sent;
+}
+
+// The minimum and the maximum over all windows of one second that begin with a request.
+struct Windows {
+    std::uint64_t least = UINT64_MAX;
+    std::uint64_t most = 0;
+};
+template <typename Weight>
+Windows windows(const std::vector<Sent>& sent, TokenBucket::Time from, TokenBucket::Time end,
+                Weight weight) {
+    Windows out;
+    std::size_t last = 0;
+    std::uint64_t sum = 0;
+    for (std::size_t first = 0; first != sent.size(); ++first) {
+        const TokenBucket::Time until = sent[first].at + seconds(1);
+        if (until > end) break;
+        for (; last != sent.size() && sent[last].at < until; ++last) sum += weight(sent[last]);
+        if (sent[first].at >= from) {
+            out.least = std::min(out.least, sum);
+            out.most = std::max(out.most, sum);
+        }
+        sum -= weight(sent[first]);
+    }
+    return out;
+}
+
+std::uint64_t bytes_of(const Sent& sent) { return sent.bytes; }
+std::uint64_t one(const Sent&) { return 1; }
+
+TEST_CASE("rates: under load the throughput equals the rate in each second, to 2%") {
+    struct Row {
+        std::uint64_t rate;
+        std::uint64_t size;
+        std::size_t clients;
+        int late_us;
+    };
+    const Row rows[] = {
+        {100 * mb, 4 * kb, 1, 0},  {100 * mb, 4 * kb, 16, 80}, {100 * mb, mb, 7, 300},
+        {10 * mb, 64 * kb, 3, 90}, {3 * mb, 4 * kb + 1, 5, 0}, {64 * kb, 512, 2, 1000},
+        {1024 * mb, 4 * kb, 8, 2}, {999'999, 1000, 4, 60},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.rate);
+        CAPTURE(row.size);
+        TokenBucket bucket(rates(row.rate, std::nullopt), bucket_start);
+        const TokenBucket::Time end = bucket_start + seconds(4);
+        const auto sent = under_load(
+            bucket, row.clients, end, [&](std::size_t) { return row.size; },
+            std::chrono::microseconds(row.late_us));
+        const Windows found = windows(sent, bucket_start + seconds(1), end, bytes_of);
+        const auto rate = static_cast<double>(row.rate);
+        CHECK(static_cast<double>(found.most) <= 1.02 * rate);
+        CHECK(static_cast<double>(found.least) >= 0.98 * rate);
+    }
+}
+
+TEST_CASE("rates: under load the IOPS equal the rate, to 2%, for any request size") {
+    for (const std::uint64_t iops :
+         {std::uint64_t{100}, std::uint64_t{1000}, std::uint64_t{77'777}}) {
+        CAPTURE(iops);
+        TokenBucket bucket(rates(std::nullopt, iops), bucket_start);
+        const TokenBucket::Time end = bucket_start + seconds(3);
+        const auto sent = under_load(bucket, 9, end,
+                                     [](std::size_t client) { return client * 1000 * mb / 1000; });
+        const Windows found = windows(sent, bucket_start + seconds(1), end, one);
+        CHECK(found.most <= iops + iops / 50);
+        CHECK(found.least >= iops - iops / 50);
+    }
+}
+
+TEST_CASE("rates: if two rates are set, the lower one limits") {
+    TokenBucket small(rates(100 * mb, 1000), bucket_start);
+    const TokenBucket::Time end = bucket_start + seconds(3);
+    auto sent = under_load(small, 4, end, [](std::size_t) { return 4 * kb; });
+    CHECK(windows(sent, bucket_start + seconds(1), end, one).most <= 1020);
+    CHECK(windows(sent, bucket_start + seconds(1), end, one).least >= 980);
+    TokenBucket large(rates(100 * mb, 1000), bucket_start);
+    sent = under_load(large, 4, end, [](std::size_t) { return 500 * kb; });
+    CHECK(windows(sent, bucket_start + seconds(1), end, bytes_of).most <= 102 * mb);
+    CHECK(windows(sent, bucket_start + seconds(1), end, bytes_of).least >= 98 * mb);
+}
+
+TEST_CASE("rates: no interval exceeds the rate plus the burst, for any input") {
+    Random random(5);
+    for (const int burst : {0, 1, 3}) {
+        CAPTURE(burst);
+        constexpr std::uint64_t rate = 5 * mb;
+        TokenBucket bucket(rates(rate, std::nullopt, burst), bucket_start);
+        std::vector<Sent> sent;
+        TokenBucket::Time now = bucket_start;
+        for (int i = 0; i != 3000; ++i) {
+            // Pauses and bursts of requests.
+            if (random.one_in(50)) now += std::chrono::milliseconds(random.below(4000));
+            now += std::chrono::microseconds(random.below(3000));
+            const std::uint64_t bytes = 1 + random.below(40 * kb);
+            sent.push_back({bucket.take(bytes, now), bytes, 0});
+            CHECK(sent.back().at >= now);
+        }
+        CHECK(std::is_sorted(sent.begin(), sent.end(),
+                             [](const Sent& a, const Sent& b) { return a.at < b.at; }));
+        const double least_burst = 0.01;
+        const double at_once = std::max(least_burst, double(burst)) * rate;
+        bool kept = true;
+        for (std::size_t first = 0; first < sent.size(); first += 7) {
+            double sum = 0;
+            for (std::size_t i = first; i != sent.size(); ++i) {
+                sum += static_cast<double>(sent[i].bytes);
+                const double time = duration<double>(sent[i].at - sent[first].at).count();
+                kept = kept && sum <= time * rate + at_once + 1;
+            }
+        }
+        CHECK(kept);
+    }
+}
+
+TEST_CASE("rates: after a pause the burst is available at once, up to its limit") {
+    TokenBucket bucket(rates(std::nullopt, 100, 2), bucket_start);
+    const auto at_once = [&](TokenBucket::Time now) {
+        int count = 0;
+        while (bucket.take(0, now) == now) ++count;
+        bucket.give_back(0);  // the request that was delayed
+        return count;
+    };
+    CHECK(at_once(bucket_start) == 200);
+    CHECK(at_once(bucket_start) == 0);
+    CHECK(at_once(bucket_start + std::chrono::milliseconds(100)) == 10);
+    CHECK(at_once(bucket_start + seconds(3600)) == 200);
+    CHECK(at_once(bucket_start + seconds(3600)) == 0);
+}
+
+TEST_CASE("rates: a request larger than the burst is executed and delays later ones") {
+    TokenBucket bucket(rates(mb, std::nullopt, 1), bucket_start);
+    CHECK(bucket.take(32 * mb, bucket_start) == bucket_start);  // the bucket is full
+    CHECK(bucket.take(4 * kb, bucket_start) > bucket_start + seconds(31));
+    CHECK(bucket.take(4 * kb, bucket_start) < bucket_start + seconds(32));
+    // If the bucket is not full, such a request waits until it is.
+    TokenBucket used(rates(mb, std::nullopt, 1), bucket_start);
+    CHECK(used.take(mb / 2, bucket_start) == bucket_start);
+    CHECK(used.take(32 * mb, bucket_start) == bucket_start + std::chrono::milliseconds(500));
+}
+
+TEST_CASE("rates: delayed requests are served in order, also beside large requests") {
+    TokenBucket bucket(rates(10 * mb, std::nullopt), bucket_start);
+    const TokenBucket::Time end = bucket_start + seconds(30);
+    const auto sent = under_load(bucket, 5, end,
+                                 [](std::size_t client) { return client == 0 ? 8 * mb : 4 * kb; });
+    std::vector<std::size_t> counts(5);
+    for (const Sent& each : sent) ++counts[each.client];
+    CHECK(counts[0] > 30);
+    for (const std::size_t count : counts) {
+        CHECK(count + 1 >= counts[0]);
+        CHECK(count <= counts[0] + 1);
+    }
+}
+
+TEST_CASE("rates: returned tokens are available again") {
+    TokenBucket bucket(rates(mb, 1000), bucket_start);
+    CHECK(bucket.full(bucket_start));
+    const TokenBucket::Time first = bucket.take(mb, bucket_start);
+    CHECK_FALSE(bucket.full(bucket_start));
+    const TokenBucket::Time second = bucket.take(mb, bucket_start);
+    CHECK(second > first + std::chrono::milliseconds(900));
+    bucket.give_back(mb);
+    bucket.give_back(mb);
+    CHECK(bucket.full(bucket_start));
+    CHECK(bucket.take(mb, bucket_start) == first);
+    CHECK(bucket.full(bucket_start + seconds(2)));
+}
+
+TEST_CASE("rates: concurrent threads never take the same tokens") {
+    constexpr std::uint64_t rate = mb;
+    constexpr std::uint64_t size = 1000;
+    constexpr int threads = 4;
+    constexpr int each = 5000;
+    TokenBucket bucket(rates(rate, std::nullopt), bucket_start);
+    std::vector<std::thread> takers;
+    std::vector<TokenBucket::Time> last(threads);
+    takers.reserve(threads);
+    for (int i = 0; i != threads; ++i) {
+        takers.emplace_back([&, i] {
+            for (int n = 0; n != each; ++n)
+                last[static_cast<std::size_t>(i)] = bucket.take(size, bucket_start);
+        });
+    }
+    for (std::thread& taker : takers) taker.join();
+    const double time =
+        duration<double>(*std::max_element(last.begin(), last.end()) - bucket_start).count();
+    const double expected = double(size) * threads * each / rate;
+    CHECK(time <= expected);
+    CHECK(time >= expected - 0.02);  // the burst, and the last request
+}
+
+// No configuration and no request overflows a time. UBSan detects overflows that the checks do not.
+TEST_CASE("rates: extreme values do not overflow") {
+    constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+    for (const std::uint64_t rate : {std::uint64_t{1}, std::uint64_t{3}, most / 2, most}) {
+        for (const std::int64_t burst :
+             {std::int64_t{-1}, std::int64_t{0}, std::int64_t{3600},
+              std::int64_t{1'000'000'000'000'000'000}, std::numeric_limits<std::int64_t>::max(),
+              std::numeric_limits<std::int64_t>::min()}) {
+            CAPTURE(rate);
+            CAPTURE(burst);
+            TokenBucket bucket({.bytes_per_second = rate, .iops = rate, .burst = seconds(burst)},
+                               bucket_start);
+            TokenBucket::Time last = bucket_start;
+            for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, 32 * mb, most}) {
+                for (int i = 0; i != 3; ++i) {
+                    const TokenBucket::Time goes = bucket.take(bytes, bucket_start);
+                    CHECK(goes >= last);
+                    last = goes;
+                }
+            }
+            for (int i = 0; i != 20; ++i) bucket.give_back(most);
+            CHECK(bucket.take(0, bucket_start) >= bucket_start);
+            CHECK(bucket.take(0, TokenBucket::Time::max()) > bucket_start);
+            static_cast<void>(bucket.full(TokenBucket::Time::min()));
+            CHECK(bucket.take(1, bucket_start) >= bucket_start);
+        }
+    }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/client_clones.hpp"
@@ -133,18 +134,14 @@ TEST_CASE("offered: an export is visible to the clients that its rules match") {
     registry.replace({export_of("a", {network_rule("10.0.0.0/8")}),
                       export_of("b", {network_rule("10.1.0.0/16", config::AccessMode::read_only)}),
                       export_of("c", {network_rule("2001:db8::/32")}), export_of("d")});
-    struct Row {
-        const char* address;
-        std::vector<std::string> names;
-    };
-    const Row rows[] = {
+    const std::pair<const char*, std::vector<std::string>> rows[] = {
         {"10.2.0.1", {"a", "d"}},        {"10.1.0.1", {"a", "b", "d"}}, {"2001:db8::1", {"c", "d"}},
         {"::ffff:10.2.0.1", {"a", "d"}}, {"192.0.2.1", {"d"}},          {"not an address", {"d"}},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.address);
-        const Peer peer = peer_at(row.address);
-        CHECK(names(OfferedExports(registry, peer)) == row.names);
+    for (const auto& [address, expected] : rows) {
+        CAPTURE(address);
+        const Peer peer = peer_at(address);
+        CHECK(names(OfferedExports(registry, peer)) == expected);
     }
     // The default export is the first of the file if the client may open it; otherwise there is
     // none.

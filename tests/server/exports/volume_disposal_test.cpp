@@ -1,7 +1,11 @@
-// Volumes are created and destroyed off the main thread.
+// Volumes are created and destroyed off the main thread, and the owner of the last one.
 #include "server/exports/volume_disposal.hpp"
 
 #include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "tests/checked.hpp"
 #include "tests/server/rig.hpp"
@@ -39,6 +43,38 @@ TEST_CASE("volume disposal: releasing a volume does not wait for its destruction
         device.releasing.open();
     }
     CHECK(device.memory.slabs() == 0);
+}
+
+// Like the thread that removes the mappings of an earlier server.
+TEST_CASE("volume disposal: waits for volumes that other threads still own") {
+    storage::test::MemoryDevice device(0, {});
+    std::atomic<bool> ending{false};
+    std::thread other;
+    {
+        VolumeDisposal disposal;
+        auto volume = disposal.shared(checked(
+            storage::Volume::create({.size = 256 * kib, .page_size = 64 * kib}, {&device})));
+        {
+            storage::PageRef held;
+            REQUIRE(volume->map(0, held) == storage::Status::ok);
+        }
+        other = std::thread([&ending, volume = std::move(volume)]() mutable {
+            ending.wait(false);
+            // Time for the disposal to end early, which would be an error.
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            volume.reset();
+        });
+        CHECK(device.slabs() == 1);
+        ending = true;
+        ending.notify_one();
+    }
+    CHECK(device.slabs() == 0);
+    other.join();
+}
+
+TEST_CASE("volume disposal: does not wait for an unused reservation") {
+    VolumeDisposal disposal;
+    const VolumeDisposal::Reservation unused = disposal.reserve();
 }
 
 }  // namespace

@@ -120,16 +120,14 @@ TEST_CASE("volume plan: memory promised to other volumes is not available") {
     options.size = config::Size{.bytes = 80 * MiB};
     CHECK(complaint(options, registry).empty());
     CHECK(complaint(options, registry, {{&registry.open("host"), 30 * MiB}}) ==
-          "80M do not fit on host: 70 MiB are available; set a size of at most "
-          "70M, or 100%");
+          "80M do not fit on host: 70 MiB are available; set a size of at most 70M, or 100%");
     DeviceRegistry modest = host_of(10 * MiB, 3 * MiB);
+    CHECK(complaint(options, modest) ==
+          "80M do not fit on host: 10 MiB are available beside a reserve of 3 MiB; set a size of "
+          "at most 10M, or 100%");
     CHECK(
-        complaint(options, modest) ==
-        "80M do not fit on host: 10 MiB are available beside a reserve of 3 MiB; set a size of at "
-        "most 10M, or 100%");
-    CHECK(complaint(options, registry, {{&registry.open("host"), 100 * MiB}}) ==
-          "no memory is available on host; stop the programs that use it, or set a "
-          "smaller reserve");
+        complaint(options, registry, {{&registry.open("host"), 100 * MiB}}) ==
+        "no memory is available on host; stop the programs that use it, or set a smaller reserve");
 }
 
 TEST_CASE("volume plan: the error states what is available and what fits") {
@@ -148,20 +146,17 @@ TEST_CASE("volume plan: the error states what is available and what fits") {
          {.asked = 64 * GiB, .available = 12 * GiB + 300 * MiB, .largest = 12 * GiB + 300 * MiB},
          64 * GiB,
          one,
-         "64G do not fit on memory:0: 12.3 GiB are available; set a size of at most 12G, or "
-         "100%"},
+         "64G do not fit on memory:0: 12.3 GiB are available; set a size of at most 12G, or 100%"},
         {"less than ten units is printed in the next smaller unit",
          {.asked = 64 * GiB, .available = 9 * GiB + 300 * MiB, .largest = 9 * GiB + 300 * MiB},
          64 * GiB,
          one,
-         "64G do not fit on memory:0: 9.3 GiB are available; set a size of at most 9516M, or "
-         "100%"},
+         "64G do not fit on memory:0: 9.3 GiB are available; set a size of at most 9516M, or 100%"},
         {"sizes that would look equal are printed exactly",
          {.asked = 12 * GiB + 2 * MiB, .available = 12 * GiB, .largest = 12 * GiB},
          12 * GiB + 2 * MiB,
          one,
-         "12290M do not fit on memory:0: 12G are available; set a size of at most 12G, or "
-         "100%"},
+         "12290M do not fit on memory:0: 12G are available; set a size of at most 12G, or 100%"},
         {"several devices",
          {.asked = 64 * GiB, .available = 12 * GiB, .largest = 12 * GiB},
          64 * GiB,
@@ -172,21 +167,20 @@ TEST_CASE("volume plan: the error states what is available and what fits") {
          {.device = 1, .asked = 32 * GiB, .available = 12 * GiB, .largest = 24 * GiB},
          64 * GiB,
          two,
-         "64G do not fit as a stripe over memory:0, memory:1: memory:1 needs 32G, and "
-         "12 GiB are available; set a size of at most 24G, or 100%"},
+         "64G do not fit as a stripe over memory:0, memory:1: memory:1 needs 32G, and 12 GiB are "
+         "available; set a size of at most 24G, or 100%"},
         {"a stripe over nothing",
          {.device = 0, .asked = 32 * GiB},
          64 * GiB,
          two,
-         "64G do not fit as a stripe over memory:0, memory:1: memory:0 needs 32G, and "
-         "0 bytes are available; stop the programs that use the rest, or set a "
-         "smaller reserve"},
+         "64G do not fit as a stripe over memory:0, memory:1: memory:0 needs 32G, and 0 bytes are "
+         "available; stop the programs that use the rest, or set a smaller reserve"},
         {"somebody was faster",
          {.device = 1, .asked = 32 * GiB, .ran_out = true},
          64 * GiB,
          two,
-         "memory:1 ran out of memory while 32 GiB were allocated; set a smaller size, or "
-         "provision thin"},
+         "memory:1 ran out of memory while 32 GiB were allocated; set a smaller size, or provision "
+         "thin"},
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);

@@ -1,16 +1,21 @@
 // Contents passed from one server to the next with a fake supervisor: which are taken over, which
-// are rejected, and that nothing is freed without a request.
+// are rejected, and that nothing is freed without a request. Quiesced contents, as while another
+// process takes them over: no slab is added or removed, by any thread or operation in progress.
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "server/daemon/contents_service.hpp"
 #include "server/exports/reload_report.hpp"
 #include "storage/migration/migrator.hpp"
 #include "tests/server/handover/kept_rig.hpp"
+#include "tests/storage/pages/page_waiter.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -144,6 +149,14 @@ TEST_CASE("kept contents: pages in spill memory are taken over, and can return")
     take_over_spilled_pages(true);
 }
 
+// Contents of an earlier server. Returns their instance.
+std::string leave_contents(LivingSupervisor& supervisor, std::uint64_t filled_pages) {
+    Life first(supervisor);
+    REQUIRE(first.make({kept_export("one")}).problems.empty());
+    first.fill(filled_pages);
+    return first.instance();
+}
+
 struct Refusal {
     const char* name;
     void (*spoil)(LivingSupervisor& supervisor, const Names& names);
@@ -179,13 +192,7 @@ TEST_CASE("kept contents: incomplete or unsuitable contents are rejected and sta
     for (const Refusal& row : refusals) {
         CAPTURE(row.name);
         LivingSupervisor supervisor;
-        std::string instance;
-        {
-            Life first(supervisor);
-            REQUIRE(first.make({kept_export("one")}).problems.empty());
-            instance = first.instance();
-            first.fill(8);
-        }
+        leave_contents(supervisor, 8);
         row.spoil(supervisor, supervisor.names());
         const Names left = supervisor.names();
         // Repeated attempts change nothing.
@@ -211,29 +218,19 @@ TEST_CASE("kept contents: incomplete or unsuitable contents are rejected and sta
 }
 
 TEST_CASE("kept contents: an unreadable table is listed by its id, and stays") {
-    struct Row {
-        off_t offset;
-        const char* reason;
-    };
-    const Row rows[] = {{0, "it is not a page table of gpunbd"},
-                        {8, "its format is "},
-                        {12, "its checksum is wrong"},
-                        {16, " bytes, and its header records "},
-                        {56, "its checksum is wrong"}};
-    for (const Row& row : rows) {
-        CAPTURE(row.offset);
+    const std::pair<off_t, const char*> rows[] = {{0, "it is not a page table of gpunbd"},
+                                                  {8, "its format is "},
+                                                  {12, "its checksum is wrong"},
+                                                  {16, " bytes, and its header records "},
+                                                  {56, "its checksum is wrong"}};
+    for (const auto& [offset, reason] : rows) {
+        CAPTURE(offset);
         LivingSupervisor supervisor;
-        std::string id;
-        {
-            Life first(supervisor);
-            REQUIRE(first.make({kept_export("one")}).problems.empty());
-            id = first.instance().substr(0, 12);
-            first.fill(1);
-        }
-        supervisor.corrupt("gpunbd/" + id + "/table", row.offset);
+        const std::string id = leave_contents(supervisor, 1).substr(0, 12);
+        supervisor.corrupt("gpunbd/" + id + "/table", offset);
         const Names left = supervisor.names();
         Life next(supervisor);
-        has(next.state_of(id), row.reason);
+        has(next.state_of(id), reason);
         // Their export is unknown: an export of that name gets new contents.
         REQUIRE(next.make({kept_export("one")}).refused.empty());
         CHECK(next.instance().substr(0, 12) != id);
@@ -334,11 +331,7 @@ TEST_CASE("kept contents: freed after the grace period if no export has them") {
 
 TEST_CASE("kept contents: freed after the grace period if their device is missing, too") {
     LivingSupervisor supervisor;
-    {
-        Life first(supervisor);
-        REQUIRE(first.make({kept_export("one")}).problems.empty());
-        first.fill(3);
-    }
+    leave_contents(supervisor, 3);
     Life next(supervisor, {.devices = 1});
     next.make({});
     const Clock::time_point start = Clock::now();
@@ -393,23 +386,6 @@ TEST_CASE("kept contents: a configuration that is rejected later does not free t
         CHECK(server->instance() == instance);
         CHECK(server->volume().mapped_bytes() == 3 * kept_page);
     }
-}
-
-TEST_CASE("kept contents: without keep they end with the server") {
-    LivingSupervisor supervisor;
-    Life server(supervisor);
-    REQUIRE(server.make({kept_export("one")}).problems.empty());
-    server.fill(2);
-    config::ExportOptions plain = kept_export("one");
-    plain.keep = false;
-    REQUIRE(server.make({plain}).problems.empty());
-    CHECK_FALSE(server.settle(Clock::now()));
-    CHECK(supervisor.names().empty());
-    CHECK(server.contents.copies().empty());
-    CHECK(server.volume().mapped_bytes() == 2 * kept_page);
-    server.fill(8);  // also for later contents
-    CHECK(supervisor.names().empty());
-    CHECK(server.contents.summaries().empty());
 }
 
 TEST_CASE(
@@ -487,16 +463,24 @@ TEST_CASE("kept contents: after a restore that did not end, earlier contents of 
     CHECK(next.instance() == earlier);
 }
 
-TEST_CASE("kept contents: forgotten ones end with the server, even if keep is set again") {
+TEST_CASE("kept contents: without keep they end with the server, even if keep is set again") {
     LivingSupervisor supervisor;
     Life server(supervisor);
     REQUIRE(server.make({kept_export("one")}).problems.empty());
+    server.fill(2);
     const auto before = server.exports;
     CHECK(before.front()->contents_outlive_server());
     config::ExportOptions plain = kept_export("one");
     plain.keep = false;
     REQUIRE(server.make({plain}).problems.empty());
     CHECK_FALSE(server.settle(Clock::now()));
+    CHECK(supervisor.names().empty());
+    CHECK(server.contents.copies().empty());
+    CHECK(server.volume().mapped_bytes() == 2 * kept_page);
+    server.fill(8);  // also for later contents
+    CHECK(supervisor.names().empty());
+    CHECK(server.contents.summaries().empty());
+
     const auto forgotten = server.exports;
     REQUIRE(server.make({kept_export("one")}).problems.empty());
     CHECK(&server.volume() == before.front()->volume.get());
@@ -546,6 +530,157 @@ TEST_CASE("kept contents: a write fails if its new slab cannot be stored") {
     storage::PageRef held;
     CHECK(server.volume().map(0, held) != storage::Status::ok);
     CHECK(supervisor.names().size() == 1);
+}
+
+// With AddressSanitizer it also detects calls of destroyed kept parts.
+TEST_CASE("kept contents: a volume that outlives its freed contents ends correctly") {
+    LivingSupervisor supervisor;
+    Life server(supervisor);
+    constexpr std::uint64_t slabs = 6;
+    REQUIRE(server.make({export_of_slabs("one", slabs)}).problems.empty());
+    server.fill(slabs);
+    auto client = server.exports.at(0)->volume;
+    const Clock::time_point start = Clock::now();
+    server.settle(start);
+    server.make({});
+    CHECK(server.settle(start) == start + 60s);
+    CHECK_FALSE(server.settle(start + 60s));
+    CHECK(supervisor.names().empty());
+
+    server.device().releasing.close();
+    for (std::uint64_t page = 0; page != slabs; ++page) client->unmap(page);
+    server.device().releasing.wait_for_one();
+    client.reset();  // its end waits for the slabs that are being released
+    CHECK_FALSE(server.settle(start + 61s));
+    server.device().releasing.open();
+}
+
+TEST_CASE("kept contents: a server ends with contents that no export has") {
+    LivingSupervisor supervisor;
+    Names names;
+    for (const bool settled : {false, true}) {
+        CAPTURE(settled);
+        Life server(supervisor);
+        REQUIRE(server.make({kept_export("one")}).problems.empty());
+        REQUIRE(server.make({kept_export("one", 16)}).problems.empty());
+        if (settled) server.settle(Clock::now());
+        server.fill(3);
+        server.contents.quiesce();  // so that no slab is allocated ahead
+        names = supervisor.names();
+        CHECK(names.size() >= 4);  // two tables, two slabs
+    }
+    CHECK(supervisor.names() == names);
+}
+
+using storage::test::TestWaiter;
+
+constexpr std::uint64_t resting_slabs = 4;
+
+void unmap_all(storage::Volume& volume) {
+    for (std::uint64_t page = 0; page != resting_slabs; ++page) volume.unmap(page);
+}
+
+Names names_of(const std::vector<KeptContents::Copy>& copies) {
+    Names names;
+    for (const auto& each : copies) names.push_back(each.name);
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+PassedDescriptors handed_over(std::vector<KeptContents::Copy> copies) {
+    PassedDescriptors all;
+    for (auto& each : copies) all.add(each.name, std::move(each.descriptor));
+    return all;
+}
+
+TEST_CASE("kept contents: while quiesced no slab is removed; afterwards it is") {
+    LivingSupervisor supervisor;
+    {
+        Life server(supervisor);
+        REQUIRE(server.make({export_of_slabs("one", resting_slabs)}).problems.empty());
+        server.fill(resting_slabs);
+        server.settle(Clock::now());
+        server.contents.quiesce();
+        unmap_all(server.volume());
+        CHECK(server.device().memory.slabs() == resting_slabs);
+        CHECK(supervisor.names().size() == 1 + resting_slabs);
+    }
+    // The next server has them, quiesced from the beginning.
+    Life next(supervisor);
+    next.contents.quiesce();
+    REQUIRE(next.make({export_of_slabs("one", resting_slabs)}).refused.empty());
+    CHECK(next.volume().allocated_bytes() == resting_slabs * kept_slab);
+    CHECK(supervisor.names().size() == 1 + resting_slabs);
+    next.contents.resume();
+    while (next.device().memory.slabs() != 1) std::this_thread::yield();
+    next.volume().quiesce();  // after the last message
+    CHECK(supervisor.names().size() == 2);
+}
+
+TEST_CASE("kept contents: requests while quiesced wait, also for contents made meanwhile") {
+    LivingSupervisor supervisor;
+    Life server(supervisor);
+    REQUIRE(server.make({export_of_slabs("one", 2)}).problems.empty());
+    server.settle(Clock::now());
+    server.contents.quiesce();
+    REQUIRE(server.make({export_of_slabs("one", 2), export_of_slabs("two", 2)}).problems.empty());
+    const Names names = supervisor.names();
+    CHECK(names.size() == 2);  // tables
+    TestWaiter first;
+    TestWaiter second;
+    storage::PageRef one;
+    storage::PageRef two;
+    REQUIRE_FALSE(first.try_acquire(*server.exports.at(0)->volume, 0, one).has_value());
+    REQUIRE_FALSE(second.try_acquire(*server.exports.at(1)->volume, 0, two).has_value());
+    for (int i = 0; i != 50 && server.device().memory.slabs() == 0; ++i) {
+        std::this_thread::sleep_for(1ms);  // time for an early change, which would be an error
+    }
+    CHECK(server.device().memory.slabs() == 0);
+    CHECK(names_of(server.contents.copies()) == names);
+    CHECK(first.in_progress());
+    CHECK(second.in_progress());
+    server.contents.resume();
+    CHECK(first.acquire(*server.exports.at(0)->volume, 0, one) == storage::Status::ok);
+    CHECK(second.acquire(*server.exports.at(1)->volume, 0, two) == storage::Status::ok);
+}
+
+// The client's write waits in this process until the slab is allocated. The slab is part of the
+// hand-over: in the table, with the supervisor, and among the copies.
+TEST_CASE("kept contents: quiesce() waits for a slab that is being allocated") {
+    LivingSupervisor supervisor;
+    Life server(supervisor);
+    const config::ExportOptions options = export_of_slabs("one", resting_slabs);
+    REQUIRE(server.make({options}).problems.empty());
+    server.settle(Clock::now());
+    server.device().allocating.close();
+    TestWaiter waiter;
+    storage::PageRef page;
+    REQUIRE_FALSE(waiter.try_acquire(server.volume(), 0, page).has_value());
+    server.device().allocating.wait_for_one();
+    std::atomic<bool> rests{false};
+    std::vector<KeptContents::Copy> copies;
+    std::thread upgrade([&] {
+        server.contents.quiesce();
+        rests = true;
+        copies = server.contents.copies();
+    });
+    for (int i = 0; i != 50 && !rests; ++i)
+        std::this_thread::sleep_for(1ms);  // time for an early return, which would be an error
+    CHECK_FALSE(rests);
+    server.device().allocating.open();
+    upgrade.join();
+    CHECK(waiter.answer() == storage::Status::ok);
+    const Names kept = supervisor.names();
+    CHECK(kept.size() >= 2);
+    CHECK(names_of(copies) == kept);
+
+    // The next process: completes what was cancelled here.
+    Life next(handed_over(std::move(copies)), supervisor.way, {.devices = 1});
+    next.contents.quiesce();
+    REQUIRE(next.make({options}).refused.empty());
+    REQUIRE(next.exports.size() == 1);
+    CHECK(next.volume().mapped(0));
+    CHECK(next.volume().allocated_bytes() == (kept.size() - 1) * kept_slab);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "server/net/transport/receive_buffer.hpp"
+#include "tests/checked.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -191,12 +192,7 @@ TEST_CASE("upgrade messages: an impossible state of a connection") {
 }
 
 std::string why_not_received(const MessageSocket& socket, MessageKind kind) {
-    try {
-        socket.expect(kind, std::chrono::milliseconds(0));
-    } catch (const std::exception& error) {
-        return error.what();
-    }
-    return {};
+    return error_of([&] { return socket.expect(kind, std::chrono::milliseconds(0)); });
 }
 
 TEST_CASE("upgrade messages: through a socket pair") {

@@ -95,8 +95,8 @@ TEST_CASE("descriptor store: names that the protocol cannot carry are rejected b
     const PlayedSupervisor supervisor;
     DescriptorStore store(supervisor.way, std::nullopt, {});
     for (const std::string& name :
-         {std::string(), std::string("a:b"), std::string("a\nFDSTOREREMOVE=1"), std::string("\x7f"),
-          std::string("\xc3\xa4"), std::string("a\0b", 3), std::string(256, 'x')}) {
+         std::vector<std::string>{std::string(), "a:b", "a\nFDSTOREREMOVE=1", "\x7f", "\xc3\xa4",
+                                  std::string("a\0b", 3), std::string(256, 'x')}) {
         CAPTURE(name);
         CHECK(says(store.store(name, STDIN_FILENO), "name"));
         CHECK(says(store.remove(name), "name"));

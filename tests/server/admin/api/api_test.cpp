@@ -7,6 +7,8 @@
 #include <boost/json/value.hpp>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -38,6 +40,10 @@ struct Rig {
         request.content_type = type;
         request.body = body;
         return whole(api.respond(request));
+    }
+    // Of the export "a".
+    Response post_rates(const std::string& rates) {
+        return post("/rates", R"({"export":"a","rates":)" + rates + "}");
     }
 };
 
@@ -104,12 +110,7 @@ TEST_CASE("api: the page runs only its own scripts") {
 
 TEST_CASE("api: invalid queries") {
     Rig rig;
-    struct Row {
-        const char* target;
-        unsigned status;
-        const char* says;
-    };
-    const Row rows[] = {
+    const std::tuple<const char*, unsigned, const char*> rows[] = {
         {"", 404, "unknown path ''"},
         {"/api/v1", 404, "unknown path '/api/v1'"},
         {"/api/v1/status/", 404, "unknown path"},
@@ -139,14 +140,14 @@ TEST_CASE("api: invalid queries") {
         {"/api/v1/events?after=x", 400, "after: "},
         {"/api/v1/rates", 405, "POST"},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.target);
-        const Response answer = rig.get(row.target);
-        CHECK(answer.status == row.status);
+    for (const auto& [target, status, says] : rows) {
+        CAPTURE(target);
+        const Response answer = rig.get(target);
+        CHECK(answer.status == status);
         const json::value body = json::parse(answer.body);
         const std::string error(std::string_view(body.at("error").as_string()));
         CAPTURE(error);
-        CHECK(error.find(row.says) != std::string::npos);
+        CHECK(error.find(says) != std::string::npos);
         CHECK(error.find('\n') == std::string::npos);
         CHECK(body.as_object().size() == 1);
     }
@@ -169,22 +170,18 @@ TEST_CASE("api: responses of all POST paths") {
     CHECK(
         rig.post("/log-level", R"({"level":"debug"})", "Application/JSON; charset=utf-8").status ==
         200);
-    struct Row {
-        const char* rates;
-        const char* call;
-    };
-    for (const Row& row :
-         {Row{R"({"bytes_per_second":65536,"iops":null,"burst":1.0})", "rates a 65536 0 1"},
-          Row{R"({"bytes_per_second":"10M","iops":"5","burst":"0s"})", "rates a 10485760 5 0"},
-          Row{R"({"bytes_per_second":1099511627776,"iops":1000000000,"burst":3600})",
-              "rates a 1099511627776 1000000000 3600"},
-          Row{R"({"bytes_per_second":null,"iops":null,"burst":1})", "rates a 0 0 1"}}) {
-        CAPTURE(row.rates);
-        const Response answer =
-            rig.post("/rates", std::string(R"({"export":"a","rates":)") + row.rates + "}");
+    const std::pair<const char*, const char*> rows[] = {
+        {R"({"bytes_per_second":65536,"iops":null,"burst":1.0})", "rates a 65536 0 1"},
+        {R"({"bytes_per_second":"10M","iops":"5","burst":"0s"})", "rates a 10485760 5 0"},
+        {R"({"bytes_per_second":1099511627776,"iops":1000000000,"burst":3600})",
+         "rates a 1099511627776 1000000000 3600"},
+        {R"({"bytes_per_second":null,"iops":null,"burst":1})", "rates a 0 0 1"}};
+    for (const auto& [rates, call] : rows) {
+        CAPTURE(rates);
+        const Response answer = rig.post_rates(rates);
         CAPTURE(answer.body);
         CHECK(answer.status == 200);
-        CHECK(rig.server.calls().back() == row.call);
+        CHECK(rig.server.calls().back() == call);
     }
     CHECK(rig.post("/kept/drop", R"({"name":"old"})").status == 200);
     CHECK(rig.post("/kept/drop", R"({"name":""})").status == 404);
@@ -257,14 +254,15 @@ TEST_CASE("api: a completion is used once, and reports the end of the server if 
     CHECK(std::get<NotDone>(outcomes[1]).why.find("the server is ending") != std::string::npos);
 }
 
+void check_refused(const Response& answer, const char* says) {
+    CAPTURE(answer.body);
+    CHECK(answer.status == 400);
+    CHECK(answer.body.find(says) != std::string::npos);
+}
+
 TEST_CASE("api: invalid bodies change nothing") {
     Rig rig;
-    struct Row {
-        const char* path;
-        const char* body;
-        const char* says;
-    };
-    const Row rows[] = {
+    const std::tuple<const char*, const char*, const char*> rows[] = {
         {"/connections/end", "", "not JSON"},
         {"/connections/end", "{\"id\":7", "not JSON"},
         {"/connections/end", "[7]", "not a JSON object"},
@@ -280,36 +278,6 @@ TEST_CASE("api: invalid bodies change nothing") {
         {"/log-level", R"({"level":["info"]})", "level: is not an integer or a string"},
         {"/rates", R"({"export":"a"})", "rates: is missing"},
         {"/rates", R"({"export":"a","rates":1})", "rates: is not a JSON object"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65535,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: '65535' is out of range; write 64K to 1T"},
-        {"/rates",
-         R"({"export":"a","rates":{"bytes_per_second":1099511627777,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: '1099511627777' is out of range; write 64K to 1T"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":"10MB","iops":1,"burst":1}})",
-         "rates.bytes_per_second: '10MB' has a decimal unit"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536.5,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: is not an integer or a string"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":true,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: is not an integer or a string"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":0,"burst":1}})",
-         "rates.iops: "},
-        {"/rates",
-         R"({"export":"a","rates":{"bytes_per_second":null,"iops":1000000001,"burst":1}})",
-         "rates.iops: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":-1,"burst":1}})",
-         "rates.iops: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536,"burst":1}})",
-         "rates.iops: is missing"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":-1}})",
-         "rates.burst: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":1e18}})",
-         "rates.burst: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":3601}})",
-         "rates.burst: "},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":null}})",
-         "rates.burst: is null"},
-        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536,"iops":1,"burst":1,"x":1}})",
-         "'rates.x': unknown member"},
         {"/kept/drop", "{}", "name: is missing"},
         {"/kept/drop", R"({"name":null})", "name: is not a string"},
         {"/exports/create", R"({"export":{"name":"a","size":1.5},"persist":false})",
@@ -348,12 +316,34 @@ TEST_CASE("api: invalid bodies change nothing") {
         {"/read-only", R"({"export":"a","read_only":"yes"})", "read_only: is not true or false"},
         {"/read-only", R"({"export":"a","read_only":true,"x":1})", "'x': unknown member"},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.body);
-        const Response answer = rig.post(row.path, row.body);
-        CHECK(answer.status == 400);
-        CAPTURE(answer.body);
-        CHECK(answer.body.find(row.says) != std::string::npos);
+    for (const auto& [path, body, says] : rows) {
+        CAPTURE(body);
+        check_refused(rig.post(path, body), says);
+    }
+    const std::pair<const char*, const char*> wrong_rates[] = {
+        {R"({"bytes_per_second":65535,"iops":1,"burst":1})",
+         "rates.bytes_per_second: '65535' is out of range; write 64K to 1T"},
+        {R"({"bytes_per_second":1099511627777,"iops":1,"burst":1})",
+         "rates.bytes_per_second: '1099511627777' is out of range; write 64K to 1T"},
+        {R"({"bytes_per_second":"10MB","iops":1,"burst":1})",
+         "rates.bytes_per_second: '10MB' has a decimal unit"},
+        {R"({"bytes_per_second":65536.5,"iops":1,"burst":1})",
+         "rates.bytes_per_second: is not an integer or a string"},
+        {R"({"bytes_per_second":true,"iops":1,"burst":1})",
+         "rates.bytes_per_second: is not an integer or a string"},
+        {R"({"bytes_per_second":null,"iops":0,"burst":1})", "rates.iops: "},
+        {R"({"bytes_per_second":null,"iops":1000000001,"burst":1})", "rates.iops: "},
+        {R"({"bytes_per_second":null,"iops":-1,"burst":1})", "rates.iops: "},
+        {R"({"bytes_per_second":65536,"burst":1})", "rates.iops: is missing"},
+        {R"({"bytes_per_second":null,"iops":1,"burst":-1})", "rates.burst: "},
+        {R"({"bytes_per_second":null,"iops":1,"burst":1e18})", "rates.burst: "},
+        {R"({"bytes_per_second":null,"iops":1,"burst":3601})", "rates.burst: "},
+        {R"({"bytes_per_second":null,"iops":1,"burst":null})", "rates.burst: is null"},
+        {R"({"bytes_per_second":65536,"iops":1,"burst":1,"x":1})", "'rates.x': unknown member"},
+    };
+    for (const auto& [rates, says] : wrong_rates) {
+        CAPTURE(rates);
+        check_refused(rig.post_rates(rates), says);
     }
     for (const char* type :
          {"", "text/plain", "application/jsonx", "application/x-www-form-urlencoded"}) {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 
 #include "tests/checked.hpp"
 #include "tests/temporary_folder.hpp"
@@ -32,11 +33,7 @@ Request asking(Method method, const char* host) {
 TEST_CASE("guard: names of a TCP endpoint") {
     const EndpointPolicy policy{
         .tcp = true, .authority = "10.0.0.5:9809", .names = {"GPU.example"}};
-    struct Row {
-        const char* host;
-        unsigned status;
-    };
-    const Row rows[] = {
+    const std::pair<const char*, unsigned> rows[] = {
         {"10.0.0.5:9809", 0},         {"localhost:9809", 0},   {"LOCALHOST:9809", 0},
         {"127.0.0.1:9809", 0},        {"[::1]:9809", 0},       {"gpu.EXAMPLE:9809", 0},
         {"192.168.7.7:9809", 0},  // the address that the client connected to
@@ -44,12 +41,12 @@ TEST_CASE("guard: names of a TCP endpoint") {
         {"evil.example:9809", 421},   {"gpu.example", 421},    {"", 421},
         {"localhost:9809.evil", 421}, {"[::1]", 421},          {"gpu.example.:9809", 421},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.host);
+    for (const auto& [host, status] : rows) {
+        CAPTURE(host);
         for (const Method method : {Method::get, Method::head, Method::post}) {
             const auto refused =
-                check_site(asking(method, row.host), policy, "192.168.7.7:9809", false);
-            CHECK(status_or_0(refused) == row.status);
+                check_site(asking(method, host), policy, "192.168.7.7:9809", false);
+            CHECK(status_or_0(refused) == status);
         }
     }
     const EndpointPolicy standard{.tcp = true, .authority = "127.0.0.1:80"};
@@ -124,11 +121,7 @@ TEST_CASE("guard: requests without the right token are refused") {
     const TokenFile file(std::string(secret) + "\n");
     const EndpointPolicy policy{
         .tcp = true, .authority = "127.0.0.1:9809", .token = Token::load(file.path)};
-    struct Row {
-        std::string authorization;
-        unsigned status;
-    };
-    const Row rows[] = {
+    const std::pair<std::string, unsigned> rows[] = {
         {std::string("Bearer ") + secret, 0},
         {std::string("bearer ") + secret, 0},
         {std::string("Bearer ") + secret + "0", 401},
@@ -141,12 +134,12 @@ TEST_CASE("guard: requests without the right token are refused") {
         {std::string("Basic ") + secret, 401},
     };
     for (const Method method : {Method::get, Method::post}) {
-        for (const Row& row : rows) {
-            CAPTURE(row.authorization);
+        for (const auto& [authorization, status] : rows) {
+            CAPTURE(authorization);
             Request request = asking(method, "localhost:9809");
-            request.authorization = row.authorization;
+            request.authorization = authorization;
             const auto refused = check_access(request, policy);
-            CHECK(status_or_0(refused) == row.status);
+            CHECK(status_or_0(refused) == status);
             if (refused) CHECK(refused->headers.at(0).name == "WWW-Authenticate");
         }
         CHECK(status_or_0(check_access(asking(method, "localhost:9809"), policy)) == 401);

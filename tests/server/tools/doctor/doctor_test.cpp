@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
+#include <tuple>
 
 #include "server/tools/doctor/subcommand.hpp"
 #include "server/tools/doctor/tls_files.hpp"
@@ -87,22 +88,20 @@ TEST_CASE("doctor: checks the kernel's client") {
 TEST_CASE("doctor: checks a machine that swaps to its own server") {
     const MadeUpMachine machine;
     const auto reserve = [&] { return of(check_swap(machine), "the kernel's reserve of memory"); };
-    struct Row {
-        const char* memory;
-        const char* cpus;
-        const char* fit;
-    };
-    for (const Row& row : {Row{"222000", "1", "37000"}, Row{"786432", "1", "69632"},
-                           Row{"786432", "3", "98304"}, Row{"64000000", "f,0000000f", "270336"}}) {
-        CAPTURE(row.memory);
-        machine.put("/proc/self/status", std::string("Name:\tgpunbd\nCpus_allowed:\t") + row.cpus +
+    const std::tuple<const char*, const char*, const char*> rows[] = {
+        {"222000", "1", "37000"},
+        {"786432", "1", "69632"},
+        {"786432", "3", "98304"},
+        {"64000000", "f,0000000f", "270336"}};
+    for (const auto& [memory, cpus, fit] : rows) {
+        CAPTURE(memory);
+        machine.put("/proc/self/status", std::string("Name:\tgpunbd\nCpus_allowed:\t") + cpus +
                                              "\nCpus_allowed_list:\t0-63\n");
-        machine.put("/proc/meminfo",
-                    std::string("MemTotal:  ") + row.memory + " kB\nMemFree: 1 kB");
+        machine.put("/proc/meminfo", std::string("MemTotal:  ") + memory + " kB\nMemFree: 1 kB");
         machine.put("/proc/sys/vm/min_free_kbytes", "8000");
         CHECK(reserve().verdict == Verdict::warn);
-        CHECK(reserve().remedy == std::string("sysctl vm.min_free_kbytes=") + row.fit);
-        machine.put("/proc/sys/vm/min_free_kbytes", row.fit);
+        CHECK(reserve().remedy == std::string("sysctl vm.min_free_kbytes=") + fit);
+        machine.put("/proc/sys/vm/min_free_kbytes", fit);
         CHECK(reserve().verdict == Verdict::ok);
     }
     machine.put("/proc/meminfo", "MemTotal:  222000 kB");

@@ -10,22 +10,10 @@
 #include <cstring>
 
 #include "tests/temporary_folder.hpp"
+#include "tests/unprivileged_user.hpp"
 
 namespace gpunbd::status {
 namespace {
-
-// An unprivileged user, while it exists.
-class OtherUser {
- public:
-    OtherUser() {
-        if (::getuid() == 0) REQUIRE(::seteuid(65534) == 0);
-    }
-    ~OtherUser() {
-        if (::getuid() == 0) static_cast<void>(::seteuid(0));
-    }
-    OtherUser(const OtherUser&) = delete;
-    OtherUser& operator=(const OtherUser&) = delete;
-};
 
 TEST_CASE("admin server: a user learns that a server may run which it may not reach") {
     const gpunbd::test::TemporaryFolder made;
@@ -39,7 +27,7 @@ TEST_CASE("admin server: a user learns that a server may run which it may not re
     const auto failure_with = [&](mode_t of_folder, mode_t of_socket) {
         REQUIRE(::chmod(socket.c_str(), of_socket) == 0);
         REQUIRE(::chmod(folder.c_str(), of_folder) == 0);
-        const OtherUser other;
+        const gpunbd::test::UnprivilegedUser other;
         const auto found = find_server({}, {folder});
         REQUIRE(!found);
         return found.error().text;

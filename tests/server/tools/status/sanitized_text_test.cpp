@@ -4,39 +4,30 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 
 namespace gpunbd::status {
 namespace {
 
 TEST_CASE("control characters and invalid UTF-8 are shown as ?") {
-    struct Row {
-        const char* given;
-        const char* shown;
-    };
-    for (const Row& row : {Row{"plain name", "plain name"},
-                           {"a\x1b[2Jb", "a?[2Jb"},
-                           {"a\nb\tc\x7f", "a?b?c?"},
-                           {"a\xc2\x9b"
-                            "1m",
-                            "a?1m"},  // C1: CSI
-                           {"a\xe2\x80\xae"
-                            "b",
-                            "a?b"},  // right-to-left override
-                           {"a\xe2\x80\x8b"
-                            "b",
-                            "a?b"},  // zero width
-                           {"a\xef\xbb\xbf"
-                            "b",
-                            "a?b"},                       // byte order mark
-                           {"e\xcc\x81", "e?"},           // combining
-                           {"\xff\xc0\x80", "???"},       // invalid byte; overlong encoding
-                           {"\xed\xa0\x80", "???"},       // surrogate
-                           {"\xf4\x90\x80\x80", "????"},  // beyond Unicode
-                           {"a\xe2\x82", "a??"},          // truncated
-                           {"\xc3\xa9\xe2\x82\xac", "\xc3\xa9\xe2\x82\xac"},
-                           {"\xe6\xbc\xa2\xf0\x9f\x92\xbe", "\xe6\xbc\xa2\xf0\x9f\x92\xbe"}}) {
-        CAPTURE(row.given);
-        CHECK(sanitized(row.given) == row.shown);
+    const std::pair<const char*, const char*> rows[] = {
+        {"plain name", "plain name"},
+        {"a\x1b[2Jb", "a?[2Jb"},
+        {"a\nb\tc\x7f", "a?b?c?"},
+        {"a\xc2\x9bm", "a?m"},         // C1: CSI
+        {"a\xe2\x80\xaex", "a?x"},     // right-to-left override
+        {"a\xe2\x80\x8bx", "a?x"},     // zero width
+        {"a\xef\xbb\xbfx", "a?x"},     // byte order mark
+        {"e\xcc\x81", "e?"},           // combining
+        {"\xff\xc0\x80", "???"},       // invalid byte; overlong encoding
+        {"\xed\xa0\x80", "???"},       // surrogate
+        {"\xf4\x90\x80\x80", "????"},  // beyond Unicode
+        {"a\xe2\x82", "a??"},          // truncated
+        {"\xc3\xa9\xe2\x82\xac", "\xc3\xa9\xe2\x82\xac"},
+        {"\xe6\xbc\xa2\xf0\x9f\x92\xbe", "\xe6\xbc\xa2\xf0\x9f\x92\xbe"}};
+    for (const auto& [given, shown] : rows) {
+        CAPTURE(given);
+        CHECK(sanitized(given) == shown);
     }
 }
 

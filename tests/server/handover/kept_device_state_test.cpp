@@ -1,13 +1,16 @@
-// Driver mappings passed from one server to the next; pipes replace the driver's files.
+// Driver mappings and results of calibration, passed from one server to the next. Pipes replace the
+// driver's files.
 #include "server/handover/kept_device_state.hpp"
 
 #include <doctest/doctest.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/server/supervisor/living_supervisor.hpp"
@@ -130,6 +133,69 @@ TEST_CASE("kept mappings: a full supervisor is logged once") {
     KeptMappings mappings(own.store, own.descriptors);
     mappings.keep({one.get(), two.get()});
     CHECK(supervisor.names().size() == 1);
+}
+
+using States = KeptCalibration::States;
+
+OwnedFd memory_of(const std::string& text) {
+    OwnedFd fd(::memfd_create("calibration", MFD_CLOEXEC));
+    REQUIRE(::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+    return fd;
+}
+
+TEST_CASE("kept calibration: passed to the next server and stored once") {
+    LivingSupervisor supervisor;
+    const States found{{"GPU-1", "line\n2 3\n"}, {"GPU-\"2\"", "\x01 and \xc3\xbc"}};
+    {
+        Inheritance own(supervisor);
+        KeptCalibration calibration(own.store, own.descriptors);
+        CHECK(calibration.states().empty());
+        calibration.keep({});
+        CHECK(supervisor.names().empty());
+        calibration.keep({{"GPU-1", "older"}});
+        calibration.keep(found);
+        calibration.keep(found);
+        CHECK(supervisor.names() == std::vector<std::string>{"gpunbd/calibration"});
+    }
+    Inheritance next(supervisor);
+    const KeptCalibration calibration(next.store, next.descriptors);
+    CHECK(calibration.states() == found);
+    CHECK(next.descriptors.names().empty());
+}
+
+TEST_CASE("kept calibration: invalid data cause a new calibration") {
+    for (const std::string& text :
+         std::vector<std::string>{std::string(), "x", "{", "[]", "1", R"({"GPU-1": 1})",
+                                  R"({"GPU-1": "a"} trailing)", R"({"GPU-1": {"a": "b"}})",
+                                  std::string(1000, '['), '"' + std::string(2 << 20, 'x') + '"'}) {
+        CAPTURE(text.substr(0, 40));
+        LivingSupervisor supervisor;
+        PassedDescriptors::Descriptors descriptors;
+        descriptors.emplace("gpunbd/calibration", memory_of(text));
+        PassedDescriptors handed_over(std::move(descriptors));
+        DescriptorStore store(supervisor.way, std::nullopt, handed_over.names());
+        KeptCalibration calibration(store, handed_over);
+        CHECK(calibration.states().empty());
+        CHECK(handed_over.names().empty());
+        calibration.keep({{"GPU-1", "measured"}});
+        CHECK(supervisor.names().size() == 1);
+    }
+}
+
+TEST_CASE("kept calibration: one that could not be stored is stored by the next call") {
+    LateSupervisor supervisor;
+    PassedDescriptors none;
+    DescriptorStore store(supervisor.way, std::nullopt, {});
+    KeptCalibration calibration(store, none);
+    const States found{{"GPU-1", "measured"}};
+    calibration.keep(found);
+    CHECK(calibration.states().empty());
+    supervisor.start();
+    calibration.keep(found);
+    std::string message = supervisor.socket->next_text();
+    while (message.starts_with("FDSTOREREMOVE=1\n")) message = supervisor.socket->next_text();
+    CHECK(message.starts_with("FDSTORE=1\nFDNAME=gpunbd/calibration\n"));
+    CHECK(calibration.states() == found);
 }
 
 }  // namespace
