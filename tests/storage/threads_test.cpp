@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <barrier>
 #include <memory>
 #include <set>
 #include <thread>
@@ -10,7 +9,7 @@
 #include <vector>
 
 #include "tests/checked.hpp"
-#include "tests/sanitized.hpp"
+#include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/rig.hpp"
 #include "tests/storage/test_pool.hpp"
 
@@ -148,30 +147,49 @@ TEST_CASE("threads: a pinned page is not reused") {
 // Some threads keep pages pinned for a long time, others trim and write. The device has no spare
 // pages.
 TEST_CASE("threads: pinned pages cause no ENOSPC for writers") {
-    for (const Provision provision : {Provision::thin, Provision::full}) {
+    constexpr struct {
+        const char* name;
+        std::uint64_t page_size;
+        std::uint32_t pages;
+        Provision provision;
+        bool slow;
+        bool waits;  // for its pages with acquire(), as a worker does
+        int rounds;
+    } rows[] = {
+        {"thin", 64 * kib, 24, Provision::thin, false, false, 20000},
+        {"full", 64 * kib, 24, Provision::full, false, false, 20000},
+        {"a page is a slab", 64 * mib, 5, Provision::thin, false, true, 1500},
+        {"a page is a slab, with a provisioner", 64 * mib, 5, Provision::thin, true, true, 1500},
+    };
+    for (const auto& row : rows) {
         for (const bool discards : {true, false}) {
-            constexpr std::uint64_t page_size = 64 * kib;
-            constexpr std::uint32_t pages = 24;
-            MemoryDevice device(0, {.capacity = pages * page_size, .discards = discards});
-            const auto made = checked(Volume::create(
-                {.size = pages * page_size, .page_size = page_size, .provision = provision},
-                {&device}));
+            CAPTURE(row.name);
+            CAPTURE(discards);
+            MemoryDevice device(
+                0, {.capacity = row.pages * row.page_size, .discards = discards, .slow = row.slow});
+            const auto made = checked(Volume::create({.size = row.pages * row.page_size,
+                                                      .page_size = row.page_size,
+                                                      .provision = row.provision},
+                                                     {&device}));
             Volume& volume = *made;
             std::atomic<std::uint32_t> refused{0};
             std::atomic<std::uint32_t> wrong{0};
             on_threads([&](std::uint32_t thread) {
                 Random random(thread);
+                TestWaiter waiter;
                 std::vector<std::pair<std::uint32_t, PageRef>> held;
-                for (int round = 0; round != 20000; ++round) {
-                    const std::uint32_t page = random.below(pages);
+                for (int round = 0; round != row.rounds; ++round) {
+                    const std::uint32_t page = random.below(row.pages);
                     PageRef ref;
                     switch (random.below(3)) {
                         case 0:
-                            if (volume.map(page, ref) != Status::ok) {
+                            if ((row.waits ? waiter.acquire(volume, page, ref)
+                                           : volume.map(page, ref)) != Status::ok) {
                                 ++refused;
                                 break;
                             }
-                            Words(ref, page_size).fill(page + 1);
+                            if (!Words(ref, row.page_size).only(page + 1)) ++wrong;
+                            Words(ref, row.page_size).fill(page + 1);
                             break;
                         case 1:
                             volume.unmap(page);
@@ -181,115 +199,18 @@ TEST_CASE("threads: pinned pages cause no ENOSPC for writers") {
                             if (!ref.hole()) held.emplace_back(page, std::move(ref));
                     }
                     for (const auto& [number, each] : held) {
-                        if (!Words(each, page_size).only(number + 1)) ++wrong;
+                        if (!Words(each, row.page_size).only(number + 1)) ++wrong;
                     }
-                    if (held.size() == pages) held.clear();
+                    if (held.size() == row.pages) held.clear();
                 }
             });
             CHECK(refused == 0);
             CHECK(wrong == 0);
             CHECK(volume.retired_bytes() == 0);
+            volume.quiesce();  // no slab is released meanwhile
             CHECK(volume.allocated_bytes() == device.used());
         }
     }
-}
-
-// One page of memory moves between two page numbers all the time.
-TEST_CASE("threads: a reused page is found only under its own number") {
-    constexpr std::uint64_t page_size = 64;  // so that it changes owners quickly
-    MemoryDevice device(0, {});
-    const auto made =
-        checked(Volume::create({.size = 2 * page_size, .page_size = page_size}, {&device}));
-    Volume& volume = *made;
-    std::atomic<bool> over{false};
-    std::atomic<std::uint32_t> wrong{0};
-    on_threads([&](std::uint32_t thread) {
-        if (thread == 0) {
-            for (std::uint32_t round = 0; round != 1000000; ++round) {
-                PageRef ref;
-                if (volume.map(round % 2, ref) != Status::ok) ++wrong;
-                Words(ref, page_size).fill(round % 2 + 1);
-                ref.reset();
-                volume.unmap(round % 2);
-            }
-            over = true;
-            return;
-        }
-        for (std::uint32_t round = 0; !over; ++round) {
-            const PageRef ref = volume.find(round % 2);
-            if (!ref.hole() && !Words(ref, page_size).only(round % 2 + 1)) ++wrong;
-        }
-    });
-    CHECK(wrong == 0);
-    CHECK(volume.mapped_bytes() == 0);
-}
-
-TEST_CASE("threads: a page number is not mapped twice") {
-    constexpr std::uint64_t page_size = 64 * kib;
-    constexpr std::uint32_t pages = 64;
-    for (int round = 0; round != 20; ++round) {
-        MemoryDevice device(0, {});
-        const auto volume =
-            checked(Volume::create({.size = pages * page_size, .page_size = page_size}, {&device}));
-        std::vector<std::vector<std::byte*>> seen(threads);
-        std::barrier together(threads);
-        on_threads([&](std::uint32_t thread) {
-            for (std::uint32_t page = 0; page != pages; ++page) {
-                together.arrive_and_wait();
-                PageRef ref;
-                if (volume->map(page, ref) != Status::ok) continue;
-                seen[thread].push_back(ref.cpu());
-            }
-        });
-        for (const auto& each : seen) CHECK(each == seen[0]);
-        CHECK(seen[0].size() == pages);
-        CHECK(volume->mapped_bytes() == pages * page_size);
-        CHECK(device.used() == pages * page_size);
-    }
-}
-
-// begin_move() stores the entry and then loads the pins; a writer pins the page and then loads the
-// entry. Without sequential consistency both may see the state before the other one.
-TEST_CASE("threads: a page is not written between the begin and the end of its move") {
-    constexpr std::uint64_t page_size = 64 * kib;
-    // Sanitizers find races, not a weaker order, with which several of 150'000 rounds go wrong.
-    constexpr int rounds = gpunbd::test::is_sanitized ? 5'000 : 150'000;
-    MemoryDevice device(0, {});
-    const auto volume =
-        checked(Volume::create({.size = page_size, .page_size = page_size}, {&device}));
-    PagePool& pool = volume->pool(0);
-    std::atomic<int> round{0};
-    const auto begin_together = [&round](int next) {
-        round.fetch_add(1);
-        for (int spins = 0; round.load() < 2 * next; ++spins) {
-            if (spins > 1000) std::this_thread::yield();
-        }
-    };
-    std::thread writer([&] {
-        for (int i = 1; i <= rounds; ++i) {
-            begin_together(i);
-            PageRef page;
-            if (volume->map(0, page) != Status::ok) continue;
-            std::atomic_ref(*reinterpret_cast<std::uint64_t*>(page.cpu())).fetch_add(1);
-            page.reset();
-        }
-    });
-    int moves = 0;
-    int writes = 0;
-    for (int i = 1; i <= rounds; ++i) {
-        begin_together(i);
-        PageRef page;
-        if (!pool.begin_move(0, volume->slot(0), page)) continue;
-        const std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(page.cpu()));
-        const std::uint64_t before = word.load();
-        for (int wait = 0; wait != 200; ++wait) static_cast<void>(volume->slot(0).load());
-        writes += word.load() != before ? 1 : 0;
-        pool.cancel_move(0, page.index());
-        ++moves;
-    }
-    writer.join();
-    CHECK(writes == 0);
-    CHECK(moves != 0);
 }
 
 // A device that is sometimes full, and whose freed pages have to be cleared.

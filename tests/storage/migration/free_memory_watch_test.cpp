@@ -14,11 +14,7 @@ namespace gpunbd::storage::test {
 namespace {
 
 TEST_CASE("memory watch: pages leave when more memory has to be free") {
-    RigOptions options;
-    options.spills = "h";
-    options.page_size = 16 * mib;  // four in a slab
-    options.size = 16 * options.page_size;
-    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+    const RigOptions options = large_pages("h", "h");
     MovingRig rig(options);
     rig.memories[0]->set_capacity(options.size);
     rig.map_all();

@@ -49,7 +49,7 @@ class FakeTrigger {
 class PressedRig : public MovingRig {
  public:
     explicit PressedRig(std::chrono::milliseconds settling_time)
-        : MovingRig(options_with_large_pages()),
+        : MovingRig(large_pages("h", "h")),
           watch(home(), migrator, trigger.files(), settling_time) {
         map_all();
         watch.start();
@@ -65,15 +65,6 @@ class PressedRig : public MovingRig {
 
     FakeTrigger trigger;
     PressureWatch watch;
-
- private:
-    static RigOptions options_with_large_pages() {
-        return {.devices = "h",
-                .spills = "h",
-                .size = 256 * mib,
-                .page_size = 16 * mib,
-                .channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib}};
-    }
 };
 
 TEST_CASE("pressure watch: pages leave while there is pressure, and return step by step") {

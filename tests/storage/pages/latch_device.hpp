@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -84,12 +85,16 @@ class LatchDevice : public Device {
         return slab.cpu != nullptr && memory.discard(slab, offset, bytes);
     }
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
+        if (channels_left-- <= 0) throw std::runtime_error("no channel is left");
+        ++channels_opened;
         return memory.open_channel(options);
     }
 
     MemoryDevice memory;
     std::atomic<bool> addressed_later{
         false};  // taken-over slabs have no CPU address before address()
+    std::atomic<int> channels_left{1'000};
+    std::atomic<int> channels_opened{0};
     Latch allocating;
     Latch clearing;
     Latch copying;  // afterwards

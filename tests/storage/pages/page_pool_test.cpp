@@ -157,15 +157,6 @@ TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
     }
 }
 
-TEST_CASE("page pool: fill() fails if the device has too little memory") {
-    MemoryDevice device(0, {.capacity = 99 * 2 * mib});
-    {
-        TestPool pool(device, 2 * mib, 100, Provision::full);
-        CHECK(pool.memory().fill() == Status::no_space);
-    }
-    CHECK(device.used() == 0);
-}
-
 TEST_CASE("page pool: memory that is too small for a slab is used by smaller ones") {
     constexpr std::uint64_t page_size = 2 * mib;
     constexpr std::uint64_t pages_of_device = 42;  // a slab has 32
@@ -176,13 +167,6 @@ TEST_CASE("page pool: memory that is too small for a slab is used by smaller one
     while (pool.take(page) == Status::ok) REQUIRE(pages.insert(page).second);
     CHECK(pages.size() == 40);  // what is left has fewer pages than the smallest slab
     for (const PageIndex each : pages) retire(pool, each);
-}
-
-TEST_CASE("page pool: an export without a share of a device allocates nothing there") {
-    MemoryDevice device(0, {.capacity = 0});
-    TestPool pool(device, 2 * mib, 0, Provision::full);
-    CHECK(pool.memory().fill() == Status::ok);
-    CHECK(pool.memory().usage().allocated == 0);
 }
 
 TEST_CASE("page pool: allocates no more than its own size, whatever the device has") {

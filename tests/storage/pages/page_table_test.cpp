@@ -3,10 +3,8 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -299,24 +297,6 @@ TEST_CASE("page table: one of the format without sizes is taken over, and cannot
     CHECK_FALSE(table.can_resize());
     CHECK(table.complete());
     CHECK_FALSE(table.set_complete(false));
-}
-
-TEST_CASE("page table: outlives the process that created it") {
-    const TableShape shape = two_devices();
-    const PageTable made(shape, true);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        auto opened = PageTable::open(OwnedFd::copy_of(made.descriptor()));
-        auto* const table = std::get_if<PageTable>(&opened);
-        if (table == nullptr || !(table->shape() == shape)) ::_exit(1);
-        fill_in(*table);
-        ::kill(::getpid(), SIGKILL);
-    }
-    REQUIRE(child > 0);
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(WIFSIGNALED(status));
-    CHECK(is_filled_in(made));
 }
 
 TEST_CASE("page table: each byte of its header is validated") {

@@ -373,25 +373,5 @@ TEST_CASE("volume: pinned pages cause no ENOSPC for writers") {
     }
 }
 
-TEST_CASE("volume: a page that cannot be cleared stays a hole") {
-    constexpr std::uint64_t page_size = 64 * kib;
-    Devices devices({page_size}, false);
-    const auto volume =
-        checked(Volume::create({.size = page_size, .page_size = page_size}, devices.all));
-    PageRef ref;
-    REQUIRE(volume->map(0, ref) == Status::ok);
-    stamp(ref, page_size, 1);
-    ref.reset();
-    volume->unmap(0);
-    devices.own[0]->clears_fail = true;
-    CHECK(volume->map(0, ref) == Status::io_error);
-    CHECK(ref.hole());
-    CHECK(volume->find(0).hole());
-    CHECK(volume->mapped_bytes() == 0);
-    devices.own[0]->clears_fail = false;
-    REQUIRE(volume->map(0, ref) == Status::ok);
-    CHECK(holds(ref, page_size, 0));
-}
-
 }  // namespace
 }  // namespace gpunbd::storage::test

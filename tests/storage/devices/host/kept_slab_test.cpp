@@ -1,18 +1,15 @@
 // Slabs of `host` that outlive their process.
 #include "storage/base/log_line.hpp"
-#include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/devices/host/host_device.hpp"
 #include "tests/storage/devices/host/fake_machine.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -136,40 +133,6 @@ TEST_CASE("kept slab: another device takes it over with its contents") {
         CHECK_FALSE(is_open(number));
         CHECK(device->available() == 64 * mib);
     }
-}
-
-// A process that creates a slab, sends the number of its descriptor, and is killed while it writes.
-void child(int pipe) {
-    const auto device = a_host();
-    Slab slab;
-    if (device->allocate({.bytes = slab_bytes, .kept = true}, slab) != Status::ok) ::_exit(1);
-    std::memset(slab.cpu, 0x77, slab_bytes);
-    const int descriptor = slab.descriptor.get();
-    if (::write(pipe, &descriptor, sizeof descriptor) != sizeof descriptor) ::_exit(2);
-    for (;;) std::memset(slab.cpu + mib, 0x77, mib);
-}
-
-TEST_CASE("kept slab: outlives a killed process") {
-    int ends[2];
-    REQUIRE(::pipe(ends) == 0);
-    const pid_t pid = ::fork();
-    REQUIRE(pid >= 0);
-    if (pid == 0) child(ends[1]);
-    ::close(ends[1]);
-    int number = -1;
-    REQUIRE(::read(ends[0], &number, sizeof number) == sizeof number);
-    ::close(ends[0]);
-    const std::string path = fmt::format("/proc/{}/fd/{}", pid, number);
-    OwnedFd descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    REQUIRE(::kill(pid, SIGKILL) == 0);
-    int status = 0;
-    REQUIRE(::waitpid(pid, &status, 0) == pid);
-    REQUIRE(WIFSIGNALED(status));
-    const auto device = a_host();
-    Slab slab;
-    REQUIRE(device->take_over(descriptor, {.bytes = slab_bytes}, slab) == Status::ok);
-    CHECK(all_are(slab.cpu, slab_bytes, 0x77));
-    device->release(slab);
 }
 
 struct Refused {
@@ -303,21 +266,6 @@ TEST_CASE("kept slab: memory is collapsed into huge pages, and contents are unch
     device->release(slab);
 }
 
-TEST_CASE("kept slab: clear zeroes only its range, also after a takeover") {
-    const auto device = a_host();
-    Slab slab = kept_slab(*device);
-    std::memset(slab.cpu, 0x5A, slab_bytes);
-    REQUIRE(device->clear(slab, 65536, 65536) == Status::ok);
-    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
-    const SlabRecord record = record_of(slab);
-    device->release(slab);
-    REQUIRE(device->take_over(copy, record, slab) == Status::ok);
-    CHECK(all_are(slab.cpu, 65536, 0x5A));
-    CHECK(all_are(slab.cpu + 65536, 65536, 0));
-    CHECK(all_are(slab.cpu + 131072, slab_bytes - 131072, 0x5A));
-    device->release(slab);
-}
-
 TEST_CASE("kept slab: promised memory is counted exactly, per page") {
     const FakeMachine machine;
     machine.set_available(100 * mib);
@@ -406,27 +354,6 @@ TEST_CASE("kept slab: a lack of descriptors fails the allocation, and is logged 
         slab = kept_slab(*device);
         device->release(slab);
     }
-}
-
-TEST_CASE("kept slab: a faulty device forwards calls, and fails takeovers on request") {
-    FaultScript script;
-    const auto device = make_faulty_device(a_host(), script);
-    CHECK(device->reason_not_kept().empty());
-    Slab slab = kept_slab(*device);
-    CHECK(slab.cpu == nullptr);
-    const SlabRecord record = record_of(slab);
-    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
-    device->release(slab);
-    script.take_overs_until_failure = 0;
-    const int number = copy.get();
-    CHECK(device->take_over(copy, record, slab) == Status::io_error);
-    CHECK(slab.bytes == 0);
-    REQUIRE(device->take_over(copy, record, slab) == Status::ok);
-    CHECK(slab.cpu == nullptr);
-    CHECK(slab.address != 0);
-    CHECK(device->available() == 60 * mib);
-    device->release(slab);
-    CHECK_FALSE(is_open(number));
 }
 
 }  // namespace
