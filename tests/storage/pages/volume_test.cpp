@@ -70,7 +70,10 @@ const Shape shapes[] = {
      {5 * 64 * kib + 3, 64 * kib - 1, 27 * 64 * kib}},
     {"64K, striped over three", 64 * kib, 31 * 64 * kib - 7, 64 * kib, {mib, mib, mib}},
     {"2M, striped over two by 4M", 2 * mib, 37 * 2 * mib, 4 * mib, {40 * mib, 36 * mib}},
+    {"64K, a slab and some pages", 64 * kib, 1030 * 64 * kib, 0, {gib}},
+    {"2M, several slabs", 2 * mib, 100 * 2 * mib, 0, {gib}},
     {"a page is a slab", 64 * mib, 6 * 64 * mib, 64 * mib, {256 * mib, 256 * mib}},
+    {"a page is larger than a slab", 128 * mib, 3 * 128 * mib, 0, {gib}},
 };
 
 std::uint32_t expected_device(const Shape& shape, std::uint64_t page) {
@@ -83,6 +86,24 @@ std::uint32_t expected_device(const Shape& shape, std::uint64_t page) {
         page -= shape.capacities[device++] / shape.page_size;
     }
     return device;
+}
+
+struct Held {
+    PageRef page;
+    std::uint64_t stamp;
+};
+
+// Of the slabs that have a page that is mapped or held.
+std::uint64_t bytes_in_use(const Volume& volume,
+                           const std::map<std::uint64_t, std::uint64_t>& model,
+                           const std::list<Held>& held) {
+    std::map<const std::byte*, std::uint64_t> slabs;
+    const auto add = [&](const Slab& slab) { slabs[slab.cpu] = slab.bytes; };
+    for (const auto& [page, unused] : model) add(volume.find(page).slab());
+    for (const Held& each : held) add(each.page.slab());
+    std::uint64_t bytes = 0;
+    for (const auto& [unused, size] : slabs) bytes += size;
+    return bytes;
 }
 
 TEST_CASE("volume: map, unmap, find and pins against a simple model") {
@@ -99,23 +120,30 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                                                       .provision = provision},
                                                      devices.all));
                 const auto pages = static_cast<std::uint32_t>((shape.size - 1) / page_size + 1);
-                if (provision == Provision::full) {
-                    CHECK(volume->allocated_bytes() == pages * page_size);
-                }
+                const bool full = provision == Provision::full;
+                CHECK(volume->allocated_bytes() == (full ? pages * page_size : 0));
                 std::map<std::uint64_t, std::uint64_t> model;  // the stamps of mapped pages
-                struct Held {
-                    PageRef page;
-                    std::uint64_t stamp;
-                };
                 std::list<Held> held;
                 Random random(pages);
                 std::uint64_t next_stamp = 1;
+                std::uint32_t bias = 4;  // maps out of 7 changes
                 for (int step = 0; step != 3000; ++step) {
+                    if (step % 300 == 0) bias = random.between(1, 6);
                     const std::uint64_t page = random.below(pages);
                     const auto known = model.find(page);
                     switch (random.below(6)) {
                         case 0:
-                        case 1: {
+                        case 1:
+                        case 2: {
+                            if (random.below(7) >= bias) {
+                                // Most of them are mapped, so that slabs become empty.
+                                const auto mapped = model.lower_bound(page);
+                                const bool any = mapped == model.end() || random.one_in(4);
+                                const std::uint64_t unmapped = any ? page : mapped->first;
+                                volume->unmap(unmapped);
+                                model.erase(unmapped);
+                                break;
+                            }
                             PageRef ref;
                             REQUIRE(volume->map(page, ref) == Status::ok);
                             REQUIRE(&ref.device() == devices.all[expected_device(shape, page)]);
@@ -131,10 +159,6 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                             model[page] = next_stamp++;
                             break;
                         }
-                        case 2:
-                            volume->unmap(page);
-                            model.erase(page);
-                            break;
                         case 3: {
                             PageRef ref = volume->find(page);
                             REQUIRE(ref.hole() == (known == model.end()));
@@ -157,15 +181,25 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                         default:
                             REQUIRE(volume->mapped(page) == (known != model.end()));
                             REQUIRE(volume->mapped_bytes() == model.size() * page_size);
-                            REQUIRE(volume->allocated_bytes() == devices.used());
-                            REQUIRE(volume->allocated_bytes() <= pages * page_size);
+                            const std::uint64_t allocated = volume->allocated_bytes();
+                            REQUIRE(allocated == devices.used());
+                            if (full) {
+                                REQUIRE(allocated == pages * page_size);
+                                break;
+                            }
+                            // All slabs but one of each device are released.
+                            const std::uint64_t used = bytes_in_use(*volume, model, held);
+                            const std::uint64_t slab = std::max(64 * mib, page_size);
+                            REQUIRE(allocated >= used);
+                            REQUIRE(allocated - used <= devices.all.size() * slab);
+                            REQUIRE(allocated <= pages * page_size);
                     }
                 }
                 for (const Held& each : held) REQUIRE(holds(each.page, page_size, each.stamp));
                 held.clear();
                 for (std::uint64_t page = 0; page != pages; ++page) volume->unmap(page);
                 CHECK(volume->mapped_bytes() == 0);
-                if (provision == Provision::thin) {
+                if (!full) {
                     for (const auto& device : devices.own) CHECK(device->slabs() <= 1);
                 }
                 CHECK(volume->retired_bytes() == 0);
@@ -175,6 +209,7 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                     REQUIRE(volume->map(page, ref) == Status::ok);
                     REQUIRE(holds(ref, page_size, 0));
                 }
+                CHECK(volume->allocated_bytes() == pages * page_size);
                 volume.reset();
                 CHECK(devices.used() == 0);
             }
