@@ -1,5 +1,4 @@
-// What the tests that kill kept volumes at every step share: devices that report each change, and
-// the contents that are permitted after a kill.
+// The contents of a kept volume that are permitted after its process was killed at any step.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -10,12 +9,9 @@
 #include <atomic>
 #include <cstdint>
 #include <fstream>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "storage/pages/volume.hpp"
@@ -23,53 +19,6 @@
 #include "tests/storage/pages/store_watch.hpp"
 
 namespace gpunbd::storage::test {
-
-// Calls back before and after each change of memory.
-class CutDevice final : public Device {
-    template <class Call>
-    auto between(Call call) {
-        cut_();
-        auto result = call();
-        cut_();
-        return result;
-    }
-
- public:
-    CutDevice(Device& inner, std::function<void()> cut)
-        : Device(inner.number()), inner_(inner), cut_(std::move(cut)) {}
-    ~CutDevice() override { CHECK_FALSE(releases().pending()); }
-
-    const DeviceInfo& info() const override { return inner_.info(); }
-    std::uint64_t available() const override { return inner_.available(); }
-    bool sends_in_place() const override { return inner_.sends_in_place(); }
-    std::string reason_not_kept() const override { return inner_.reason_not_kept(); }
-    Status allocate(const SlabRequest& request, Slab& out) override {
-        return between([&] { return inner_.allocate(request, out); });
-    }
-    Status take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
-        return between([&] { return inner_.take_over(descriptor, record, out); });
-    }
-    void release(Slab& slab) noexcept override {
-        between([&] { return inner_.release(slab), true; });
-    }
-    Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return between([&] { return inner_.clear(slab, offset, bytes); });
-    }
-    Status copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
-                std::uint64_t to_offset, std::uint64_t bytes) override {
-        return between([&] { return inner_.copy(from, from_offset, to, to_offset, bytes); });
-    }
-    bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return between([&] { return inner_.discard(slab, offset, bytes); });
-    }
-    std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
-        return inner_.open_channel(options);
-    }
-
- private:
-    Device& inner_;
-    const std::function<void()> cut_;
-};
 
 struct PageModel {
     bool is_mapped = false;
