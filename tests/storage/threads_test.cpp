@@ -10,6 +10,7 @@
 
 #include "tests/checked.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/rig.hpp"
 #include "tests/storage/test_pool.hpp"
 
@@ -133,8 +134,7 @@ TEST_CASE("threads: a pinned page is not reused") {
         CHECK(device.slabs() <= 2);
         for (const auto& volume : volumes) {
             for (std::uint32_t page = 0; page != row.pages; ++page) {
-                PageRef ref;
-                REQUIRE(volume->map(page, ref) == Status::ok);
+                PageRef ref = map_page(*volume, page);
                 CHECK(Words(ref, row.page_size).only(0));
             }
             CHECK(volume->allocated_bytes() == row.pages * row.page_size);

@@ -10,6 +10,7 @@
 #include "tests/storage/family.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/latch_device.hpp"
+#include "tests/storage/pages/words.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -134,8 +135,7 @@ TEST_CASE("added spill memory: new pages and copies pass over memory that has fa
     failing.has_failed = true;
     const auto clone = checked(rig.volume->clone("clone", 2 * options.page_size));
     for (const std::uint64_t page : {0, 1}) {
-        PageRef ref;
-        REQUIRE(clone->map(page, ref) == Status::ok);
+        PageRef ref = map_page(*clone, page);
         CHECK(&ref.device() == &works);
     }
 }
@@ -156,8 +156,7 @@ TEST_CASE("added spill memory: a copy takes memory in the order of new pages") {
         return rig.volume->find(page).device().info().id;
     };
     {
-        PageRef writer;
-        REQUIRE(rig.volume->map(7, writer) == Status::ok);
+        PageRef writer = map_page(*rig.volume, 7);
         REQUIRE(family.clone().empty());
         family.use(0);
         CHECK(device_of(7) == "memory:2");
@@ -211,8 +210,7 @@ TEST_CASE("added spill memory: requests open the channel, or fail alone if that 
     REQUIRE(write_to(rig, 0, 1) == Status::ok);
     rig.devices[0]->budget().set_limit(0);
     {
-        PageRef ref;
-        REQUIRE(rig.volume->map(1, ref) == Status::ok);
+        PageRef ref = map_page(*rig.volume, 1);
         REQUIRE(&ref.device() == &spill);
     }
     CHECK(read_from(rig, 1) == Status::io_error);

@@ -20,6 +20,7 @@
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
+#include "tests/storage/pages/words.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -382,9 +383,7 @@ TEST_CASE("migrator: prepare() opens the channels of all threads, or says why it
     };
     CHECK(prepare() == "no channel is left");
     // A request that fails leaves the limit where the pages are.
-    PageRef page;
-    REQUIRE(volume->map(0, page) == Status::ok);
-    page.reset();
+    map_page(*volume, 0);
     std::promise<Migration> failed;
     migrator.reclaim(all, [&](Migration&& out) { failed.set_value(std::move(out)); });
     CHECK(failed.get_future().get().error == "no channel is left");
@@ -457,8 +456,7 @@ TEST_CASE("migrator: a page that is being written does not move; a read one does
     MovingRig rig(options_of("h", "h"));
     write(rig, 0, 5000, 1);
     write(rig, rig.options.page_size, 5000, 2);
-    PageRef written;
-    REQUIRE(rig.volume->map(0, written) == Status::ok);
+    PageRef written = map_page(*rig.volume, 0);
     const PageRef read = rig.volume->find(1);
     const Migration out = rig.reclaim(all);
     CHECK(out.busy != 0);

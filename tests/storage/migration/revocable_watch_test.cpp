@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/storage/migration/moving_rig.hpp"
+#include "tests/storage/pages/words.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -19,9 +20,7 @@ TEST_CASE("revocable watch: slabs become fixed while the host could not take the
     options.size = 4 * options.page_size;
     MovingRig rig(options);
     rig.script.revocable = true;
-    PageRef ref;
-    REQUIRE(rig.volume->map(0, ref) == Status::ok);
-    ref.reset();
+    map_page(*rig.volume, 0);
     PagePool& pool = rig.volume->pool(0);
     RevocableWatch watch(rig.home(), rig.migrator, 1ms);
     watch.start();

@@ -24,6 +24,7 @@
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/store_watch.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
@@ -557,8 +558,7 @@ class NextSharing {
 
  private:
     void map_and_write(VolumeNumber number, std::uint64_t page, const PageWords& words) {
-        PageRef ref;
-        REQUIRE(volumes_[number]->map(page, ref) == Status::ok);
+        PageRef ref = map_page(*volumes_[number], page);
         REQUIRE(look_at_page(*volumes_[number], page).words ==
                 models_[number][page].words);  // a hole reads as zeroes
         const auto places = places_in(row_.page_size);

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <set>
 #include <thread>
@@ -11,33 +10,15 @@
 
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/latch_device.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
 #include "tests/storage/test_pool.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
 
-// The offsets in a page that tests check.
-struct Places {
-    explicit Places(std::uint64_t page_size) : at{0, 8, page_size / 2, page_size - 8} {}
-    std::uint64_t at[4];
-};
-
 std::byte* memory_of(const PagePool& pool, PageIndex page) {
     return pool.memory().slabs().cpu_of(page);
-}
-
-void stamp(const PagePool& pool, PageIndex page, std::uint64_t page_size, std::uint64_t value) {
-    for (const std::uint64_t at : Places(page_size).at) {
-        std::memcpy(memory_of(pool, page) + at, &value, sizeof value);
-    }
-}
-
-bool holds(const PagePool& pool, PageIndex page, std::uint64_t page_size, std::uint64_t value) {
-    for (const std::uint64_t at : Places(page_size).at) {
-        if (std::memcmp(memory_of(pool, page) + at, &value, sizeof value) != 0) return false;
-    }
-    return true;
 }
 
 // Waits for a condition that another thread establishes.
@@ -76,12 +57,12 @@ TEST_CASE("page pool: a pinned page can be mapped again at its former page numbe
         const PageIndex page = seven.load().page();
         CHECK(seven.load() == PageEntry::mapped(0, page));
         CHECK(pool.memory().pages().mapped_pages() == 2);
-        stamp(pool, page, page_size, 1);
+        stamp(memory_of(pool, page), page_size, 1);
         pool.unmap(7, seven);
         CHECK(seven.load() == PageEntry::retired(0, page));
         CHECK(pool.memory().usage().retired == page_size);
         CHECK(pool.memory().pages().mapped_pages() == 1);
-        CHECK(holds(pool, page, page_size, 1));
+        CHECK(holds(memory_of(pool, page), page_size, 1));
         // The retired page has to be cleared first, and no other number gets it.
         CHECK_FALSE(pool.map_at_once(7, seven, other));
         CHECK_FALSE(pool.map_at_once(9, nine, other));
@@ -89,17 +70,17 @@ TEST_CASE("page pool: a pinned page can be mapped again at its former page numbe
         CHECK(pool.map(7, seven, other) == Status::ok);
         CHECK(seven.load() == PageEntry::mapped(0, page));
         CHECK(pool.memory().usage().retired == 0);
-        CHECK(holds(pool, page, page_size, 0));
+        CHECK(holds(memory_of(pool, page), page_size, 0));
         // Dropping the pin does not free the page; retiring it again does.
         held.reset();
         other.reset();
         CHECK(pool.map(9, nine, other) == Status::no_space);
-        stamp(pool, page, page_size, 2);
+        stamp(memory_of(pool, page), page_size, 2);
         pool.unmap(7, seven);
         CHECK(pool.memory().usage().retired == 0);
         REQUIRE(pool.map(9, nine, held) == Status::ok);
         CHECK(nine.load() == PageEntry::mapped(0, page));
-        CHECK(holds(pool, page, page_size, 0));
+        CHECK(holds(memory_of(pool, page), page_size, 0));
         // Another page number has got the former page.
         CHECK(pool.map(7, seven, other) == Status::no_space);
         // A page that cannot be cleared stays retired and pinned.
@@ -138,7 +119,7 @@ TEST_CASE("page pool: a page that cannot be cleared is neither handed out nor lo
         TestPool pool(device, 2 * mib, 1, Provision::thin);
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
-        stamp(pool, page, 2 * mib, 1);
+        stamp(memory_of(pool, page), 2 * mib, 1);
         device.clears_fail = true;
         retire(pool, page);
         if (slow) CHECK(comes_true([&] { return device.clears == 1; }));
@@ -146,7 +127,7 @@ TEST_CASE("page pool: a page that cannot be cleared is neither handed out nor lo
         CHECK(pool.take(page) == Status::io_error);
         device.clears_fail = false;
         REQUIRE(pool.take(page) == Status::ok);
-        CHECK(holds(pool, page, 2 * mib, 0));
+        CHECK(holds(memory_of(pool, page), 2 * mib, 0));
         retire(pool, page);
     }
 }
@@ -189,13 +170,13 @@ TEST_CASE("page pool: a provisioner clears freed pages") {
         std::vector<PageIndex> pages(32);
         for (PageIndex& page : pages) REQUIRE(pool.take(page) == Status::ok);
         for (int i = 0; i != 10; ++i) {
-            stamp(pool, pages[i], 2 * mib, 1);
+            stamp(memory_of(pool, pages[i]), 2 * mib, 1);
             retire(pool, pages[i]);
         }
         CHECK(comes_true([&] { return device.clears == 10; }));
         for (int i = 0; i != 10; ++i) {
             REQUIRE(pool.take(pages[i]) == Status::ok);
-            CHECK(holds(pool, pages[i], 2 * mib, 0));
+            CHECK(holds(memory_of(pool, pages[i]), 2 * mib, 0));
         }
         CHECK(device.clears == 10);
         for (const PageIndex page : pages) retire(pool, page);
@@ -252,7 +233,7 @@ TEST_CASE("page pool: a retired page is not reused while it is pinned") {
     TestPool pool(device, page_size, 1, Provision::thin);
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
-    stamp(pool, page, page_size, 1);
+    stamp(memory_of(pool, page), page_size, 1);
     PageIndex other = 0;
     pool.memory().pin(page, Access::read);
     retire(pool, page);
@@ -261,10 +242,10 @@ TEST_CASE("page pool: a retired page is not reused while it is pinned") {
     std::thread([&] { pool.memory().pin(page, Access::read); }).join();
     std::thread([&] { pool.memory().unpin(page, Access::read); }).join();
     CHECK(pool.take(other) == Status::no_space);
-    CHECK(holds(pool, page, page_size, 1));
+    CHECK(holds(memory_of(pool, page), page_size, 1));
     std::thread([&] { pool.memory().unpin(page, Access::read); }).join();
     REQUIRE(pool.take(other) == Status::ok);
-    CHECK(holds(pool, page, page_size, 0));
+    CHECK(holds(memory_of(pool, page), page_size, 0));
     // A late pin has no effect, and unpinning it does not free the page of its new owner.
     pool.memory().pin(page, Access::read);
     pool.memory().unpin(page, Access::read);

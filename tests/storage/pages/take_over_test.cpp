@@ -165,8 +165,7 @@ TEST_CASE("take over: unaddressable and meanwhile released slabs are no error") 
     Volume& volume = *taken;
     // Both slabs of the first device are released, and one is allocated again.
     for (std::uint64_t page = 0; page != left_shares[0]; ++page) volume.unmap(page);
-    PageRef anew;
-    REQUIRE(volume.map(0, anew) == Status::ok);
+    PageRef anew = map_page(volume, 0);
     devices.script.unaddressable = true;
     volume.finish_takeover();
     volume.quiesce();  // waits for work in progress
@@ -190,8 +189,7 @@ TEST_CASE("take over: an incomplete full volume is completed and kept") {
             CHECK(volume->allocated_bytes() == left_pages * left_page);
             CHECK(volume->mapped_bytes() == 8 * left_page);
             for (const std::uint64_t page : {4, 5, 10}) {
-                PageRef ref;
-                REQUIRE(volume->map(page, ref) == Status::ok);
+                PageRef ref = map_page(*volume, page);
                 CHECK(word_of(ref) == 0);
                 word_of(ref) = page + 1;
             }

@@ -121,8 +121,7 @@ TEST_CASE("clone: a page that is being written does not change in the clone") {
         CAPTURE(trims);
         MemoryDevice device(0, {});
         auto source = create(device, 4);
-        PageRef written;
-        REQUIRE(source->map(0, written) == Status::ok);
+        PageRef written = map_page(*source, 0);
         word_of(written) = 1;
         const auto clone = clone_of(*source);
         word_of(written) = 2;
@@ -147,8 +146,7 @@ TEST_CASE("clone: a page that is being written does not change in the clone") {
 TEST_CASE("clone: without memory for a page that is being written it fails, and nothing changes") {
     MemoryDevice device(0, {.capacity = 2 * page_size});
     auto source = create(device, 2);
-    PageRef written;
-    REQUIRE(source->map(0, written) == Status::ok);
+    PageRef written = map_page(*source, 0);
     write_word(*source, 1, 11);
     CHECK(failure_of(source->clone("clone")) ==
           "there is no memory for copies of the pages that clients use");

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <list>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
@@ -36,19 +36,6 @@ struct Devices {
         return bytes;
     }
 };
-
-void stamp(const PageRef& page, std::uint64_t page_size, std::uint64_t value) {
-    for (const std::uint64_t at : {std::uint64_t{0}, page_size / 2, page_size - 8}) {
-        std::memcpy(page.cpu() + at, &value, sizeof value);
-    }
-}
-
-bool holds(const PageRef& page, std::uint64_t page_size, std::uint64_t value) {
-    for (const std::uint64_t at : {std::uint64_t{0}, page_size / 2, page_size - 8}) {
-        if (std::memcmp(page.cpu() + at, &value, sizeof value) != 0) return false;
-    }
-    return true;
-}
 
 struct Shape {
     const char* name;
@@ -144,12 +131,11 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                                 model.erase(unmapped);
                                 break;
                             }
-                            PageRef ref;
-                            REQUIRE(volume->map(page, ref) == Status::ok);
+                            PageRef ref = map_page(*volume, page);
                             REQUIRE(&ref.device() == devices.all[expected_device(shape, page)]);
-                            REQUIRE(
-                                holds(ref, page_size, known == model.end() ? 0 : known->second));
-                            stamp(ref, page_size, next_stamp);
+                            REQUIRE(holds(ref.cpu(), page_size,
+                                          known == model.end() ? 0 : known->second));
+                            stamp(ref.cpu(), page_size, next_stamp);
                             // All references to this page see the write.
                             for (Held& other : held) {
                                 if (other.page.address() == ref.address()) {
@@ -163,7 +149,7 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                             PageRef ref = volume->find(page);
                             REQUIRE(ref.hole() == (known == model.end()));
                             if (ref.hole()) break;
-                            REQUIRE(holds(ref, page_size, known->second));
+                            REQUIRE(holds(ref.cpu(), page_size, known->second));
                             if (held.size() < pages / 2) {
                                 held.push_back({std::move(ref), known->second});
                             }
@@ -174,7 +160,7 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                                 const auto at = std::next(
                                     held.begin(),
                                     random.below(static_cast<std::uint32_t>(held.size())));
-                                REQUIRE(holds(at->page, page_size, at->stamp));
+                                REQUIRE(holds(at->page.cpu(), page_size, at->stamp));
                                 held.erase(at);
                             }
                             break;
@@ -195,7 +181,8 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                             REQUIRE(allocated <= pages * page_size);
                     }
                 }
-                for (const Held& each : held) REQUIRE(holds(each.page, page_size, each.stamp));
+                for (const Held& each : held)
+                    REQUIRE(holds(each.page.cpu(), page_size, each.stamp));
                 held.clear();
                 for (std::uint64_t page = 0; page != pages; ++page) volume->unmap(page);
                 CHECK(volume->mapped_bytes() == 0);
@@ -205,9 +192,8 @@ TEST_CASE("volume: map, unmap, find and pins against a simple model") {
                 CHECK(volume->retired_bytes() == 0);
                 // No page is lost, and no old contents are visible.
                 for (std::uint64_t page = 0; page != pages; ++page) {
-                    PageRef ref;
-                    REQUIRE(volume->map(page, ref) == Status::ok);
-                    REQUIRE(holds(ref, page_size, 0));
+                    PageRef ref = map_page(*volume, page);
+                    REQUIRE(holds(ref.cpu(), page_size, 0));
                 }
                 CHECK(volume->allocated_bytes() == pages * page_size);
                 volume.reset();
@@ -257,45 +243,37 @@ TEST_CASE("volume: run_at against a simple model") {
 }
 
 TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocates nothing") {
+    constexpr auto thin = Provision::thin;
+    constexpr auto full = Provision::full;
     const struct {
         const char* name;
-        VolumeOptions options;
+        std::uint64_t size;
+        std::uint64_t stripe_size;
+        Provision provision;
         std::vector<std::uint64_t> capacities;
         std::optional<CapacityError> error;  // none: it fits
     } rows[] = {
-        {"fits to the byte",
-         {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
-         {100 * mib},
-         {}},
+        {"fits to the byte", 100 * mib, 0, full, {100 * mib}, {}},
         {"one byte more",
-         {.size = 100 * mib + 1, .page_size = 2 * mib},
+         100 * mib + 1,
+         0,
+         thin,
          {100 * mib},
          CapacityError{.asked = 100 * mib + 1, .available = 100 * mib, .largest = 100 * mib}},
-        {"linear, full, to the byte",
-         {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
-         {70 * mib, 30 * mib},
-         {}},
-        {"linear: the first has room for all",
-         {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
-         {100 * mib, 0},
-         {}},
-        {"linear: the first has no room",
-         {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
-         {mib, 100 * mib},
-         {}},
+        {"linear, full, to the byte", 100 * mib, 0, full, {70 * mib, 30 * mib}, {}},
+        {"linear: the first has room for all", 100 * mib, 0, full, {100 * mib, 0}, {}},
+        {"linear: the first has no room", 100 * mib, 0, full, {mib, 100 * mib}, {}},
         {"linear: less than a page on each",
-         {.size = 2 * mib, .page_size = 2 * mib},
+         2 * mib,
+         0,
+         thin,
          {mib, mib},
          CapacityError{.asked = 2 * mib, .available = 0, .largest = 0}},
-        {"stripe, full, to the byte",
-         {.size = 100 * mib,
-          .page_size = 2 * mib,
-          .stripe_size = 2 * mib,
-          .provision = Provision::full},
-         {50 * mib, 50 * mib},
-         {}},
+        {"stripe, full, to the byte", 100 * mib, 2 * mib, full, {50 * mib, 50 * mib}, {}},
         {"stripe: the second is too small",
-         {.size = 100 * mib, .page_size = 2 * mib, .stripe_size = 2 * mib},
+         100 * mib,
+         2 * mib,
+         thin,
          {200 * mib, 49 * mib},
          CapacityError{.device = 1, .asked = 50 * mib, .available = 48 * mib, .largest = 96 * mib}},
     };
@@ -303,7 +281,11 @@ TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocat
         CAPTURE(row.name);
         Devices devices(row.capacities, true);
         {
-            auto made = Volume::create(row.options, devices.all);
+            auto made = Volume::create({.size = row.size,
+                                        .page_size = 2 * mib,
+                                        .stripe_size = row.stripe_size,
+                                        .provision = row.provision},
+                                       devices.all);
             const auto* const error = std::get_if<CapacityError>(&made);
             if (row.error) {
                 REQUIRE(error != nullptr);
@@ -312,10 +294,9 @@ TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocat
             } else {
                 REQUIRE(error == nullptr);
                 const auto& volume = *std::get<std::unique_ptr<Volume>>(made);
-                CHECK(volume.size() == row.options.size);
+                CHECK(volume.size() == row.size);
                 CHECK(volume.devices() == devices.all);
-                const bool full = row.options.provision == Provision::full;
-                CHECK(volume.allocated_bytes() == (full ? row.options.size : 0));
+                CHECK(volume.allocated_bytes() == (row.provision == full ? row.size : 0));
             }
         }
         CHECK(devices.used() == 0);
@@ -337,12 +318,12 @@ TEST_CASE("volume: a full device refuses pages, the hole stays, and freed memory
         PageRef ref;
         for (std::uint64_t page = 0; page != pages / 2; ++page) {
             REQUIRE(other->map(page, ref) == Status::ok);
-            stamp(ref, page_size, 99);
+            stamp(ref.cpu(), page_size, 99);
         }
         for (std::uint64_t page = 0; page != pages / 2; ++page) {
             REQUIRE(volume->map(page, ref) == Status::ok);
-            REQUIRE(holds(ref, page_size, 0));
-            stamp(ref, page_size, page + 1);
+            REQUIRE(holds(ref.cpu(), page_size, 0));
+            stamp(ref.cpu(), page_size, page + 1);
         }
         for (std::uint64_t page = pages / 2; page != pages; ++page) {
             REQUIRE(volume->map(page, ref) == Status::no_space);
@@ -354,7 +335,7 @@ TEST_CASE("volume: a full device refuses pages, the hole stays, and freed memory
         // Memory that this volume has freed can be used again.
         volume->unmap(0);
         REQUIRE(volume->map(pages - 1, ref) == Status::ok);
-        REQUIRE(holds(ref, page_size, 0));
+        REQUIRE(holds(ref.cpu(), page_size, 0));
         CHECK(volume->map(0, ref) == Status::no_space);
         // So can memory of the other volume when it is destroyed.
         ref.reset();
@@ -362,7 +343,7 @@ TEST_CASE("volume: a full device refuses pages, the hole stays, and freed memory
         for (std::uint64_t page = 0; page != pages; ++page) {
             const bool was_mapped = page != 0 && page < pages / 2;
             REQUIRE(volume->map(page, ref) == Status::ok);
-            REQUIRE(holds(ref, page_size, was_mapped ? page + 1 : 0));
+            REQUIRE(holds(ref.cpu(), page_size, was_mapped ? page + 1 : 0));
         }
         CHECK(volume->mapped_bytes() == pages * page_size);
     }
@@ -382,17 +363,16 @@ TEST_CASE("volume: pinned pages cause no ENOSPC for writers") {
                 std::list<PageRef> held;
                 for (std::uint64_t round = 1; round != 5; ++round) {
                     for (std::uint64_t page = 0; page != pages; ++page) {
-                        PageRef ref;
-                        REQUIRE(volume->map(page, ref) == Status::ok);
-                        REQUIRE(holds(ref, page_size, 0));
-                        stamp(ref, page_size, round);
+                        PageRef ref = map_page(*volume, page);
+                        REQUIRE(holds(ref.cpu(), page_size, 0));
+                        stamp(ref.cpu(), page_size, round);
                         held.push_back(std::move(ref));
                     }
                     CHECK(volume->allocated_bytes() == pages * page_size);
                     // A trimmed page keeps its contents for readers that pin it, until it is
                     // written again.
                     for (std::uint64_t page = 0; page != pages; ++page) volume->unmap(page);
-                    for (const PageRef& each : held) REQUIRE(holds(each, page_size, round));
+                    for (const PageRef& each : held) REQUIRE(holds(each.cpu(), page_size, round));
                     CHECK(volume->retired_bytes() == pages * page_size);
                     CHECK(volume->mapped_bytes() == 0);
                     for (std::uint64_t page = 0; page != pages; ++page) {

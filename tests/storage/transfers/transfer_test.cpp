@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/rig.hpp"
 
 namespace gpunbd::storage::test {
@@ -208,8 +209,7 @@ TEST_CASE("transfers: on a device in place, payload is lent directly from the pa
     // A lent page is not reused, even after it was unmapped, except for its own page number.
     const std::byte* const held = piece.data;
     rig.volume->unmap(1);
-    PageRef other;
-    REQUIRE(rig.volume->map(2, other) == Status::ok);
+    PageRef other = map_page(*rig.volume, 2);
     CHECK(other.cpu() != held);
     REQUIRE(rig.volume->map(1, other) == Status::ok);
     CHECK(other.cpu() == held);

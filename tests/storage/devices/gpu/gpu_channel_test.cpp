@@ -39,10 +39,7 @@ TEST_CASE("gpu channel: each copy uses the path that the policy selects") {
         const Steps steps = rig.poll();
         REQUIRE_FALSE(steps.empty());
         CHECK(steps.front() == std::string(row.path) + " 4096");
-        for (FakePath* path : rig.paths.all()) path->end_all();
-        rig.poll();
-        CHECK(rig.all_ended(Status::ok));
-        CHECK_FALSE(rig.channel.busy());
+        rig.end_all();
     }
 }
 
@@ -190,11 +187,7 @@ TEST_CASE("gpu channel: copies wait in order for a place in their path, and othe
     CHECK(rig.poll() == Steps{"done 1", "kernel 3", "kernel 4", "kernel 5", "kernel starts"});
     rig.paths.kernel.places = 1;
     CHECK(rig.poll() == Steps{"kernel 6", "kernel starts"});
-    rig.paths.kernel.end_all();
-    rig.paths.engine.end_all();
-    rig.poll();
-    CHECK(rig.all_ended(Status::ok));
-    CHECK_FALSE(rig.channel.busy());
+    rig.end_all();
 }
 
 TEST_CASE("gpu channel: a copy that ends immediately may enqueue the next one") {
@@ -266,10 +259,7 @@ TEST_CASE("gpu channel: slow kernels are reported, and no more kernels are launc
     rig.read(4096);
     rig.read(4096);
     CHECK(rig.poll() == Steps{"batch 4096", "batch 4096", "batch starts"});
-    rig.paths.kernel.end_all();
-    rig.paths.batch.end_all();
-    rig.poll();
-    CHECK(rig.all_ended(Status::ok));
+    rig.end_all();
     CHECK(rig.channel.stops == 1);
 }
 

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -138,8 +137,9 @@ TEST_CASE("kept slab: another device takes it over with its contents") {
 struct Refused {
     const char* name;
     int descriptor;
-    SlabRecord record;
     const char* why;
+    std::uint64_t bytes = slab_bytes;  // of the record
+    std::uint8_t kind = 0;
 };
 
 TEST_CASE("kept slab: an invalid descriptor is refused with one line, and stays open") {
@@ -164,37 +164,27 @@ TEST_CASE("kept slab: an invalid descriptor is refused with one line, and stays 
     int pipe[2];
     REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
 
-    const std::array rows{
-        Refused{"none", -1, {.bytes = slab_bytes}, "Bad file descriptor"},
-        Refused{"shorter than recorded",
-                good.descriptor.get(),
-                {.bytes = slab_bytes + 4096},
-                "it has 4194304 bytes, not 4198400"},
-        Refused{"longer than recorded",
-                good.descriptor.get(),
-                {.bytes = slab_bytes - 1},
-                "it has 4194304 bytes, not 4194303"},
-        Refused{"recorded size of 0", good.descriptor.get(), {}, "it has 4194304 bytes, not 0"},
-        Refused{"of no known kind",
-                good.descriptor.get(),
-                {.bytes = slab_bytes, .kind = 1},
-                "its kind, 1, is unknown"},
-        Refused{"read-only",
-                read_only,
-                {.bytes = slab_bytes},
-                "it is not open for reading and writing"},
-        Refused{"unsealed", unsealed, {.bytes = slab_bytes}, "its size is not sealed"},
-        Refused{"may shrink", half_sealed, {.bytes = slab_bytes}, "its size is not sealed"},
-        Refused{"may not be written", write_sealed, {.bytes = slab_bytes}, "it cannot be mapped"},
-        Refused{"a file", file, {.bytes = slab_bytes}, "it is not a memory file"},
-        Refused{"a pipe", pipe[0], {.bytes = slab_bytes}, "it is not a memory file"},
+    const int kept = good.descriptor.get();
+    const Refused rows[] = {
+        {"none", -1, "Bad file descriptor"},
+        {"shorter than recorded", kept, "it has 4194304 bytes, not 4198400", slab_bytes + 4096},
+        {"longer than recorded", kept, "it has 4194304 bytes, not 4194303", slab_bytes - 1},
+        {"recorded size of 0", kept, "it has 4194304 bytes, not 0", 0},
+        {"of no known kind", kept, "its kind, 1, is unknown", slab_bytes, 1},
+        {"read-only", read_only, "it is not open for reading and writing"},
+        {"unsealed", unsealed, "its size is not sealed"},
+        {"may shrink", half_sealed, "its size is not sealed"},
+        {"may not be written", write_sealed, "it cannot be mapped"},
+        {"a file", file, "it is not a memory file"},
+        {"a pipe", pipe[0], "it is not a memory file"},
     };
     for (const Refused& row : rows) {
         CAPTURE(row.name);
         Slab out;
         const Captured log;
         OwnedFd offered(row.descriptor);
-        CHECK(device->take_over(offered, row.record, out) == Status::io_error);
+        const SlabRecord record{.bytes = row.bytes, .kind = row.kind};
+        CHECK(device->take_over(offered, record, out) == Status::io_error);
         CHECK(offered.release() == row.descriptor);
         CHECK(log.text() ==
               "host: a kept slab cannot be taken over: " + std::string(row.why) + "\n");
