@@ -208,31 +208,6 @@ TEST_CASE("acquire: a page that is freed during an allocation is used instead of
     CHECK(at.device.memory.slabs() == 1);
 }
 
-// Otherwise one page number would have two pages, and another none.
-TEST_CASE("acquire: a page number that got a page during an allocation keeps that page") {
-    LatchDevice device(0, {});
-    const auto volume = volume_on(device, whole_slab, 2);
-    write_word(*volume, 0, 7);
-    device.allocating.close();
-    TestWaiter waiter;
-    PageRef page;
-    REQUIRE_FALSE(waiter.try_acquire(*volume, 1, page).has_value());
-    device.allocating.wait_for_one();
-    volume->unmap(0);
-    TestWaiter another;
-    PageRef held;
-    REQUIRE(another.try_acquire(*volume, 1, held) == Status::ok);
-    word_of(held) = 7;
-    volume->unmap(1);
-    device.allocating.open();
-    REQUIRE(waiter.acquire(*volume, 1, page) == Status::ok);
-    CHECK(page.address() == held.address());
-    CHECK(word_of(held) == 0);
-    CHECK(volume->retired_bytes() == 0);
-    PageRef other;
-    CHECK(waiter.acquire(*volume, 0, other) == Status::ok);
-}
-
 TEST_CASE("acquire: a page that is still pinned is cleared in another thread") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 1);

@@ -115,34 +115,6 @@ TEST_CASE("clone: changed pages are those that were written or trimmed since") {
     CHECK(volume->changed_run_at(*snapshot, page_size + 5, 10).device == 1);
 }
 
-// A slow client. The clone does not wait for it.
-TEST_CASE("clone: a page that is being written does not change in the clone") {
-    for (const bool trims : {false, true}) {
-        CAPTURE(trims);
-        MemoryDevice device(0, {});
-        auto source = create(device, 4);
-        PageRef written = map_page(*source, 0);
-        word_of(written) = 1;
-        const auto clone = clone_of(*source);
-        word_of(written) = 2;
-        CHECK(read_word(*clone, 0) == 1);
-        CHECK(read_word(*source, 0) == 2);
-        if (trims) source->unmap(0);
-        written.reset();
-        CHECK(read_word(*clone, 0) == 1);
-        if (trims) {
-            CHECK(source->mapped_bytes() == 0);
-        } else {
-            const std::uint64_t copies = device.copies;
-            write_word(*source, 0, 3);  // the page is not shared
-            CHECK(device.copies == copies);
-            CHECK(read_word(*source, 0) == 3);
-        }
-        CHECK(clone->contents().own == page_size);
-        CHECK(source->retired_bytes() == 0);
-    }
-}
-
 TEST_CASE("clone: without memory for a page that is being written it fails, and nothing changes") {
     MemoryDevice device(0, {.capacity = 2 * page_size});
     auto source = create(device, 2);
