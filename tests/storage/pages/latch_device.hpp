@@ -44,6 +44,14 @@ class Latch {
 };
 
 class LatchDevice : public Device {
+    template <class Call>
+    auto change(Call call) {
+        if (at_change_) at_change_();
+        auto result = call();
+        if (at_change_) at_change_();
+        return result;
+    }
+
  public:
     LatchDevice(std::uint32_t number, const MemoryDevice::Options& options,
                 std::function<void()> at_change = {})
@@ -105,14 +113,6 @@ class LatchDevice : public Device {
     Latch addressing;
 
  private:
-    template <class Call>
-    auto change(Call call) {
-        if (at_change_) at_change_();
-        auto result = call();
-        if (at_change_) at_change_();
-        return result;
-    }
-
     const std::function<void()> at_change_;
 };
 
