@@ -349,44 +349,5 @@ TEST_CASE("volume: a full device refuses pages, the hole stays, and freed memory
     }
 }
 
-// Readers pin all pages, and a writer trims and writes all pages several times.
-TEST_CASE("volume: pinned pages cause no ENOSPC for writers") {
-    constexpr std::uint64_t pages = 6;
-    for (const std::uint64_t page_size : {64 * kib, 2 * mib, 64 * mib}) {
-        for (const Provision provision : {Provision::thin, Provision::full}) {
-            for (const bool discards : {true, false}) {
-                CAPTURE(page_size);
-                Devices devices({pages * page_size}, discards);
-                const auto volume = checked(Volume::create(
-                    {.size = pages * page_size, .page_size = page_size, .provision = provision},
-                    devices.all));
-                std::list<PageRef> held;
-                for (std::uint64_t round = 1; round != 5; ++round) {
-                    for (std::uint64_t page = 0; page != pages; ++page) {
-                        PageRef ref = map_page(*volume, page);
-                        REQUIRE(holds(ref.cpu(), page_size, 0));
-                        stamp(ref.cpu(), page_size, round);
-                        held.push_back(std::move(ref));
-                    }
-                    CHECK(volume->allocated_bytes() == pages * page_size);
-                    // A trimmed page keeps its contents for readers that pin it, until it is
-                    // written again.
-                    for (std::uint64_t page = 0; page != pages; ++page) volume->unmap(page);
-                    for (const PageRef& each : held) REQUIRE(holds(each.cpu(), page_size, round));
-                    CHECK(volume->retired_bytes() == pages * page_size);
-                    CHECK(volume->mapped_bytes() == 0);
-                    for (std::uint64_t page = 0; page != pages; ++page) {
-                        REQUIRE(volume->find(page).hole());
-                    }
-                    CHECK(volume->run_at(0, pages * page_size).device == 0);
-                }
-                held.clear();
-                CHECK(volume->retired_bytes() == 0);
-                if (provision == Provision::thin) CHECK(devices.own[0]->slabs() <= 1);
-            }
-        }
-    }
-}
-
 }  // namespace
 }  // namespace gpunbd::storage::test
