@@ -612,7 +612,7 @@ class NextSharing {
             check_models();
         }
         Volume& last = *volumes_.begin()->second;
-        for (std::uint64_t page = 0; page != last.pages(); ++page) {
+        for (std::uint64_t page = 0; row_.alone && page != last.pages(); ++page) {
             if (random.one_in(2)) last.unmap(page);
         }
     }
