@@ -127,7 +127,6 @@ class WriteJob final : public Job {
              std::uint32_t length, std::uint32_t seed);
     bool step(Random& random) override;
     void abandon() override;
-    const WriteTransfer& transfer() const { return transfer_; }
 
  private:
     void finish();

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <barrier>
 #include <memory>
 #include <set>
 #include <thread>
@@ -10,7 +9,8 @@
 #include <vector>
 
 #include "tests/checked.hpp"
-#include "tests/sanitized.hpp"
+#include "tests/storage/pages/page_waiter.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/rig.hpp"
 #include "tests/storage/test_pool.hpp"
 
@@ -54,242 +54,113 @@ class Words {
 
 struct Case {
     const char* name;
+    std::uint32_t volumes;  // on one device
     std::uint64_t page_size;
     std::uint32_t pages;     // of each volume
     std::uint64_t capacity;  // of the device, in pages
-    bool discards;
+    Provision provision;
+    bool slow;
+    bool waits;  // for its pages with acquire(), as a worker does
     int rounds;  // of each thread
+
+    bool has_room() const { return capacity >= std::uint64_t{volumes} * pages; }
 };
 
-constexpr Case cases[] = {
-    {"one slab each", 64 * kib, 4, 1000, true, 5000},
-    {"one slab each, cleared by hand", 64 * kib, 4, 1000, false, 5000},
-    {"slabs come and go", 64 << 20, 4, 1000, true, 2000},
-    {"the device is full now and then", 64 << 20, 4, 5, false, 2000},
-};
-
-TEST_CASE("threads: a pinned page is not reused") {
-    for (const Case& row : cases) {
-        CAPTURE(row.name);
-        MemoryDevice device(0, {.discards = row.discards});
-        std::vector<std::unique_ptr<Volume>> volumes;
-        for (int i = 0; i != 2; ++i) {
-            volumes.push_back(checked(Volume::create(
-                {.size = row.pages * row.page_size, .page_size = row.page_size}, {&device})));
-        }
-        device.set_capacity(row.capacity * row.page_size);
-        std::atomic<std::uint32_t> wrong{0};
-        std::atomic<std::uint32_t> refused{0};
-        std::atomic<std::uint32_t> mapped{0};
-        std::atomic<std::uint32_t> found{0};
-        on_threads([&](std::uint32_t thread) {
-            Random random(thread);
-            // A page that is pinned over many rounds.
-            PageRef held;
-            std::uint64_t held_value = 0;
-            for (int round = 0; round != row.rounds; ++round) {
-                const std::uint32_t which = random.below(2);
-                const std::uint32_t page = random.below(row.pages);
-                const std::uint64_t mine = (which + 1) << 8 | (page + 1);
-                Volume& volume = *volumes[which];
-                PageRef ref;
-                switch (random.below(4)) {
-                    case 0:
-                        if (volume.map(page, ref) != Status::ok) {
-                            ++refused;
-                            break;
-                        }
-                        ++mapped;
-                        if (!Words(ref, row.page_size).only(mine)) ++wrong;
-                        Words(ref, row.page_size).fill(mine);
-                        if (!Words(ref, row.page_size).only(mine)) ++wrong;
-                        break;
-                    case 1:
-                        volume.unmap(page);
-                        break;
-                    default:
-                        ref = volume.find(page);
-                        if (ref.hole()) break;
-                        ++found;
-                        if (!Words(ref, row.page_size).only(mine)) ++wrong;
-                        if (random.one_in(4)) {
-                            held = std::move(ref);
-                            held_value = mine;
-                        }
-                }
-                if (!held.hole() && !Words(held, row.page_size).only(held_value)) ++wrong;
-                if (random.one_in(8)) held.reset();
-            }
-        });
-        CHECK(wrong == 0);
-        CHECK(mapped != 0);
-        CHECK(found != 0);
-        if (row.capacity >= 1000) CHECK(refused == 0);
-        device.set_capacity(1000 * row.page_size);
-        for (const auto& volume : volumes) {
-            for (std::uint32_t page = 0; page != row.pages; ++page) volume->unmap(page);
-            CHECK(volume->mapped_bytes() == 0);
-            CHECK(volume->retired_bytes() == 0);  // no pin was lost
-        }
-        CHECK(device.slabs() <= 2);
-        for (const auto& volume : volumes) {
-            for (std::uint32_t page = 0; page != row.pages; ++page) {
-                PageRef ref;
-                REQUIRE(volume->map(page, ref) == Status::ok);
-                CHECK(Words(ref, row.page_size).only(0));
-            }
-            CHECK(volume->allocated_bytes() == row.pages * row.page_size);
-        }
-        volumes.clear();
-        CHECK(device.used() == 0);
+void pin_and_reuse(const Case& row, bool discards) {
+    MemoryDevice device(0, {.discards = discards, .slow = row.slow});
+    std::vector<std::unique_ptr<Volume>> volumes;
+    for (std::uint32_t i = 0; i != row.volumes; ++i) {
+        volumes.push_back(checked(Volume::create({.size = row.pages * row.page_size,
+                                                  .page_size = row.page_size,
+                                                  .provision = row.provision},
+                                                 {&device})));
     }
-}
-
-// Some threads keep pages pinned for a long time, others trim and write. The device has no spare
-// pages.
-TEST_CASE("threads: pinned pages cause no ENOSPC for writers") {
-    for (const Provision provision : {Provision::thin, Provision::full}) {
-        for (const bool discards : {true, false}) {
-            constexpr std::uint64_t page_size = 64 * kib;
-            constexpr std::uint32_t pages = 24;
-            MemoryDevice device(0, {.capacity = pages * page_size, .discards = discards});
-            const auto made = checked(Volume::create(
-                {.size = pages * page_size, .page_size = page_size, .provision = provision},
-                {&device}));
-            Volume& volume = *made;
-            std::atomic<std::uint32_t> refused{0};
-            std::atomic<std::uint32_t> wrong{0};
-            on_threads([&](std::uint32_t thread) {
-                Random random(thread);
-                std::vector<std::pair<std::uint32_t, PageRef>> held;
-                for (int round = 0; round != 20000; ++round) {
-                    const std::uint32_t page = random.below(pages);
-                    PageRef ref;
-                    switch (random.below(3)) {
-                        case 0:
-                            if (volume.map(page, ref) != Status::ok) {
-                                ++refused;
-                                break;
-                            }
-                            Words(ref, page_size).fill(page + 1);
-                            break;
-                        case 1:
-                            volume.unmap(page);
-                            break;
-                        default:
-                            ref = volume.find(page);
-                            if (!ref.hole()) held.emplace_back(page, std::move(ref));
-                    }
-                    for (const auto& [number, each] : held) {
-                        if (!Words(each, page_size).only(number + 1)) ++wrong;
-                    }
-                    if (held.size() == pages) held.clear();
-                }
-            });
-            CHECK(refused == 0);
-            CHECK(wrong == 0);
-            CHECK(volume.retired_bytes() == 0);
-            CHECK(volume.allocated_bytes() == device.used());
-        }
-    }
-}
-
-// One page of memory moves between two page numbers all the time.
-TEST_CASE("threads: a reused page is found only under its own number") {
-    constexpr std::uint64_t page_size = 64;  // so that it changes owners quickly
-    MemoryDevice device(0, {});
-    const auto made =
-        checked(Volume::create({.size = 2 * page_size, .page_size = page_size}, {&device}));
-    Volume& volume = *made;
-    std::atomic<bool> over{false};
+    device.set_capacity(row.capacity * row.page_size);
     std::atomic<std::uint32_t> wrong{0};
+    std::atomic<std::uint32_t> refused{0};
+    std::atomic<std::uint32_t> mapped{0};
+    std::atomic<std::uint32_t> found{0};
     on_threads([&](std::uint32_t thread) {
-        if (thread == 0) {
-            for (std::uint32_t round = 0; round != 1000000; ++round) {
-                PageRef ref;
-                if (volume.map(round % 2, ref) != Status::ok) ++wrong;
-                Words(ref, page_size).fill(round % 2 + 1);
-                ref.reset();
-                volume.unmap(round % 2);
+        Random random(thread);
+        TestWaiter waiter;
+        // Pages that are pinned over many rounds, and their values.
+        std::vector<std::pair<std::uint64_t, PageRef>> held;
+        for (int round = 0; round != row.rounds; ++round) {
+            const std::uint32_t which = random.below(row.volumes);
+            const std::uint32_t page = random.below(row.pages);
+            const std::uint64_t mine = (which + 1) << 8 | (page + 1);
+            Volume& volume = *volumes[which];
+            PageRef ref;
+            switch (random.below(4)) {
+                case 0:
+                    if ((row.waits ? waiter.acquire(volume, page, ref) : volume.map(page, ref)) !=
+                        Status::ok) {
+                        ++refused;
+                        break;
+                    }
+                    ++mapped;
+                    if (!Words(ref, row.page_size).only(mine)) ++wrong;
+                    Words(ref, row.page_size).fill(mine);
+                    if (!Words(ref, row.page_size).only(mine)) ++wrong;
+                    break;
+                case 1:
+                    volume.unmap(page);
+                    break;
+                default:
+                    ref = volume.find(page);
+                    if (ref.hole()) break;
+                    ++found;
+                    if (!Words(ref, row.page_size).only(mine)) ++wrong;
             }
-            over = true;
-            return;
-        }
-        for (std::uint32_t round = 0; !over; ++round) {
-            const PageRef ref = volume.find(round % 2);
-            if (!ref.hole() && !Words(ref, page_size).only(round % 2 + 1)) ++wrong;
+            if (!ref.hole() && random.one_in(2)) held.emplace_back(mine, std::move(ref));
+            for (const auto& [value, each] : held) {
+                if (!Words(each, row.page_size).only(value)) ++wrong;
+            }
+            if (held.size() == row.pages) held.clear();
         }
     });
     CHECK(wrong == 0);
-    CHECK(volume.mapped_bytes() == 0);
-}
-
-TEST_CASE("threads: a page number is not mapped twice") {
-    constexpr std::uint64_t page_size = 64 * kib;
-    constexpr std::uint32_t pages = 64;
-    for (int round = 0; round != 20; ++round) {
-        MemoryDevice device(0, {});
-        const auto volume =
-            checked(Volume::create({.size = pages * page_size, .page_size = page_size}, {&device}));
-        std::vector<std::vector<std::byte*>> seen(threads);
-        std::barrier together(threads);
-        on_threads([&](std::uint32_t thread) {
-            for (std::uint32_t page = 0; page != pages; ++page) {
-                together.arrive_and_wait();
-                PageRef ref;
-                if (volume->map(page, ref) != Status::ok) continue;
-                seen[thread].push_back(ref.cpu());
-            }
-        });
-        for (const auto& each : seen) CHECK(each == seen[0]);
-        CHECK(seen[0].size() == pages);
-        CHECK(volume->mapped_bytes() == pages * page_size);
-        CHECK(device.used() == pages * page_size);
+    CHECK(mapped != 0);
+    CHECK(found != 0);
+    if (row.has_room()) CHECK(refused == 0);
+    device.set_capacity(1000 * row.page_size);
+    for (const auto& volume : volumes) {
+        for (std::uint32_t page = 0; page != row.pages; ++page) volume->unmap(page);
+        CHECK(volume->mapped_bytes() == 0);
+        CHECK(volume->retired_bytes() == 0);  // no pin was lost
     }
+    // Threads that acquire() has started may still release slabs.
+    if (row.provision == Provision::thin && !row.waits) CHECK(device.slabs() <= row.volumes);
+    for (const auto& volume : volumes) {
+        for (std::uint32_t page = 0; page != row.pages; ++page) {
+            CHECK(Words(map_page(*volume, page), row.page_size).only(0));
+        }
+        if (!row.waits) CHECK(volume->allocated_bytes() == row.pages * row.page_size);
+    }
+    volumes.clear();
+    CHECK(device.used() == 0);
 }
 
-// begin_move() stores the entry and then loads the pins; a writer pins the page and then loads the
-// entry. Without sequential consistency both may see the state before the other one.
-TEST_CASE("threads: a page is not written between the begin and the end of its move") {
-    constexpr std::uint64_t page_size = 64 * kib;
-    // Sanitizers find races, not a weaker order, with which several of 150'000 rounds go wrong.
-    constexpr int rounds = gpunbd::test::is_sanitized ? 5'000 : 150'000;
-    MemoryDevice device(0, {});
-    const auto volume =
-        checked(Volume::create({.size = page_size, .page_size = page_size}, {&device}));
-    PagePool& pool = volume->pool(0);
-    std::atomic<int> round{0};
-    const auto begin_together = [&round](int next) {
-        round.fetch_add(1);
-        for (int spins = 0; round.load() < 2 * next; ++spins) {
-            if (spins > 1000) std::this_thread::yield();
-        }
+// Some threads keep pages pinned for a long time, others trim and write.
+TEST_CASE("threads: a pinned page is not reused, and causes no ENOSPC for writers") {
+    constexpr auto thin = Provision::thin;
+    constexpr auto full = Provision::full;
+    constexpr Case cases[] = {
+        {"one slab each", 2, 64 * kib, 4, 1000, thin, false, false, 5000},
+        {"slabs come and go", 2, 64 * mib, 4, 1000, thin, false, false, 2000},
+        {"the device is full now and then", 2, 64 * mib, 4, 5, thin, false, false, 2000},
+        {"no spare page", 1, 64 * kib, 24, 24, thin, false, false, 20000},
+        {"no spare page, full", 1, 64 * kib, 24, 24, full, false, false, 20000},
+        {"no spare slab", 1, 64 * mib, 5, 5, thin, false, true, 1500},
+        {"no spare slab, with a provisioner", 1, 64 * mib, 5, 5, thin, true, true, 1500},
     };
-    std::thread writer([&] {
-        for (int i = 1; i <= rounds; ++i) {
-            begin_together(i);
-            PageRef page;
-            if (volume->map(0, page) != Status::ok) continue;
-            std::atomic_ref(*reinterpret_cast<std::uint64_t*>(page.cpu())).fetch_add(1);
-            page.reset();
+    for (const Case& row : cases) {
+        for (const bool discards : {true, false}) {
+            CAPTURE(row.name);
+            CAPTURE(discards);
+            pin_and_reuse(row, discards);
         }
-    });
-    int moves = 0;
-    int writes = 0;
-    for (int i = 1; i <= rounds; ++i) {
-        begin_together(i);
-        PageRef page;
-        if (!pool.begin_move(0, volume->slot(0), page)) continue;
-        const std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(page.cpu()));
-        const std::uint64_t before = word.load();
-        for (int wait = 0; wait != 200; ++wait) static_cast<void>(volume->slot(0).load());
-        writes += word.load() != before ? 1 : 0;
-        pool.cancel_move(0, page.index());
-        ++moves;
     }
-    writer.join();
-    CHECK(writes == 0);
-    CHECK(moves != 0);
 }
 
 // A device that is sometimes full, and whose freed pages have to be cleared.

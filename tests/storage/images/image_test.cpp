@@ -24,6 +24,7 @@
 #include "storage/images/volume_reader.hpp"
 #include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 #include "tests/temporary_folder.hpp"
@@ -52,8 +53,7 @@ std::string restore(const std::string& path, Volume& volume) {
 }
 
 void write_page(Volume& volume, std::uint64_t page, int value) {
-    PageRef ref;
-    REQUIRE(volume.map(page, ref) == Status::ok);
+    PageRef ref = map_page(volume, page);
     std::memset(reinterpret_cast<void*>(ref.address()), value, image_page - 512);
 }
 

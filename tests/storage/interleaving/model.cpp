@@ -61,9 +61,6 @@ bool History::explain(Contents now, std::uint32_t done) const {
             case Operation::Kind::write:
                 page[each.word] = each.value;
                 break;
-            case Operation::Kind::fill:
-                page.fill(each.value);
-                break;
             case Operation::Kind::zero:
                 page.fill(0);
                 break;
@@ -77,7 +74,7 @@ bool History::explain(Contents now, std::uint32_t done) const {
 }
 
 std::string History::text() const {
-    constexpr std::array names = {"read", "write", "fill", "zero", "clone"};
+    constexpr std::array names = {"read", "write", "zero", "clone"};
     std::string out;
     for (unsigned i = 0; i != count_; ++i) {
         const Operation& each = all_[i];

@@ -18,7 +18,7 @@ using Contents =
     std::array<std::array<std::array<std::uint8_t, page_words>, volume_pages>, max_volumes>;
 
 struct Operation {
-    enum class Kind : std::uint8_t { read, write, fill, zero, clone };
+    enum class Kind : std::uint8_t { read, write, zero, clone };
     Kind kind = Kind::read;
     unsigned volume = 0;
     unsigned page = 0;

@@ -10,7 +10,6 @@
 #include <future>
 #include <initializer_list>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
+#include "tests/storage/pages/words.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -35,15 +35,6 @@ RigOptions options_of(std::string_view home, std::string_view spills) {
     options.spills = spills;
     options.size = 40 * options.page_size;
     return options;
-}
-
-// 16 pages, four in a slab.
-RigOptions large_pages(std::string_view home, std::string_view spills) {
-    return {.devices = home,
-            .spills = spills,
-            .size = 256 * mib,
-            .page_size = 16 * mib,
-            .channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib}};
 }
 
 void write(MovingRig& rig, std::uint64_t offset, std::uint32_t length, std::uint32_t seed) {
@@ -75,28 +66,41 @@ TEST_CASE("migrator: all pages leave the device and return, with their contents"
         const char* home;
         const char* spills;
         unsigned threads;
+        bool spills_later = false;
     };
-    for (const auto& [home, spills, threads] : {Row{"h", "h", 1},
-                                                {"h", "h", 4},
-                                                {"s", "h", 1},
-                                                {"s", "h", 4},
-                                                {"h", "s", 4},
-                                                {"s", "s", 1},
-                                                {"s", "s", 4},
-                                                {"s", "hs", 4},
-                                                {"h", "f", 4},
-                                                {"s", "f", 1},
-                                                {"v", "h", 1},
-                                                {"w", "h", 4},
-                                                {"h", "w", 4},
-                                                {"w", "v", 4}}) {
+    for (const auto& [home, spills, threads, spills_later] : {Row{"h", "h", 1},
+                                                              {"h", "h", 4},
+                                                              {"s", "h", 1},
+                                                              {"s", "h", 4},
+                                                              {"h", "s", 4},
+                                                              {"s", "s", 1},
+                                                              {"s", "s", 4},
+                                                              {"s", "hs", 4},
+                                                              {"h", "f", 4},
+                                                              {"s", "f", 1},
+                                                              {"v", "h", 1},
+                                                              {"w", "h", 4},
+                                                              {"h", "w", 4},
+                                                              {"w", "v", 4},
+                                                              {"h", "h", 4, true},
+                                                              {"s", "h", 4, true},
+                                                              {"h", "s", 4, true},
+                                                              {"s", "f", 4, true}}) {
         if (!has_devices(std::string(home) + spills)) continue;
         CAPTURE(home);
         CAPTURE(spills);
         CAPTURE(threads);
-        MovingRig rig(options_of(home, spills), threads);
+        CAPTURE(spills_later);
+        RigOptions options = options_of(home, spills);
+        options.spills_later = spills_later;
+        MovingRig rig(options, threads);
         for (std::uint32_t page = 0; page < rig.pages(); page += 2) {
             write(rig, page * rig.options.page_size + 1000, 100000, page + 1);
+        }
+        if (spills_later) {
+            CHECK(rig.reclaim(all).moved.empty());
+            rig.release();
+            REQUIRE(rig.set_spills({1}) == "");
         }
         const std::uint64_t mapped = rig.volume->mapped_bytes();
         const Migration out = rig.reclaim(all);
@@ -118,39 +122,25 @@ TEST_CASE("migrator: all pages leave the device and return, with their contents"
     }
 }
 
-TEST_CASE("migrator: it moves no more than asked, and pages that are used least") {
-    RigOptions options = large_pages("h", "h");
-    MovingRig rig(options);
-    rig.map_all();
-    rig.reclaim(0);  // the thread has taken the present use for its beginning
-    const std::uint64_t before = rig.home().budget().used();
-    const Migration out = rig.reclaim(64 * mib);
-    CHECK(out.released == 64 * mib);
-    CHECK(rig.home().budget().used() == before - 64 * mib);
-    CHECK(out.moved.at("memory:1") <= 64 * mib);
-}
-
-TEST_CASE("migrator: the slab whose pages are used stays, whichever it is") {
-    RigOptions options = options_of("h", "h");
-    options.page_size = 16 * mib;  // four in a slab
-    options.size = 16 * options.page_size;
-    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
+TEST_CASE("migrator: it moves no more than asked, and the slab whose pages are used stays") {
     for (const std::uint64_t used : {0, 15}) {
         CAPTURE(used);
-        MovingRig rig(options);
+        MovingRig rig(large_pages("h", "h"));
         rig.map_all();
-        rig.tick();
+        rig.tick();  // the thread has taken the present use for its beginning
         rig.volume->find(used);
-        CHECK(rig.reclaim(192 * mib).released == 192 * mib);
+        const std::uint64_t before = rig.home().budget().used();
+        const Migration out = rig.reclaim(192 * mib);
+        CHECK(out.released == 192 * mib);
+        CHECK(rig.home().budget().used() == before - 192 * mib);
+        CHECK(out.moved.at("memory:1") <= 192 * mib);
         CHECK(rig.volume->slot(used).load().device() == 0);
     }
 }
 
 TEST_CASE("migrator: memory of a slab that could not be released is used again") {
-    RigOptions options = options_of("h", "h");
-    options.page_size = 16 * mib;
+    RigOptions options = large_pages("h", "h");
     options.size = 4 * options.page_size;  // a slab
-    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
     options.capacity = options.size;
     MovingRig rig(options);
     PageRef page;
@@ -359,19 +349,6 @@ TEST_CASE("migrator: a full volume keeps memory for all of its pages") {
     CHECK(rig.bytes_on(0) == options.size);
 }
 
-class ChannelCounter final : public LatchDevice {
- public:
-    using LatchDevice::LatchDevice;
-    std::unique_ptr<Channel> open_channel(const ChannelOptions& with) override {
-        if (refuses) throw std::runtime_error("no channel is left");
-        ++opened;
-        return LatchDevice::open_channel(with);
-    }
-
-    std::atomic<bool> refuses{true};
-    std::atomic<unsigned> opened{0};
-};
-
 TEST_CASE("migrator: two full volumes do not count on the same spill memory") {
     const RigOptions options = full_volume("h", "h");
     MovingRig rig(options);
@@ -388,7 +365,8 @@ TEST_CASE("migrator: two full volumes do not count on the same spill memory") {
 }
 
 TEST_CASE("migrator: prepare() opens the channels of all threads, or says why it cannot") {
-    ChannelCounter home(0, {});
+    LatchDevice home(0, {});
+    home.channels_left = 0;
     LatchDevice spill(1, {});
     SlabBudget budget;
     const std::shared_ptr<Volume> volume =
@@ -405,17 +383,15 @@ TEST_CASE("migrator: prepare() opens the channels of all threads, or says why it
     };
     CHECK(prepare() == "no channel is left");
     // A request that fails leaves the limit where the pages are.
-    PageRef page;
-    REQUIRE(volume->map(0, page) == Status::ok);
-    page.reset();
+    map_page(*volume, 0);
     std::promise<Migration> failed;
     migrator.reclaim(all, [&](Migration&& out) { failed.set_value(std::move(out)); });
     CHECK(failed.get_future().get().error == "no channel is left");
     CHECK(home.budget().used() != 0);
     CHECK(home.budget().limit() == home.budget().used());
-    home.refuses = false;
+    home.channels_left = 1'000;
     CHECK(prepare() == "");
-    CHECK(home.opened == 3);
+    CHECK(home.channels_opened == 3);
 }
 
 TEST_CASE("migrator: a page that cannot be copied stays where it is") {
@@ -480,8 +456,7 @@ TEST_CASE("migrator: a page that is being written does not move; a read one does
     MovingRig rig(options_of("h", "h"));
     write(rig, 0, 5000, 1);
     write(rig, rig.options.page_size, 5000, 2);
-    PageRef written;
-    REQUIRE(rig.volume->map(0, written) == Status::ok);
+    PageRef written = map_page(*rig.volume, 0);
     const PageRef read = rig.volume->find(1);
     const Migration out = rig.reclaim(all);
     CHECK(out.busy != 0);
@@ -583,10 +558,8 @@ TEST_CASE("migrator: a page that volumes share moves once and stays shared") {
 }
 
 TEST_CASE("migrator: pages that volumes share take memory once") {
-    RigOptions options = options_of("h", "h");
-    options.page_size = 16 * mib;
+    RigOptions options = large_pages("h", "h");
     options.size = 4 * options.page_size;  // a slab
-    options.channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib};
     MovingRig rig(options, 1);
     Family family(rig);
     for (std::uint32_t page = 0; page != rig.pages(); ++page) {

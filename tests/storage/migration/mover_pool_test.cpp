@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <atomic>
 #include <stdexcept>
 #include <vector>
 
@@ -16,22 +15,9 @@ namespace {
 
 constexpr ChannelOptions options{.chunk_size = 64 * kib, .slots = 2, .pinned = 256 * kib};
 
-// Opens so many channels and no more.
-class ScarceDevice final : public LatchDevice {
- public:
-    explicit ScarceDevice(int channels) : LatchDevice(0, {}), channels_(channels) {}
-    std::unique_ptr<Channel> open_channel(const ChannelOptions& with) override {
-        if (channels_-- <= 0) throw std::runtime_error("no channel is left");
-        return LatchDevice::open_channel(with);
-    }
-    void allow(int channels) { channels_ = channels; }
-
- private:
-    std::atomic<int> channels_;
-};
-
 TEST_CASE("mover pool: threads that cannot open a channel leave; without one, open() throws") {
-    ScarceDevice device(3);
+    LatchDevice device(0, {});
+    device.channels_left = 3;
     Device* const devices[] = {&device};
     MoverPool pool(options, 8);
     CHECK(pool.threads() == 1);
@@ -40,11 +26,12 @@ TEST_CASE("mover pool: threads that cannot open a channel leave; without one, op
     pool.open(devices);  // changes nothing
     CHECK(pool.threads() == 3);
 
-    ScarceDevice none(0);
+    LatchDevice none(0, {});
+    none.channels_left = 0;
     Device* const scarce[] = {&none};
     MoverPool other(options, 4);
     CHECK_THROWS_AS(other.open(scarce), std::runtime_error);
-    none.allow(4);
+    none.channels_left = 4;
     other.open(scarce);
     CHECK(other.threads() == 4);
 }

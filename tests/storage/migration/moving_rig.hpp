@@ -5,12 +5,23 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "storage/migration/migrator.hpp"
 #include "tests/storage/rig.hpp"
+#include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
+
+// 16 pages, four in a slab.
+inline RigOptions large_pages(std::string_view home, std::string_view spills) {
+    return {.devices = home,
+            .spills = spills,
+            .size = 256 * mib,
+            .page_size = 16 * mib,
+            .channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib}};
+}
 
 // A rig with a migrator of its first device, which shares its volume.
 class MovingRig : public Rig {

@@ -2,10 +2,12 @@
 #include "storage/migration/pressure_watch.hpp"
 
 #include <doctest/doctest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "tests/socket_pairs.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -49,7 +52,7 @@ class FakeTrigger {
 class PressedRig : public MovingRig {
  public:
     explicit PressedRig(std::chrono::milliseconds settling_time)
-        : MovingRig(options_with_large_pages()),
+        : MovingRig(large_pages("h", "h")),
           watch(home(), migrator, trigger.files(), settling_time) {
         map_all();
         watch.start();
@@ -65,15 +68,6 @@ class PressedRig : public MovingRig {
 
     FakeTrigger trigger;
     PressureWatch watch;
-
- private:
-    static RigOptions options_with_large_pages() {
-        return {.devices = "h",
-                .spills = "h",
-                .size = 256 * mib,
-                .page_size = 16 * mib,
-                .channels = {.chunk_size = 1 * mib, .slots = 2, .pinned = 4 * mib}};
-    }
 };
 
 TEST_CASE("pressure watch: pages leave while there is pressure, and return step by step") {
@@ -136,6 +130,40 @@ TEST_CASE("pressure watch: a trigger that is gone is not polled again") {
     rig.trigger.break_off();
     rig.await([&] { return rig.limit() == SlabBudget::unlimited; });
     CHECK(rig.bytes_on(0) == 4 * PressureWatch::least_step);
+}
+
+TEST_CASE("pressure triggers: of the system and of the process's own control group") {
+    const gpunbd::test::TemporaryFolder tree;  // a fake /proc and /sys
+    tree.write("proc/pressure/memory", "");
+    tree.write("proc/self/cgroup", "4:memory:/other\n0::/a.slice/b.service\n");
+    tree.write("sys/fs/cgroup/a.slice/b.service/memory.pressure", "");
+    tree.write("sys/fs/cgroup/memory.pressure", "");
+    const PressureTriggers triggers = open_pressure_triggers(tree.path());
+    CHECK(triggers.files.size() == 2);
+    CHECK(triggers.why_none.empty());
+    const std::string expected = std::string("some 150000 1000000") + '\0';
+    CHECK(tree.read("proc/pressure/memory") == expected);
+    CHECK(tree.read("sys/fs/cgroup/a.slice/b.service/memory.pressure") == expected);
+    CHECK(tree.read("sys/fs/cgroup/memory.pressure").empty());
+}
+
+TEST_CASE("pressure triggers: the reason why there are none") {
+    const gpunbd::test::TemporaryFolder tree;  // a fake /proc and /sys
+    CHECK(open_pressure_triggers(tree.path()).why_none ==
+          tree.path("proc/pressure/memory") + ": No such file or directory");
+}
+
+TEST_CASE("pressure triggers: the kernel accepts them") {
+    const PressureTriggers triggers = open_pressure_triggers("/");
+    if (triggers.files.empty()) {
+        MESSAGE("SKIPPED: " << triggers.why_none);
+        return;
+    }
+    for (const OwnedFd& file : triggers.files) {
+        pollfd polled{.fd = file.get(), .events = POLLPRI, .revents = 0};
+        CHECK(::poll(&polled, 1, 0) >= 0);
+        CHECK((polled.revents & (POLLERR | POLLNVAL)) == 0);
+    }
 }
 
 }  // namespace

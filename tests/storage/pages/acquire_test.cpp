@@ -4,11 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <optional>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "storage/pages/volume.hpp"
 #include "tests/checked.hpp"
@@ -16,7 +12,6 @@
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/words.hpp"
-#include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
@@ -203,16 +198,6 @@ TEST_CASE("acquire: a slab that is drained while another cannot be allocated is 
     while (device.releases().pending()) std::this_thread::yield();
 }
 
-TEST_CASE("acquire: a lack of memory is reported") {
-    WhileAllocating at;
-    at.device.memory.set_capacity(whole_slab);
-    at.device.allocating.open();
-    CHECK(at.waiter.answer() == Status::no_space);
-    CHECK_FALSE(at.volume->mapped(1));
-    at.device.memory.set_capacity(3 * whole_slab);
-    CHECK(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
-}
-
 TEST_CASE("acquire: a page that is freed during an allocation is used instead of a slab") {
     WhileAllocating at;
     at.device.memory.set_capacity(whole_slab);
@@ -221,31 +206,6 @@ TEST_CASE("acquire: a page that is freed during an allocation is used instead of
     REQUIRE(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
     CHECK(word_of(at.page) == 0);
     CHECK(at.device.memory.slabs() == 1);
-}
-
-// Otherwise one page number would have two pages, and another none.
-TEST_CASE("acquire: a page number that got a page during an allocation keeps that page") {
-    LatchDevice device(0, {});
-    const auto volume = volume_on(device, whole_slab, 2);
-    write_word(*volume, 0, 7);
-    device.allocating.close();
-    TestWaiter waiter;
-    PageRef page;
-    REQUIRE_FALSE(waiter.try_acquire(*volume, 1, page).has_value());
-    device.allocating.wait_for_one();
-    volume->unmap(0);
-    TestWaiter another;
-    PageRef held;
-    REQUIRE(another.try_acquire(*volume, 1, held) == Status::ok);
-    word_of(held) = 7;
-    volume->unmap(1);
-    device.allocating.open();
-    REQUIRE(waiter.acquire(*volume, 1, page) == Status::ok);
-    CHECK(page.address() == held.address());
-    CHECK(word_of(held) == 0);
-    CHECK(volume->retired_bytes() == 0);
-    PageRef other;
-    CHECK(waiter.acquire(*volume, 0, other) == Status::ok);
 }
 
 TEST_CASE("acquire: a page that is still pinned is cleared in another thread") {
@@ -266,21 +226,6 @@ TEST_CASE("acquire: a page that is still pinned is cleared in another thread") {
     CHECK(word_of(page) == 0);
     CHECK(volume->retired_bytes() == 0);
     CHECK(volume->mapped_bytes() == whole_slab);
-}
-
-TEST_CASE("acquire: a page that cannot be cleared is reported, and stays a hole") {
-    LatchDevice device(0, {});
-    const auto volume = volume_on(device, whole_slab, 1);
-    write_word(*volume, 0, 7);
-    const PageRef held = volume->find(0);
-    volume->unmap(0);
-    device.memory.clears_fail = true;
-    TestWaiter waiter;
-    PageRef page;
-    CHECK(waiter.acquire(*volume, 0, page) == Status::io_error);
-    CHECK_FALSE(volume->mapped(0));
-    device.memory.clears_fail = false;
-    CHECK(waiter.acquire(*volume, 0, page) == Status::ok);
 }
 
 TEST_CASE("acquire: fails while no thread can be started, and succeeds later") {
@@ -356,47 +301,6 @@ TEST_CASE("acquire: waits for a release in progress, and uses one that ends duri
             device.releasing.open();
         }
         CHECK(waiter.acquire(*wants, 0, page) == Status::ok);
-    }
-}
-
-TEST_CASE("threads: concurrent requests for a few pages all succeed, with the right pages") {
-    for (const bool slow : {false, true}) {
-        for (const bool discards : {false, true}) {
-            CAPTURE(slow);
-            CAPTURE(discards);
-            constexpr std::uint32_t pages = 5;
-            LatchDevice device(
-                0, {.capacity = pages * whole_slab, .discards = discards, .slow = slow});
-            const auto volume = volume_on(device, whole_slab, pages);
-            std::atomic<std::uint32_t> refused{0};
-            std::atomic<std::uint32_t> wrong{0};
-            std::vector<std::thread> workers;
-            for (std::uint32_t number = 0; number != 4; ++number) {
-                workers.emplace_back([&, number] {
-                    Random random(number);
-                    TestWaiter waiter;
-                    std::vector<PageRef> held;
-                    for (int round = 0; round != 1500; ++round) {
-                        const std::uint32_t page = random.below(pages);
-                        PageRef ref;
-                        if (random.one_in(2)) {
-                            volume->unmap(page);
-                        } else if (waiter.acquire(*volume, page, ref) == Status::ok) {
-                            const std::uint64_t seen = word_of(ref).exchange(page + 1);
-                            if (seen != 0 && seen != page + 1) ++wrong;
-                            held.push_back(std::move(ref));
-                        } else {
-                            ++refused;
-                        }
-                        if (held.size() == 3) held.clear();
-                    }
-                });
-            }
-            for (std::thread& worker : workers) worker.join();
-            CHECK(refused == 0);
-            CHECK(wrong == 0);
-            CHECK(volume->retired_bytes() == 0);
-        }
     }
 }
 

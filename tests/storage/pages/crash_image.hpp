@@ -28,9 +28,14 @@ class FakeParts final : public KeptParts {
     // Calls `cut` before and after each change.
     explicit FakeParts(std::function<void()> cut = {}) : cut_(std::move(cut)) {}
 
-    // Tests keep the table themselves.
-    bool keep_table(const OwnedFd&) noexcept override { return true; }
-    bool keep_directory(const OwnedFd&) noexcept override { return true; }
+    bool keep_table(const OwnedFd& descriptor) noexcept override {
+        table = OwnedFd::copy_of(descriptor);
+        return true;
+    }
+    bool keep_directory(const OwnedFd& descriptor) noexcept override {
+        directory = OwnedFd::copy_of(descriptor);
+        return true;
+    }
     bool keep(std::uint32_t device, std::uint32_t slab,
               const OwnedFd& descriptor) noexcept override;
     void drop(std::uint32_t device, std::uint32_t slab) noexcept override;
@@ -43,6 +48,9 @@ class FakeParts final : public KeptParts {
     void refuse(bool is_refusing);
     // Keeps slabs but reports failure, as if they were stored too late.
     void keep_too_late(bool is_late);
+
+    OwnedFd table;
+    OwnedFd directory;
 
  private:
     void tell() const {

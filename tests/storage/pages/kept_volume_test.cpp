@@ -2,14 +2,21 @@
 // into their slab directory, and before and after each call of a device or of kept parts. Then
 // takes over the remaining state and compares each volume with its model.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,16 +26,101 @@
 #include "storage/pages/volume.hpp"
 #include "tests/checked.hpp"
 #include "tests/sanitized.hpp"
-#include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/crash_image.hpp"
-#include "tests/storage/pages/cut_model.hpp"
+#include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/store_watch.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
+
+struct PageModel {
+    bool is_mapped = false;
+    PageWords words{};
+};
+
+// The permitted contents: the pages after the last operation, and a page or the size that is being
+// changed.
+struct Expected {
+    enum class How { wholly, word_by_word };
+    std::vector<PageModel> pages;
+    std::optional<std::uint64_t> changing;
+    PageModel changed;
+    How how = How::wholly;
+    std::optional<std::vector<PageModel>> resized = {};
+
+    bool allows(std::uint64_t page, const PageModel& found) const {
+        const PageModel& known = pages[page];
+        if (changing != page) return is(found, known);
+        if (how == How::wholly) return is(found, known) || is(found, changed);
+        for (std::size_t i = 0; i != found.words.size(); ++i) {
+            if (found.words[i] != known.words[i] && found.words[i] != changed.words[i])
+                return false;
+        }
+        return found.is_mapped;
+    }
+    bool allows(const std::vector<PageModel>& found) const {
+        if (resized && found.size() == resized->size()) {
+            return std::ranges::equal(found, *resized, is);
+        }
+        bool all = found.size() == pages.size();
+        for (std::size_t page = 0; all && page != pages.size(); ++page) {
+            all = allows(page, found[page]);
+        }
+        return all;
+    }
+    static bool is(const PageModel& one, const PageModel& other) {
+        return one.is_mapped == other.is_mapped && one.words == other.words;
+    }
+};
+
+std::uint64_t* word_at(const PageRef& page, std::uint64_t place) {
+    return reinterpret_cast<std::uint64_t*>(page.cpu() + place);
+}
+
+PageModel look_at_page(const Volume& volume, std::uint64_t page) {
+    const PageRef ref = volume.find(page);
+    PageModel found;
+    if (ref.hole()) return found;
+    found.is_mapped = true;
+    const auto places = places_in(volume.page_size());
+    for (std::size_t i = 0; i != places.size(); ++i) {
+        found.words[i] = std::atomic_ref(*word_at(ref, places[i])).load();
+    }
+    return found;
+}
+
+// Returns the address and size at which this process has mapped the first part of a memory file,
+// without the bytes before `from`.
+StoreWatch::Range mapping_of(const OwnedFd& file, std::uint64_t from = 0) {
+    struct stat facts {};
+    REQUIRE(::fstat(file.get(), &facts) == 0);
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        std::uintptr_t begin = 0;
+        std::uintptr_t end = 0;
+        char dash = 0;
+        std::string access;
+        std::string offset;
+        std::string device;
+        std::uint64_t inode = 0;
+        std::istringstream(line) >> std::hex >> begin >> dash >> end >> access >> offset >>
+            device >> std::dec >> inode;
+        if (inode != facts.st_ino || line.find("memfd:") == std::string::npos) continue;
+        return {reinterpret_cast<void*>(begin + from), end - begin - from};
+    }
+    FAIL("the file is not mapped");
+    return {};
+}
+
+StoreWatch::Range entries_of(const OwnedFd& table) {
+    std::uint64_t entries = 0;  // the header contains their offset
+    REQUIRE(::pread(table.get(), &entries, sizeof entries, 24) == sizeof entries);
+    return mapping_of(table, entries);
+}
 
 using VolumeNumber = int;
 
@@ -133,20 +225,18 @@ struct SharedCase {
 };
 
 struct SharedDevices {
-    std::vector<std::unique_ptr<MemoryDevice>> memories;
-    std::vector<std::unique_ptr<CutDevice>> cuts;
+    std::vector<std::unique_ptr<LatchDevice>> all;
     std::vector<Device*> layout;
     SlabBudget budget;
     std::vector<Spill> spills;
 
     SharedDevices(const SharedCase& row, const std::function<void()>& cut) {
         for (std::uint32_t number = 0; number != row.devices(); ++number) {
-            memories.push_back(std::make_unique<MemoryDevice>(number, row.device(number)));
-            cuts.push_back(std::make_unique<CutDevice>(*memories.back(), cut));
+            all.push_back(std::make_unique<LatchDevice>(number, row.device(number), cut));
             if (number < row.shares.size()) {
-                layout.push_back(cuts.back().get());
+                layout.push_back(all.back().get());
             } else {
-                spills.push_back({.home = 0, .device = cuts.back().get(), .budget = &budget});
+                spills.push_back({.home = 0, .device = all.back().get(), .budget = &budget});
             }
         }
     }
@@ -181,7 +271,7 @@ class SharingProcess {
                             .provision = row.provision},
                            devices_.layout, {}, {.name = "cut", .kept_parts = parts_for(number)},
                            row.spills_later ? std::vector<Spill>() : devices_.spills));
-        for (const auto& device : devices_.cuts) mover_.open(*device);
+        for (const auto& device : devices_.all) mover_.open(*device);
         const std::lock_guard lock(instant_);
         is_watched_ = true;
     }
@@ -198,7 +288,6 @@ class SharingProcess {
     SharingProcess& operator=(const SharingProcess&) = delete;
 
     void step(Random& random) {
-        if (row_.alone) return step_alone(random);
         const VolumeNumber number = any_volume(random);
         const auto pages = static_cast<std::uint32_t>(volumes_.at(number)->pages());
         const std::uint64_t page = random.below(pages);
@@ -211,12 +300,15 @@ class SharingProcess {
                 return unmap(number, page);
             case 4:
             case 5:
+                if (row_.alone) return unmap(number, page);
                 if (volumes_.size() < 4) return clone(number);
                 [[fallthrough]];
             case 6:
+                if (row_.alone) return clear(number, page);
                 if (volumes_.size() > 1) end(number);
                 return;
             case 7:
+                if (row_.alone) return let_go(random);
                 return resize(number, random.between(1, 2 * row_.pages()));
             case 9:
                 return move(number, page, 0, devices_.layout.size());
@@ -255,33 +347,14 @@ class SharingProcess {
     void clone_first() { clone(volumes_.begin()->first); }
 
  private:
-    void step_alone(Random& random) {
-        const std::uint64_t page = random.below(row_.pages());
-        switch (random.below(row_.spill == 0 ? 7 : 10)) {
-            case 0:
-            case 1:
-                return write(0, page, random);
-            case 2:
-            case 3:
-                return unmap(0, page);
-            case 4:
-                if (const PageRef ref = volumes_[0]->find(page); !ref.hole()) {
-                    store_words(0, page, ref, {});
-                }
-                return;
-            case 5:
-                return hold(0, page);
-            case 7:
-            case 8:
-                return move(0, page, 0, 1);
-            case 9:
-                return move(0, page, 1, 0);
-            default:
-                if (held_.empty()) return;
-                std::swap(held_[random.below(static_cast<std::uint32_t>(held_.size()))],
-                          held_.back());
-                held_.pop_back();
-        }
+    void clear(VolumeNumber number, std::uint64_t page) {
+        const PageRef ref = volumes_[number]->find(page);
+        if (!ref.hole()) store_words(number, page, ref, {});
+    }
+    void let_go(Random& random) {
+        if (held_.empty()) return;
+        std::swap(held_[random.below(static_cast<std::uint32_t>(held_.size()))], held_.back());
+        held_.pop_back();
     }
     void hold(VolumeNumber number, std::uint64_t page) {
         if (PageRef ref = volumes_[number]->find(page); !ref.hole()) {
@@ -509,7 +582,40 @@ class NextSharing {
             REQUIRE(each.allows(models_.at(number)));
         }
     }
-    void work_on(Random& random) { row_.alone ? work_on_one(random) : work_on_all(random); }
+    // Writes to one volume change no other one, and volumes end in any order.
+    void work_on(Random& random) {
+        std::uint64_t stamp = 0;
+        for (const auto& [number, volume] : volumes_) {
+            if (!row_.alone && random.one_in(3)) {
+                REQUIRE(volume->resize((volume->pages() + 2) * row_.page_size) == "");
+                models_[number].resize(volume->pages());
+            }
+            for (std::uint64_t page = 0; page != volume->pages(); ++page) {
+                if (row_.alone && random.one_in(4)) {
+                    volume->unmap(page);
+                    models_[number][page] = {};
+                }
+                // A volume alone gets all of its pages, for which there is exactly enough memory.
+                const bool has_to = row_.alone && !models_[number][page].is_mapped;
+                if (!has_to && random.one_in(3)) continue;
+                ++stamp;
+                map_and_write(number, page, {~stamp, stamp, ~stamp});
+            }
+        }
+        if (row_.alone) check_all_is_taken();
+        check_models();
+        while (volumes_.size() > 1) {
+            auto at = volumes_.begin();
+            std::advance(at, random.below(static_cast<std::uint32_t>(volumes_.size())));
+            members_.at(at->first)->is_forgotten = true;
+            volumes_.erase(at);
+            check_models();
+        }
+        Volume& last = *volumes_.begin()->second;
+        for (std::uint64_t page = 0; row_.alone && page != last.pages(); ++page) {
+            if (random.one_in(2)) last.unmap(page);
+        }
+    }
     // Checks that exactly the slabs in the directory are kept.
     void end() {
         const auto& [number, last] = *volumes_.begin();
@@ -517,10 +623,10 @@ class NextSharing {
         const std::uint64_t allocated = last->allocated_bytes();
         const OwnedFd kept_table = OwnedFd::copy_of(store_.tables.at(number).get());
         std::uint64_t used = 0;
-        for (const auto& memory : devices_.memories) used += memory->used();
+        for (const auto& device : devices_.all) used += device->memory.used();
         REQUIRE(used == allocated);
         volumes_.clear();
-        for (const auto& memory : devices_.memories) REQUIRE(memory->used() == 0);
+        for (const auto& device : devices_.all) REQUIRE(device->memory.used() == 0);
         std::vector<FakeParts::Number> in_directory;
         const PageTable kept = checked(PageTable::open(OwnedFd::copy_of(kept_table.get())));
         for (std::uint32_t device = 0; device != row_.devices(); ++device) {
@@ -542,52 +648,8 @@ class NextSharing {
     }
 
  private:
-    // Writes to one volume change no other one, and volumes end in any order.
-    void work_on_all(Random& random) {
-        std::uint64_t stamp = 0;
-        for (const auto& [number, volume] : volumes_) {
-            if (random.one_in(3)) {
-                REQUIRE(volume->resize((volume->pages() + 2) * row_.page_size) == "");
-                models_[number].resize(volume->pages());
-            }
-            for (std::uint64_t page = 0; page != volume->pages(); ++page) {
-                if (random.one_in(3)) continue;
-                ++stamp;
-                map_and_write(number, page, {~stamp, stamp, ~stamp});
-            }
-        }
-        check_models();
-        while (volumes_.size() > 1) {
-            auto at = volumes_.begin();
-            std::advance(at, random.below(static_cast<std::uint32_t>(volumes_.size())));
-            members_.at(at->first)->is_forgotten = true;
-            volumes_.erase(at);
-            check_models();
-        }
-    }
-    void work_on_one(Random& random) {
-        const Volume& volume = *volumes_.at(0);
-        for (std::uint64_t stamp = 1; stamp != 6; ++stamp) {
-            const std::uint64_t page = random.below(row_.pages());
-            if (random.one_in(3)) {
-                volumes_[0]->unmap(page);
-                models_[0][page] = {};
-            } else {
-                map_and_write(0, page, {~stamp, stamp, ~stamp});
-            }
-        }
-        for (std::uint64_t page = 0; page != volume.pages(); ++page) {
-            if (!models_[0][page].is_mapped) map_and_write(0, page, {page, ~page, page});
-        }
-        check_all_is_taken();
-        check_models();
-        for (std::uint64_t page = 0; page != volume.pages(); ++page) {
-            if (random.one_in(2)) volumes_[0]->unmap(page);
-        }
-    }
     void map_and_write(VolumeNumber number, std::uint64_t page, const PageWords& words) {
-        PageRef ref;
-        REQUIRE(volumes_[number]->map(page, ref) == Status::ok);
+        PageRef ref = map_page(*volumes_[number], page);
         REQUIRE(look_at_page(*volumes_[number], page).words ==
                 models_[number][page].words);  // a hole reads as zeroes
         const auto places = places_in(row_.page_size);
@@ -599,7 +661,7 @@ class NextSharing {
     void check_all_is_taken() const {
         if (!row_.alone || row_.spill != 0) return;
         REQUIRE(volumes_.at(0)->allocated_bytes() == row_.pages() * row_.page_size);
-        for (const auto& memory : devices_.memories) REQUIRE(memory->available() == 0);
+        for (const auto& device : devices_.all) REQUIRE(device->available() == 0);
     }
     void cut_here() {
         const std::lock_guard lock(instant_);

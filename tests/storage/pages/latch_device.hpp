@@ -1,11 +1,13 @@
 // A device whose allocate(), clear(), copy(), release() and address() block until a test opens a
-// latch.
+// latch. It also calls back before and after each change of memory, if a test wants that.
 #pragma once
 
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -42,9 +44,18 @@ class Latch {
 };
 
 class LatchDevice : public Device {
+    template <class Call>
+    auto change(Call call) {
+        if (at_change_) at_change_();
+        auto result = call();
+        if (at_change_) at_change_();
+        return result;
+    }
+
  public:
-    LatchDevice(std::uint32_t number, const MemoryDevice::Options& options)
-        : Device(number), memory(number, options) {}
+    LatchDevice(std::uint32_t number, const MemoryDevice::Options& options,
+                std::function<void()> at_change = {})
+        : Device(number), memory(number, options), at_change_(std::move(at_change)) {}
     ~LatchDevice() override { CHECK_FALSE(releases().pending()); }
 
     const DeviceInfo& info() const override { return memory.info(); }
@@ -54,10 +65,10 @@ class LatchDevice : public Device {
     std::string reason_not_kept() const override { return memory.reason_not_kept(); }
     Status allocate(const SlabRequest& request, Slab& out) override {
         allocating.pass();
-        return memory.allocate(request, out);
+        return change([&] { return memory.allocate(request, out); });
     }
     Status take_over(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
-        const Status status = memory.take_over(descriptor, record, out);
+        const Status status = change([&] { return memory.take_over(descriptor, record, out); });
         if (status == Status::ok && addressed_later) out.cpu = nullptr;
         return status;
     }
@@ -68,33 +79,41 @@ class LatchDevice : public Device {
     void release(Slab& slab) noexcept override {
         releasing.pass();
         slab.cpu = reinterpret_cast<std::byte*>(slab.address);
-        memory.release(slab);
+        change([&] { return memory.release(slab), true; });
     }
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
         clearing.pass();
-        return memory.clear(slab, offset, bytes);
+        return change([&] { return memory.clear(slab, offset, bytes); });
     }
     Status copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
                 std::uint64_t to_offset, std::uint64_t bytes) override {
-        const Status status = memory.copy(from, from_offset, to, to_offset, bytes);
+        const Status status =
+            change([&] { return memory.copy(from, from_offset, to, to_offset, bytes); });
         copying.pass();
         return status;
     }
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return slab.cpu != nullptr && memory.discard(slab, offset, bytes);
+        return slab.cpu != nullptr && change([&] { return memory.discard(slab, offset, bytes); });
     }
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
+        if (channels_left-- <= 0) throw std::runtime_error("no channel is left");
+        ++channels_opened;
         return memory.open_channel(options);
     }
 
     MemoryDevice memory;
     std::atomic<bool> addressed_later{
         false};  // taken-over slabs have no CPU address before address()
+    std::atomic<int> channels_left{1'000};
+    std::atomic<int> channels_opened{0};
     Latch allocating;
     Latch clearing;
     Latch copying;  // afterwards
     Latch releasing;
     Latch addressing;
+
+ private:
+    const std::function<void()> at_change_;
 };
 
 }  // namespace gpunbd::storage::test

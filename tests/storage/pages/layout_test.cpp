@@ -47,30 +47,25 @@ TEST_CASE("layout: stripe") {
         std::uint64_t unit;
         std::uint32_t count;
         std::string devices;
-        std::vector<std::uint64_t> pages_on;
     } rows[] = {
-        {"one device", 2, 1, "00000", {5}},
-        {"page by page", 1, 2, "01010", {3, 2}},
-        {"whole rounds", 2, 2, "00110011", {4, 4}},
-        {"ends within a unit", 2, 3, "001122001", {4, 3, 2}},
-        {"ends within the first unit", 4, 3, "00", {2, 0, 0}},
-        {"ends after a unit", 3, 2, "000", {3, 0}},
-        {"eight", 1, 8, "012345670", {2, 1, 1, 1, 1, 1, 1, 1}},
+        {"one device", 2, 1, "00000"},
+        {"page by page", 1, 2, "01010"},
+        {"whole rounds", 2, 2, "00110011"},
+        {"ends within a unit", 2, 3, "001122001"},
+        {"ends within the first unit", 4, 3, "00"},
+        {"ends after a unit", 3, 2, "000"},
+        {"eight", 1, 8, "012345670"},
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);
         const Layout layout = Layout::stripe(row.devices.size(), row.unit, row.count);
         CHECK(layout.devices() == row.count);
         CHECK(devices_of(layout, row.devices.size()) == row.devices);
-        for (std::uint32_t i = 0; i != row.count; ++i) {
-            CAPTURE(i);
-            CHECK(layout.pages_on(i) == row.pages_on[i]);
-        }
     }
 }
 
 TEST_CASE("layout: pages_on agrees with device_of, for every length of a stripe") {
-    for (std::uint32_t devices = 1; devices != 6; ++devices) {
+    for (std::uint32_t devices = 1; devices != 9; ++devices) {
         for (std::uint64_t in_turn = 1; in_turn != 5; ++in_turn) {
             for (std::uint64_t pages = 1; pages != 50; ++pages) {
                 const Layout layout = Layout::stripe(pages, in_turn, devices);

@@ -2,10 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -13,67 +10,15 @@
 
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/latch_device.hpp"
-#include "tests/storage/random.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
 #include "tests/storage/test_pool.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
 
-struct Geometry {
-    const char* name;
-    std::uint64_t page_size;
-    std::uint64_t pages;
-};
-
-constexpr Geometry geometries[] = {
-    {"one page", 64 * kib, 1},
-    {"part of a slab, 64K", 64 * kib, 5},
-    {"64K", 64 * kib, 1030},
-    {"2M, one slab", 2 * mib, 20},
-    {"2M, a slab and a page", 2 * mib, 33},
-    {"2M, several slabs", 2 * mib, 100},
-    {"a page is a slab", 64 * mib, 7},
-    {"a page is larger than a slab", 128 * mib, 3},
-};
-
-// The offsets in a page that tests check.
-struct Places {
-    explicit Places(std::uint64_t page_size) : at{0, 8, page_size / 2, page_size - 8} {}
-    std::uint64_t at[4];
-};
-
 std::byte* memory_of(const PagePool& pool, PageIndex page) {
     return pool.memory().slabs().cpu_of(page);
-}
-
-void stamp(const PagePool& pool, PageIndex page, std::uint64_t page_size, std::uint64_t value) {
-    for (const std::uint64_t at : Places(page_size).at) {
-        std::memcpy(memory_of(pool, page) + at, &value, sizeof value);
-    }
-}
-
-bool holds(const PagePool& pool, PageIndex page, std::uint64_t page_size, std::uint64_t value) {
-    for (const std::uint64_t at : Places(page_size).at) {
-        if (std::memcmp(memory_of(pool, page) + at, &value, sizeof value) != 0) return false;
-    }
-    return true;
-}
-
-struct Owned {
-    std::uint64_t stamp;
-    bool mapped = true;
-    std::uint32_t pins = 0;
-};
-
-// Slabs in use, by their address.
-std::uint64_t bytes_in_use(const PagePool& pool, const std::map<PageIndex, Owned>& owned) {
-    std::map<std::byte*, std::uint64_t> slabs;
-    for (const auto& [page, unused] : owned)
-        slabs[pool.memory().slabs().slab_of(page).cpu] = pool.memory().slabs().slab_of(page).bytes;
-    std::uint64_t bytes = 0;
-    for (const auto& [unused, size] : slabs) bytes += size;
-    return bytes;
 }
 
 // Waits for a condition that another thread establishes.
@@ -82,88 +27,6 @@ bool comes_true(const auto& condition) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return condition();
-}
-
-TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
-    for (const Geometry& geometry : geometries) {
-        for (const Provision provision : {Provision::thin, Provision::full}) {
-            for (const bool discards : {true, false}) {
-                CAPTURE(geometry.name);
-                CAPTURE(discards);
-                const std::uint64_t page_size = geometry.page_size;
-                MemoryDevice device(0, {.discards = discards});
-                {
-                    TestPool pool(device, page_size, geometry.pages, provision);
-                    const bool full = provision == Provision::full;
-                    if (full) REQUIRE(pool.memory().fill() == Status::ok);
-                    CHECK(pool.memory().usage().allocated ==
-                          (full ? geometry.pages * page_size : 0));
-                    std::map<PageIndex, Owned> owned;
-                    Random random(static_cast<std::uint32_t>(geometry.pages));
-                    std::uint64_t next_stamp = 1;
-                    std::uint32_t bias = 5;  // takes out of 10 operations
-                    for (int step = 0; step != 3000; ++step) {
-                        if (step % 300 == 0) bias = random.between(3, 7);
-                        if (owned.empty() || random.below(10) < bias) {
-                            if (owned.size() == geometry.pages) continue;
-                            PageIndex page = 0;
-                            REQUIRE(pool.take(page) == Status::ok);
-                            REQUIRE(owned.count(page) == 0);
-                            REQUIRE(holds(pool, page, page_size, 0));
-                            owned[page] = {.stamp = next_stamp};
-                            stamp(pool, page, page_size, next_stamp++);
-                            continue;
-                        }
-                        const auto at = std::next(
-                            owned.begin(), random.below(static_cast<std::uint32_t>(owned.size())));
-                        REQUIRE(holds(pool, at->first, page_size, at->second.stamp));
-                        Owned& mine = at->second;
-                        if (random.one_in(3)) {
-                            pool.memory().pin(at->first, Access::read);
-                            ++mine.pins;
-                        } else if (mine.mapped && (mine.pins == 0 || random.one_in(2))) {
-                            const PageIndex page = at->first;
-                            mine.mapped = false;
-                            if (mine.pins == 0) owned.erase(at);
-                            retire(pool, page);
-                        } else {
-                            const PageIndex page = at->first;
-                            if (--mine.pins == 0 && !mine.mapped) owned.erase(at);
-                            pool.memory().unpin(page, Access::read);
-                        }
-                        // All slabs but one are released.
-                        const std::uint64_t allocated = pool.memory().usage().allocated;
-                        REQUIRE(allocated == device.used());
-                        if (full) {
-                            REQUIRE(allocated == geometry.pages * page_size);
-                        } else {
-                            const std::uint64_t used = bytes_in_use(pool, owned);
-                            const std::uint64_t slab = std::max(64 * mib, page_size);
-                            REQUIRE(allocated >= used);
-                            REQUIRE(allocated - used <= slab);
-                        }
-                    }
-                    for (const auto& [page, mine] : owned) {
-                        REQUIRE(holds(pool, page, page_size, mine.stamp));
-                        if (mine.mapped) retire(pool, page);
-                        for (std::uint32_t i = 0; i != mine.pins; ++i)
-                            pool.memory().unpin(page, Access::read);
-                    }
-                    if (!full) CHECK(device.slabs() <= 1);
-                }
-                CHECK(device.used() == 0);
-            }
-        }
-    }
-}
-
-TEST_CASE("page pool: fill() fails if the device has too little memory") {
-    MemoryDevice device(0, {.capacity = 99 * 2 * mib});
-    {
-        TestPool pool(device, 2 * mib, 100, Provision::full);
-        CHECK(pool.memory().fill() == Status::no_space);
-    }
-    CHECK(device.used() == 0);
 }
 
 TEST_CASE("page pool: memory that is too small for a slab is used by smaller ones") {
@@ -176,28 +39,6 @@ TEST_CASE("page pool: memory that is too small for a slab is used by smaller one
     while (pool.take(page) == Status::ok) REQUIRE(pages.insert(page).second);
     CHECK(pages.size() == 40);  // what is left has fewer pages than the smallest slab
     for (const PageIndex each : pages) retire(pool, each);
-}
-
-TEST_CASE("page pool: an export without a share of a device allocates nothing there") {
-    MemoryDevice device(0, {.capacity = 0});
-    TestPool pool(device, 2 * mib, 0, Provision::full);
-    CHECK(pool.memory().fill() == Status::ok);
-    CHECK(pool.memory().usage().allocated == 0);
-}
-
-TEST_CASE("page pool: allocates no more than its own size, whatever the device has") {
-    for (const Geometry& geometry : geometries) {
-        CAPTURE(geometry.name);
-        MemoryDevice device(0, {});
-        TestPool pool(device, geometry.page_size, geometry.pages, Provision::thin);
-        std::set<PageIndex> pages;
-        PageIndex page = 0;
-        while (pool.take(page) == Status::ok) REQUIRE(pages.insert(page).second);
-        CHECK(pages.size() == geometry.pages);
-        CHECK(device.used() == geometry.pages * geometry.page_size);
-        for (const PageIndex each : pages) retire(pool, each);
-        CHECK(device.slabs() <= 1);
-    }
 }
 
 TEST_CASE("page pool: a pinned page can be mapped again at its former page number") {
@@ -216,12 +57,12 @@ TEST_CASE("page pool: a pinned page can be mapped again at its former page numbe
         const PageIndex page = seven.load().page();
         CHECK(seven.load() == PageEntry::mapped(0, page));
         CHECK(pool.memory().pages().mapped_pages() == 2);
-        stamp(pool, page, page_size, 1);
+        stamp(memory_of(pool, page), page_size, 1);
         pool.unmap(7, seven);
         CHECK(seven.load() == PageEntry::retired(0, page));
         CHECK(pool.memory().usage().retired == page_size);
         CHECK(pool.memory().pages().mapped_pages() == 1);
-        CHECK(holds(pool, page, page_size, 1));
+        CHECK(holds(memory_of(pool, page), page_size, 1));
         // The retired page has to be cleared first, and no other number gets it.
         CHECK_FALSE(pool.map_at_once(7, seven, other));
         CHECK_FALSE(pool.map_at_once(9, nine, other));
@@ -229,17 +70,17 @@ TEST_CASE("page pool: a pinned page can be mapped again at its former page numbe
         CHECK(pool.map(7, seven, other) == Status::ok);
         CHECK(seven.load() == PageEntry::mapped(0, page));
         CHECK(pool.memory().usage().retired == 0);
-        CHECK(holds(pool, page, page_size, 0));
+        CHECK(holds(memory_of(pool, page), page_size, 0));
         // Dropping the pin does not free the page; retiring it again does.
         held.reset();
         other.reset();
         CHECK(pool.map(9, nine, other) == Status::no_space);
-        stamp(pool, page, page_size, 2);
+        stamp(memory_of(pool, page), page_size, 2);
         pool.unmap(7, seven);
         CHECK(pool.memory().usage().retired == 0);
         REQUIRE(pool.map(9, nine, held) == Status::ok);
         CHECK(nine.load() == PageEntry::mapped(0, page));
-        CHECK(holds(pool, page, page_size, 0));
+        CHECK(holds(memory_of(pool, page), page_size, 0));
         // Another page number has got the former page.
         CHECK(pool.map(7, seven, other) == Status::no_space);
         // A page that cannot be cleared stays retired and pinned.
@@ -278,7 +119,7 @@ TEST_CASE("page pool: a page that cannot be cleared is neither handed out nor lo
         TestPool pool(device, 2 * mib, 1, Provision::thin);
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
-        stamp(pool, page, 2 * mib, 1);
+        stamp(memory_of(pool, page), 2 * mib, 1);
         device.clears_fail = true;
         retire(pool, page);
         if (slow) CHECK(comes_true([&] { return device.clears == 1; }));
@@ -286,7 +127,7 @@ TEST_CASE("page pool: a page that cannot be cleared is neither handed out nor lo
         CHECK(pool.take(page) == Status::io_error);
         device.clears_fail = false;
         REQUIRE(pool.take(page) == Status::ok);
-        CHECK(holds(pool, page, 2 * mib, 0));
+        CHECK(holds(memory_of(pool, page), 2 * mib, 0));
         retire(pool, page);
     }
 }
@@ -329,13 +170,13 @@ TEST_CASE("page pool: a provisioner clears freed pages") {
         std::vector<PageIndex> pages(32);
         for (PageIndex& page : pages) REQUIRE(pool.take(page) == Status::ok);
         for (int i = 0; i != 10; ++i) {
-            stamp(pool, pages[i], 2 * mib, 1);
+            stamp(memory_of(pool, pages[i]), 2 * mib, 1);
             retire(pool, pages[i]);
         }
         CHECK(comes_true([&] { return device.clears == 10; }));
         for (int i = 0; i != 10; ++i) {
             REQUIRE(pool.take(pages[i]) == Status::ok);
-            CHECK(holds(pool, pages[i], 2 * mib, 0));
+            CHECK(holds(memory_of(pool, pages[i]), 2 * mib, 0));
         }
         CHECK(device.clears == 10);
         for (const PageIndex page : pages) retire(pool, page);
@@ -392,7 +233,7 @@ TEST_CASE("page pool: a retired page is not reused while it is pinned") {
     TestPool pool(device, page_size, 1, Provision::thin);
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
-    stamp(pool, page, page_size, 1);
+    stamp(memory_of(pool, page), page_size, 1);
     PageIndex other = 0;
     pool.memory().pin(page, Access::read);
     retire(pool, page);
@@ -401,10 +242,10 @@ TEST_CASE("page pool: a retired page is not reused while it is pinned") {
     std::thread([&] { pool.memory().pin(page, Access::read); }).join();
     std::thread([&] { pool.memory().unpin(page, Access::read); }).join();
     CHECK(pool.take(other) == Status::no_space);
-    CHECK(holds(pool, page, page_size, 1));
+    CHECK(holds(memory_of(pool, page), page_size, 1));
     std::thread([&] { pool.memory().unpin(page, Access::read); }).join();
     REQUIRE(pool.take(other) == Status::ok);
-    CHECK(holds(pool, page, page_size, 0));
+    CHECK(holds(memory_of(pool, page), page_size, 0));
     // A late pin has no effect, and unpinning it does not free the page of its new owner.
     pool.memory().pin(page, Access::read);
     pool.memory().unpin(page, Access::read);

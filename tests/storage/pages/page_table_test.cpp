@@ -3,16 +3,13 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <boost/crc.hpp>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -301,24 +298,6 @@ TEST_CASE("page table: one of the format without sizes is taken over, and cannot
     CHECK_FALSE(table.set_complete(false));
 }
 
-TEST_CASE("page table: outlives the process that created it") {
-    const TableShape shape = two_devices();
-    const PageTable made(shape, true);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        auto opened = PageTable::open(OwnedFd::copy_of(made.descriptor()));
-        auto* const table = std::get_if<PageTable>(&opened);
-        if (table == nullptr || !(table->shape() == shape)) ::_exit(1);
-        fill_in(*table);
-        ::kill(::getpid(), SIGKILL);
-    }
-    REQUIRE(child > 0);
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(WIFSIGNALED(status));
-    CHECK(is_filled_in(made));
-}
-
 TEST_CASE("page table: each byte of its header is validated") {
     const SpoiledTable table(two_devices());
     REQUIRE(table.refusal().empty());
@@ -456,17 +435,6 @@ TEST_CASE("page table: a file of another kind is refused and closed") {
         REQUIRE(::pwrite(descriptor, table.at(0), table.bytes(), 0) > 0);
         return descriptor;
     };
-    const auto read_only = [&] {
-        return ::open(fmt::format("/proc/self/fd/{}", table.descriptor()).c_str(),
-                      O_RDONLY | O_CLOEXEC);
-    };
-    const auto a_file = [&] {
-        std::string name = "/tmp/gpunbd-table-XXXXXX";
-        const int descriptor = ::mkstemp(name.data());
-        ::unlink(name.c_str());
-        REQUIRE(::pwrite(descriptor, table.at(0), table.bytes(), 0) > 0);
-        return descriptor;
-    };
     const std::size_t bytes = table.bytes();
     const struct {
         std::string name;
@@ -474,7 +442,6 @@ TEST_CASE("page table: a file of another kind is refused and closed") {
         std::string why;
     } rows[] = {
         {"nothing", [] { return -1; }, "it is not a descriptor"},
-        {"never opened", [] { return 1 << 19; }, "it is not a descriptor"},
         {"empty", [&] { return file_of(0); }, "it is too short"},
         {"half of a head", [&] { return file_of(2048); }, "it is too short"},
         {"a head alone", [&] { return file_of(head); },
@@ -486,10 +453,6 @@ TEST_CASE("page table: a file of another kind is refused and closed") {
         {"a page long", [&] { return file_of(bytes + 4096); },
          fmt::format("it has {} bytes, and its header records {}", bytes + 4096, bytes)},
         {"not sealed", unsealed, "its size is not sealed"},
-        {"to read only", read_only, "it is not open for reading and writing"},
-        {"a file that has a disk", a_file, "it is not a memory file"},
-        {"a device", [] { return ::open("/dev/zero", O_RDWR | O_CLOEXEC); },
-         "it is not a memory file"},
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);

@@ -111,29 +111,10 @@ TEST_CASE("shared directory: files of another kind are refused") {
           "it is not a slab directory of gpunbd");
 }
 
-// Kept parts that have the directory and the last table.
-class Keeper final : public KeptParts {
- public:
-    bool keep_table(const OwnedFd& descriptor) noexcept override {
-        table = OwnedFd::copy_of(descriptor);
-        return true;
-    }
-    bool keep_directory(const OwnedFd& descriptor) noexcept override {
-        directory = OwnedFd::copy_of(descriptor);
-        return true;
-    }
-    bool keep(std::uint32_t, std::uint32_t, const OwnedFd&) noexcept override { return true; }
-    void drop(std::uint32_t, std::uint32_t) noexcept override {}
-    bool keeps() const noexcept override { return true; }
-
-    OwnedFd table;
-    OwnedFd directory;
-};
-
 // A volume of four pages and its clone, after the end of their process.
 struct LeftClone {
-    std::shared_ptr<Keeper> source = std::make_shared<Keeper>();
-    std::shared_ptr<Keeper> clone = std::make_shared<Keeper>();
+    std::shared_ptr<FakeParts> source = std::make_shared<FakeParts>();
+    std::shared_ptr<FakeParts> clone = std::make_shared<FakeParts>();
 
     explicit LeftClone(std::uint64_t pages = 4) {
         MemoryDevice device(0, {});
@@ -143,7 +124,7 @@ struct LeftClone {
         volume->quiesce();
         checked(volume->clone(KeepOptions{.name = "clone", .kept_parts = clone}));
     }
-    void add(const std::shared_ptr<Keeper>& keeper, KeptVolumes& contents) const {
+    void add(const std::shared_ptr<FakeParts>& keeper, KeptVolumes& contents) const {
         contents.members.push_back(
             {checked(PageTable::open(OwnedFd::copy_of(keeper->table.get()))), keeper});
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/storage/family.hpp"
+#include "tests/storage/pages/words.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -78,9 +79,7 @@ struct Shared {
         REQUIRE(all.transfer.status() == Status::ok);
         REQUIRE(family.clone().empty());
         // The first page of a new slab may be a copy.
-        PageRef copied;
-        REQUIRE(rig.volume->map(0, copied) == Status::ok);
-        copied.reset();
+        map_page(*rig.volume, 0);
         copies = rig.memories[0]->copies;
     }
     // The clone has the old contents, and no page is lost.
@@ -182,8 +181,7 @@ TEST_CASE("replacing: other requests change the page meanwhile") {
             Write write(rig, 1, 1, new_value);
             write.fill(page_size / 2);
             if (other == Other::write) {
-                PageRef page;
-                REQUIRE(rig.volume->map(1, page) == Status::ok);
+                PageRef page = map_page(*rig.volume, 1);
                 *reinterpret_cast<std::byte*>(page.address()) = std::byte{7};
             } else if (other == Other::whole_write) {
                 Write whole(rig, 1, 1, std::byte{7});

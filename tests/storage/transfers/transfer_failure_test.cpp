@@ -2,10 +2,8 @@
 // requests end, and nothing stays lent.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <memory>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "tests/sanitized.hpp"
 #include "tests/storage/rig.hpp"
@@ -249,70 +247,6 @@ TEST_CASE("abandon: at each stage, with the copies of the request in flight") {
                 }
             }
         }
-    }
-}
-
-TEST_CASE("abandon: a request that waits for staging memory leaves the queue") {
-    for (const Kind kind : {Kind::write, Kind::read}) {
-        RigOptions options = options_of("s");
-        options.channels.pinned = chunk;
-        Rig rig(options);
-        Random random(1);
-        ClientAccount holder;
-        ClientAccount account;
-        const auto before = begin(rig, holder, {Kind::write, 0, 8 * page});
-        REQUIRE(run(*rig.channels, {before.get()}, random));
-        const auto holds = begin(rig, holder, {kind, 0, 2 * chunk});
-        CHECK(holder.reads + holder.writes == chunk);
-        {
-            std::vector<std::unique_ptr<Job>> waiting;
-            for (std::uint64_t i = 1; i != 6; ++i) {
-                waiting.push_back(begin(rig, account, {kind, i * page, chunk}));
-            }
-            CHECK(account.reads + account.writes == 0);
-            Channel& channel = rig.channels->to(*rig.devices[0]);
-            const StagingArena& arena =
-                kind == Kind::write ? channel.write_staging() : channel.read_staging();
-            CHECK(arena.waited_for());
-            for (const std::size_t i : {2U, 0U, 4U, 1U, 3U}) {
-                waiting[i]->abandon();
-                CHECK(run(*rig.channels, {waiting[i].get()}, random));
-            }
-            CHECK_FALSE(arena.waited_for());
-        }
-        REQUIRE(run(*rig.channels, {holds.get()}, random));
-        settle(*rig.channels);
-        check_recovered(rig);
-    }
-}
-
-TEST_CASE("failures: a device that becomes full during a write") {
-    for (const std::string_view devices : {"ssssssss", "hhhhhhhh", "ssshhhhs"}) {
-        CAPTURE(devices);
-        Rig rig(options_of(devices));
-        rig.memories[3]->set_capacity(0);
-        Random random(1);
-        ClientAccount account;
-        const auto finish = [&](const Step& step) {
-            const auto job = begin(rig, account, step);
-            rig.finish({job.get()}, random);
-            CHECK(account.writes == 0);
-            return job->status();
-        };
-        CHECK(finish({Kind::write, page, 2 * page}) == Status::ok);
-        CHECK(finish({Kind::write, 2 * page + 10, 3 * page}) == Status::no_space);
-        CHECK_FALSE(rig.mapped(3));
-        CHECK_FALSE(rig.mapped(4));
-        CHECK(finish({Kind::zero_keep, 3 * page - 50, 100}) == Status::no_space);
-        CHECK_FALSE(rig.mapped(3));
-        // The client stays connected, and its data are intact.
-        CHECK(finish({Kind::read, 0, 8 * page}) == Status::ok);
-        CHECK(finish({Kind::zero, 2 * page, 2 * page}) == Status::ok);
-        CHECK(finish({Kind::write, 4 * page, page}) == Status::ok);
-        rig.memories[3]->set_capacity(page);
-        CHECK(finish({Kind::write, 2 * page + 10, 3 * page}) == Status::ok);
-        CHECK(finish({Kind::read, 0, 8 * page}) == Status::ok);
-        check_recovered(rig);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/rig.hpp"
 
 namespace gpunbd::storage::test {
@@ -208,8 +209,7 @@ TEST_CASE("transfers: on a device in place, payload is lent directly from the pa
     // A lent page is not reused, even after it was unmapped, except for its own page number.
     const std::byte* const held = piece.data;
     rig.volume->unmap(1);
-    PageRef other;
-    REQUIRE(rig.volume->map(2, other) == Status::ok);
+    PageRef other = map_page(*rig.volume, 2);
     CHECK(other.cpu() != held);
     REQUIRE(rig.volume->map(1, other) == Status::ok);
     CHECK(other.cpu() == held);
@@ -524,13 +524,14 @@ TEST_CASE("transfers: a write that ends early writes only the received bytes") {
     }
 }
 
-TEST_CASE("transfers: a write that ends while it waits for staging memory leaves the queue") {
+TEST_CASE("transfers: a request that ends while it waits for staging memory leaves the queue") {
     for (const bool is_abandoned : {false, true}) {
+        CAPTURE(is_abandoned);
         Rig rig({.devices = "s",
                  .size = page,
                  .channels = {.chunk_size = chunk, .slots = 1, .pinned = chunk}});
         rig.map_all();
-        StagingArena& arena = rig.channels->to(*rig.devices[0]).write_staging();
+        const Channel& channel = rig.channels->to(*rig.devices[0]);
         SilentOwner owner;
         ClientAccount holder;
         ClientAccount account;
@@ -538,11 +539,20 @@ TEST_CASE("transfers: a write that ends while it waits for staging memory leaves
         WriteTransfer waits;
         holds.begin({*rig.volume, *rig.channels, holder}, owner, {0, chunk});
         waits.begin({*rig.volume, *rig.channels, account}, owner, {chunk, chunk});
-        CHECK(arena.waited_for());
+        CHECK(channel.write_staging().waited_for());
         is_abandoned ? waits.abandon() : waits.end_here();
         CHECK(waits.done());
-        CHECK_FALSE(arena.waited_for());
+        CHECK_FALSE(channel.write_staging().waited_for());
         holds.abandon();
+        ReadTransfer reads;
+        ReadTransfer waits_to_read;
+        reads.begin({*rig.volume, *rig.channels, holder}, owner, {0, chunk});
+        waits_to_read.begin({*rig.volume, *rig.channels, account}, owner, {chunk, chunk});
+        CHECK(channel.read_staging().waited_for());
+        waits_to_read.abandon();
+        CHECK(waits_to_read.idle());
+        CHECK_FALSE(channel.read_staging().waited_for());
+        reads.abandon();
         rig.check_settled();
     }
 }

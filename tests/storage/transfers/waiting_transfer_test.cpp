@@ -12,6 +12,7 @@
 #include "storage/transfers/write_transfer.hpp"
 #include "tests/checked.hpp"
 #include "tests/storage/pages/latch_device.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
@@ -33,8 +34,7 @@ struct WaitingClient final : TransferOwner {
         volume = checked(Volume::create(
             {.size = 3 * waiting_page_size, .page_size = waiting_page_size}, {&device}));
         channels.open(device);
-        PageRef first;
-        REQUIRE(volume->map(0, first) == Status::ok);
+        PageRef first = map_page(*volume, 0);
         std::memset(first.cpu() + waiting_page_size - part, 1, part);
         device.allocating.close();
     }

@@ -1,6 +1,8 @@
 // A GPU channel with fake paths, which record their calls and end copies on request.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -168,6 +170,13 @@ class ChannelRig final : private CopyOwner {
     Steps poll() {
         channel.poll();
         return paths.taken();
+    }
+    // Ends all copies in flight, and checks that all have succeeded.
+    void end_all() {
+        for (FakePath* path : paths.all()) path->end_all();
+        poll();
+        CHECK(all_ended(Status::ok));
+        CHECK_FALSE(channel.busy());
     }
 
     FakePaths paths;

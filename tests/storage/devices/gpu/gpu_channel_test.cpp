@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+
 #include "tests/storage/devices/gpu/gpu_channel_rig.hpp"
 
 namespace gpunbd::storage::test {
@@ -15,11 +17,13 @@ TEST_CASE("gpu channel: each copy uses the path that the policy selects") {
         PathKind kind;
         Copy::Kind copy;
         const char* path;
+        bool mapped = true;
     } rows[] = {
         {PathKind::mapping, Copy::Kind::write, "cpu"},
         {PathKind::mapping, Copy::Kind::zero, "cpu"},
         {PathKind::mapping, Copy::Kind::read, "engine"},
         {PathKind::streaming_load, Copy::Kind::read, "cpu"},
+        {PathKind::streaming_load, Copy::Kind::read, "engine", false},
         {PathKind::streaming_load, Copy::Kind::write, "engine"},
         {PathKind::copy_engine, Copy::Kind::read, "engine"},
         {PathKind::copy_engine, Copy::Kind::write, "engine"},
@@ -35,21 +39,12 @@ TEST_CASE("gpu channel: each copy uses the path that the policy selects") {
         CAPTURE(to_text(row.kind));
         CAPTURE(static_cast<int>(row.copy));
         ChannelRig rig(only(row.kind));
-        rig.add(row.copy, 4096, true);
+        rig.add(row.copy, 4096, row.mapped);
         const Steps steps = rig.poll();
         REQUIRE_FALSE(steps.empty());
         CHECK(steps.front() == std::string(row.path) + " 4096");
-        for (FakePath* path : rig.paths.all()) path->end_all();
-        rig.poll();
-        CHECK(rig.all_ended(Status::ok));
-        CHECK_FALSE(rig.channel.busy());
+        rig.end_all();
     }
-}
-
-TEST_CASE("gpu channel: without a mapping the CPU copies nothing") {
-    ChannelRig rig(only(PathKind::streaming_load));
-    rig.read(512, false);
-    CHECK(rig.poll() == Steps{"engine 512", "engine starts"});
 }
 
 TEST_CASE("gpu channel: the CPU's limit applies to the sum of its copies") {
@@ -190,11 +185,7 @@ TEST_CASE("gpu channel: copies wait in order for a place in their path, and othe
     CHECK(rig.poll() == Steps{"done 1", "kernel 3", "kernel 4", "kernel 5", "kernel starts"});
     rig.paths.kernel.places = 1;
     CHECK(rig.poll() == Steps{"kernel 6", "kernel starts"});
-    rig.paths.kernel.end_all();
-    rig.paths.engine.end_all();
-    rig.poll();
-    CHECK(rig.all_ended(Status::ok));
-    CHECK_FALSE(rig.channel.busy());
+    rig.end_all();
 }
 
 TEST_CASE("gpu channel: a copy that ends immediately may enqueue the next one") {
@@ -266,11 +257,41 @@ TEST_CASE("gpu channel: slow kernels are reported, and no more kernels are launc
     rig.read(4096);
     rig.read(4096);
     CHECK(rig.poll() == Steps{"batch 4096", "batch 4096", "batch starts"});
-    rig.paths.kernel.end_all();
-    rig.paths.batch.end_all();
-    rig.poll();
-    CHECK(rig.all_ended(Status::ok));
+    rig.end_all();
     CHECK(rig.channel.stops == 1);
+}
+
+// --- the time since a kernel has ended
+
+const Competition::Clock::time_point first_look =
+    Competition::Clock::time_point{} + std::chrono::hours(1);
+constexpr Competition::Clock::duration half_slow = Competition::slow / 2;
+
+TEST_CASE("slow kernels: reported if none has ended for a time, and again after the same time") {
+    SlowKernels kernels;
+    CHECK_FALSE(kernels.seen(true, first_look));
+    CHECK_FALSE(kernels.seen(false, first_look + half_slow));
+    CHECK(kernels.seen(false, first_look + 2 * half_slow));
+    CHECK_FALSE(kernels.seen(false, first_look + 3 * half_slow));
+    CHECK(kernels.seen(false, first_look + 4 * half_slow));
+}
+
+TEST_CASE("slow kernels: each end of a kernel restarts the time") {
+    SlowKernels kernels;
+    CHECK_FALSE(kernels.seen(true, first_look));
+    kernels.ended();
+    CHECK_FALSE(kernels.seen(false, first_look + 2 * half_slow));
+    kernels.ended();
+    kernels.ended();
+    CHECK_FALSE(kernels.seen(false, first_look + 4 * half_slow));
+    CHECK_FALSE(kernels.seen(false, first_look + 5 * half_slow));
+    CHECK(kernels.seen(false, first_look + 6 * half_slow));
+}
+
+TEST_CASE("slow kernels: none is reported without kernels in flight") {
+    SlowKernels kernels;
+    for (int i = 0; i != 10; ++i) CHECK_FALSE(kernels.seen(true, first_look + i * 2 * half_slow));
+    CHECK_FALSE(kernels.seen(false, first_look + 19 * half_slow));
 }
 
 }  // namespace

@@ -76,9 +76,7 @@ TEST_CASE("gpu channel: the CPU copies revocable memory while the driver moves i
     rig.revocable = false;
     rig.read(4096);
     CHECK(rig.poll() == Steps{"engine 4096", "engine starts"});
-    for (FakePath* path : rig.paths.all()) path->end_all();
-    rig.poll();
-    CHECK(rig.all_ended(Status::ok));
+    rig.end_all();
 }
 
 TEST_CASE("gpu channel: copies of revocable memory that stall while the driver does not answer") {
@@ -99,9 +97,7 @@ TEST_CASE("gpu channel: copies of revocable memory that stall while the driver d
     while (!rig.state.revocable_access.by_cpu()) rig.poll();
     rig.read(4096);
     CHECK(rig.poll() == Steps{"done 4096"});
-    for (FakePath* path : rig.paths.all()) path->end_all();
-    rig.poll();
-    CHECK(rig.all_ended(Status::ok));
+    rig.end_all();
 }
 
 }  // namespace

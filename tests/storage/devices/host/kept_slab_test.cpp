@@ -1,22 +1,17 @@
 // Slabs of `host` that outlive their process.
 #include "storage/base/log_line.hpp"
-#include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/devices/host/host_device.hpp"
 #include "tests/storage/devices/host/fake_machine.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <signal.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -138,45 +133,12 @@ TEST_CASE("kept slab: another device takes it over with its contents") {
     }
 }
 
-// A process that creates a slab, sends the number of its descriptor, and is killed while it writes.
-void child(int pipe) {
-    const auto device = a_host();
-    Slab slab;
-    if (device->allocate({.bytes = slab_bytes, .kept = true}, slab) != Status::ok) ::_exit(1);
-    std::memset(slab.cpu, 0x77, slab_bytes);
-    const int descriptor = slab.descriptor.get();
-    if (::write(pipe, &descriptor, sizeof descriptor) != sizeof descriptor) ::_exit(2);
-    for (;;) std::memset(slab.cpu + mib, 0x77, mib);
-}
-
-TEST_CASE("kept slab: outlives a killed process") {
-    int ends[2];
-    REQUIRE(::pipe(ends) == 0);
-    const pid_t pid = ::fork();
-    REQUIRE(pid >= 0);
-    if (pid == 0) child(ends[1]);
-    ::close(ends[1]);
-    int number = -1;
-    REQUIRE(::read(ends[0], &number, sizeof number) == sizeof number);
-    ::close(ends[0]);
-    const std::string path = fmt::format("/proc/{}/fd/{}", pid, number);
-    OwnedFd descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    REQUIRE(::kill(pid, SIGKILL) == 0);
-    int status = 0;
-    REQUIRE(::waitpid(pid, &status, 0) == pid);
-    REQUIRE(WIFSIGNALED(status));
-    const auto device = a_host();
-    Slab slab;
-    REQUIRE(device->take_over(descriptor, {.bytes = slab_bytes}, slab) == Status::ok);
-    CHECK(all_are(slab.cpu, slab_bytes, 0x77));
-    device->release(slab);
-}
-
 struct Refused {
     const char* name;
     int descriptor;
-    SlabRecord record;
     const char* why;
+    std::uint64_t bytes = slab_bytes;  // of the record
+    std::uint8_t kind = 0;
 };
 
 TEST_CASE("kept slab: an invalid descriptor is refused with one line, and stays open") {
@@ -201,37 +163,27 @@ TEST_CASE("kept slab: an invalid descriptor is refused with one line, and stays 
     int pipe[2];
     REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
 
-    const std::array rows{
-        Refused{"none", -1, {.bytes = slab_bytes}, "Bad file descriptor"},
-        Refused{"shorter than recorded",
-                good.descriptor.get(),
-                {.bytes = slab_bytes + 4096},
-                "it has 4194304 bytes, not 4198400"},
-        Refused{"longer than recorded",
-                good.descriptor.get(),
-                {.bytes = slab_bytes - 1},
-                "it has 4194304 bytes, not 4194303"},
-        Refused{"recorded size of 0", good.descriptor.get(), {}, "it has 4194304 bytes, not 0"},
-        Refused{"of no known kind",
-                good.descriptor.get(),
-                {.bytes = slab_bytes, .kind = 1},
-                "its kind, 1, is unknown"},
-        Refused{"read-only",
-                read_only,
-                {.bytes = slab_bytes},
-                "it is not open for reading and writing"},
-        Refused{"unsealed", unsealed, {.bytes = slab_bytes}, "its size is not sealed"},
-        Refused{"may shrink", half_sealed, {.bytes = slab_bytes}, "its size is not sealed"},
-        Refused{"may not be written", write_sealed, {.bytes = slab_bytes}, "it cannot be mapped"},
-        Refused{"a file", file, {.bytes = slab_bytes}, "it is not a memory file"},
-        Refused{"a pipe", pipe[0], {.bytes = slab_bytes}, "it is not a memory file"},
+    const int kept = good.descriptor.get();
+    const Refused rows[] = {
+        {"none", -1, "Bad file descriptor"},
+        {"shorter than recorded", kept, "it has 4194304 bytes, not 4198400", slab_bytes + 4096},
+        {"longer than recorded", kept, "it has 4194304 bytes, not 4194303", slab_bytes - 1},
+        {"recorded size of 0", kept, "it has 4194304 bytes, not 0", 0},
+        {"of no known kind", kept, "its kind, 1, is unknown", slab_bytes, 1},
+        {"read-only", read_only, "it is not open for reading and writing"},
+        {"unsealed", unsealed, "its size is not sealed"},
+        {"may shrink", half_sealed, "its size is not sealed"},
+        {"may not be written", write_sealed, "it cannot be mapped"},
+        {"a file", file, "it is not a memory file"},
+        {"a pipe", pipe[0], "it is not a memory file"},
     };
     for (const Refused& row : rows) {
         CAPTURE(row.name);
         Slab out;
         const Captured log;
         OwnedFd offered(row.descriptor);
-        CHECK(device->take_over(offered, row.record, out) == Status::io_error);
+        const SlabRecord record{.bytes = row.bytes, .kind = row.kind};
+        CHECK(device->take_over(offered, record, out) == Status::io_error);
         CHECK(offered.release() == row.descriptor);
         CHECK(log.text() ==
               "host: a kept slab cannot be taken over: " + std::string(row.why) + "\n");
@@ -300,21 +252,6 @@ TEST_CASE("kept slab: memory is collapsed into huge pages, and contents are unch
     REQUIRE(device->allocate({.bytes = 8 * mib}, slab) == Status::ok);
     device->populate(slab, 0, 8 * mib);
     CHECK(all_are(slab.cpu, 8 * mib, 0));
-    device->release(slab);
-}
-
-TEST_CASE("kept slab: clear zeroes only its range, also after a takeover") {
-    const auto device = a_host();
-    Slab slab = kept_slab(*device);
-    std::memset(slab.cpu, 0x5A, slab_bytes);
-    REQUIRE(device->clear(slab, 65536, 65536) == Status::ok);
-    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
-    const SlabRecord record = record_of(slab);
-    device->release(slab);
-    REQUIRE(device->take_over(copy, record, slab) == Status::ok);
-    CHECK(all_are(slab.cpu, 65536, 0x5A));
-    CHECK(all_are(slab.cpu + 65536, 65536, 0));
-    CHECK(all_are(slab.cpu + 131072, slab_bytes - 131072, 0x5A));
     device->release(slab);
 }
 
@@ -406,27 +343,6 @@ TEST_CASE("kept slab: a lack of descriptors fails the allocation, and is logged 
         slab = kept_slab(*device);
         device->release(slab);
     }
-}
-
-TEST_CASE("kept slab: a faulty device forwards calls, and fails takeovers on request") {
-    FaultScript script;
-    const auto device = make_faulty_device(a_host(), script);
-    CHECK(device->reason_not_kept().empty());
-    Slab slab = kept_slab(*device);
-    CHECK(slab.cpu == nullptr);
-    const SlabRecord record = record_of(slab);
-    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
-    device->release(slab);
-    script.take_overs_until_failure = 0;
-    const int number = copy.get();
-    CHECK(device->take_over(copy, record, slab) == Status::io_error);
-    CHECK(slab.bytes == 0);
-    REQUIRE(device->take_over(copy, record, slab) == Status::ok);
-    CHECK(slab.cpu == nullptr);
-    CHECK(slab.address != 0);
-    CHECK(device->available() == 60 * mib);
-    device->release(slab);
-    CHECK_FALSE(is_open(number));
 }
 
 }  // namespace

@@ -12,99 +12,91 @@
 namespace gpunbd::storage::test {
 namespace {
 
-using Files = std::vector<std::pair<const char*, std::string>>;  // path, text
-
 std::string bytes(std::uint64_t number) { return std::to_string(number) + "\n"; }
 
-const std::string outside = "12:cpu,cpuacct:/\n0::/system.slice/gpunbd.service\n";
-
 TEST_CASE("system memory: the minimum over the machine and its control groups") {
+    const std::string outside = "12:cpu,cpuacct:/\n0::/system.slice/gpunbd.service\n";
+    const std::string slice = "system.slice/memory.";
+    const std::string service = "system.slice/gpunbd.service/memory.";
     const struct {
         const char* name;
-        Files files;
-        std::uint64_t total, available;  // MiB
+        std::string groups;                                      // /proc/self/cgroup
+        std::vector<std::pair<std::string, std::string>> files;  // in /sys/fs/cgroup: path, text
+        std::uint64_t total, available;                          // MiB
     } rows[] = {
-        {"no control groups", {}, 1024, 800},
+        {"no control groups", "", {}, 1024, 800},
         {"a group without a limit",
-         {{"proc/self/cgroup", outside},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", "max\n"},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(500 * mib)}},
+         outside,
+         {{service + "max", "max\n"}, {service + "current", bytes(500 * mib)}},
          1024,
          800},
         {"a service's own limit (MemoryMax=)",
-         {{"proc/self/cgroup", outside},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(100 * mib)}},
+         outside,
+         {{service + "max", bytes(300 * mib)}, {service + "current", bytes(100 * mib)}},
          300,
          200},
         {"the throttling limit (MemoryHigh=) counts as well",
-         {{"proc/self/cgroup", outside},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.high", bytes(250 * mib)},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(100 * mib)}},
+         outside,
+         {{service + "max", bytes(300 * mib)},
+          {service + "high", bytes(250 * mib)},
+          {service + "current", bytes(100 * mib)}},
          250,
          150},
         {"the slice has less memory left than the service",
-         {{"proc/self/cgroup", outside},
-          {"sys/fs/cgroup/system.slice/memory.max", bytes(600 * mib)},
-          {"sys/fs/cgroup/system.slice/memory.current", bytes(550 * mib)},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(100 * mib)}},
+         outside,
+         {{slice + "max", bytes(600 * mib)},
+          {slice + "current", bytes(550 * mib)},
+          {service + "max", bytes(300 * mib)},
+          {service + "current", bytes(100 * mib)}},
          300,
          50},
         {"cached files are dropped when memory is needed",
-         {{"proc/self/cgroup", outside},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(290 * mib)},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.stat",
-           "anon 1000\ninactive_file " + bytes(200 * mib) + "active_file 7\n"}},
+         outside,
+         {{service + "max", bytes(300 * mib)},
+          {service + "current", bytes(290 * mib)},
+          {service + "stat", "anon 1000\ninactive_file " + bytes(200 * mib) + "active_file 7\n"}},
          300,
          210},
         {"over its limit",
-         {{"proc/self/cgroup", outside},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
-          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(301 * mib)}},
+         outside,
+         {{service + "max", bytes(300 * mib)}, {service + "current", bytes(301 * mib)}},
          300,
          0},
         {"a container that sees its own group as the top",
-         {{"proc/self/cgroup", "0::/\n"},
-          {"sys/fs/cgroup/memory.max", bytes(300 * mib)},
-          {"sys/fs/cgroup/memory.current", bytes(100 * mib)}},
+         "0::/\n",
+         {{"memory.max", bytes(300 * mib)}, {"memory.current", bytes(100 * mib)}},
          300,
          200},
         {"a container that sees its path outside of the container",
-         {{"proc/self/cgroup", "0::/docker/0123\n"},
-          {"sys/fs/cgroup/memory.max", bytes(300 * mib)},
-          {"sys/fs/cgroup/memory.current", bytes(100 * mib)}},
+         "0::/docker/0123\n",
+         {{"memory.max", bytes(300 * mib)}, {"memory.current", bytes(100 * mib)}},
          300,
          200},
         {"version 1",
-         {{"proc/self/cgroup", "4:memory:/a/b\n1:name=systemd:/x\n0::/\n"},
-          {"sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
-          {"sys/fs/cgroup/memory/a/memory.limit_in_bytes", bytes(400 * mib)},
-          {"sys/fs/cgroup/memory/a/memory.usage_in_bytes", bytes(250 * mib)},
-          {"sys/fs/cgroup/memory/a/memory.stat",
-           "inactive_file 1\ntotal_inactive_file " + bytes(50 * mib)},
-          {"sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", bytes(350 * mib)},
-          {"sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", bytes(100 * mib)}},
+         "4:memory:/a/b\n1:name=systemd:/x\n0::/\n",
+         {{"memory/memory.limit_in_bytes", "9223372036854771712\n"},
+          {"memory/a/memory.limit_in_bytes", bytes(400 * mib)},
+          {"memory/a/memory.usage_in_bytes", bytes(250 * mib)},
+          {"memory/a/memory.stat", "inactive_file 1\ntotal_inactive_file " + bytes(50 * mib)},
+          {"memory/a/b/memory.limit_in_bytes", bytes(350 * mib)},
+          {"memory/a/b/memory.usage_in_bytes", bytes(100 * mib)}},
          350,
          200},
         {"version 1, memory beside another controller",
-         {{"proc/self/cgroup", "4:cpuset,memory:/a\n"},
-          {"sys/fs/cgroup/memory/a/memory.limit_in_bytes", bytes(400 * mib)},
-          {"sys/fs/cgroup/memory/a/memory.usage_in_bytes", bytes(250 * mib)}},
+         "4:cpuset,memory:/a\n",
+         {{"memory/a/memory.limit_in_bytes", bytes(400 * mib)},
+          {"memory/a/memory.usage_in_bytes", bytes(250 * mib)}},
          400,
          150},
         {"both versions, memory in the second",
-         {{"proc/self/cgroup", "1:name=systemd:/x\n0::/a\n"},
-          {"sys/fs/cgroup/unified/a/memory.max", bytes(400 * mib)},
-          {"sys/fs/cgroup/unified/a/memory.current", bytes(250 * mib)}},
+         "1:name=systemd:/x\n0::/a\n",
+         {{"unified/a/memory.max", bytes(400 * mib)},
+          {"unified/a/memory.current", bytes(250 * mib)}},
          400,
          150},
         {"lines of another format are ignored",
-         {{"proc/self/cgroup", "\n:\nmemory\n0::/a\n"},
-          {"sys/fs/cgroup/a/memory.max", bytes(400 * mib)},
-          {"sys/fs/cgroup/a/memory.current", "?\n"}},
+         "\n:\nmemory\n0::/a\n",
+         {{"a/memory.max", bytes(400 * mib)}, {"a/memory.current", "?\n"}},
          400,
          400},
     };
@@ -114,7 +106,8 @@ TEST_CASE("system memory: the minimum over the machine and its control groups") 
         tree.write(
             "proc/meminfo",
             "MemTotal:       1048576 kB\nMemFree:         1024 kB\nMemAvailable:   819200 kB\n");
-        for (const auto& [path, text] : row.files) tree.write(path, text);
+        if (!row.groups.empty()) tree.write("proc/self/cgroup", row.groups);
+        for (const auto& [path, text] : row.files) tree.write("sys/fs/cgroup/" + path, text);
         const SystemMemory memory(tree.path());
         CHECK(memory.total() == row.total * mib);
         CHECK(memory.available() == row.available * mib);

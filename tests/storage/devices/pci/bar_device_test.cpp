@@ -56,14 +56,17 @@ TEST_CASE("bar device: reports its properties") {
     CHECK_FALSE(device->failed());
 }
 
-TEST_CASE("bar device: an absent or unsuitable card is refused, and the error has its id") {
+TEST_CASE("bar device: an absent or unsuitable card is refused with its id, and is not enabled") {
     FakeCard made;
     made.add(2, mib);
+    made.set("enable", "0");
     CHECK(refusal_of(made, 3).starts_with("pci:0000:01:00.0/3: the card 1af4:1110 has no BAR 3; "));
     made.bind("nouveau");
     CHECK(
         refusal_of(made, 2).starts_with("pci:0000:01:00.0/2: the driver nouveau uses the card; "));
+    CHECK(made.get("enable") == "0");
     CHECK(refusal_of(made, 2, {.reserve = {}, .capacity = {}, .force = true}) == "");
+    CHECK(made.get("enable") == "1");
     std::filesystem::remove_all(made.folder());
     CHECK(refusal_of(made, 2) == "pci:0000:01:00.0/2: unknown card; lspci -D lists the cards");
 }
@@ -84,17 +87,6 @@ TEST_CASE("bar device: a file that cannot be opened, mapped or locked is refused
     CHECK(refusal_of(made, 2) == file + "_wc cannot be opened: Is a directory");
     std::filesystem::remove(made.file("resource2_wc"));
     CHECK(refusal_of(made, 2) == "");
-}
-
-TEST_CASE("bar device: a disabled card is enabled after all checks have passed") {
-    FakeCard made;
-    made.add(2, mib);
-    made.set("enable", "0");
-    made.bind("nouveau");
-    CHECK(refusal_of(made, 2).find("nouveau") != std::string::npos);
-    CHECK(made.get("enable") == "0");
-    CHECK(refusal_of(made, 2, {.reserve = {}, .capacity = {}, .force = true}) == "");
-    CHECK(made.get("enable") == "1");
 }
 
 TEST_CASE("bar device: a card that cannot be enabled is refused, and unlocked") {

@@ -53,13 +53,6 @@ TEST_CASE("pci card: reads its BARs, name, driver and class") {
     CHECK_FALSE(read_pci_card("0000:02:00.0", made.sysfs()));
 }
 
-TEST_CASE("pci card: parses and prints the id of a BAR") {
-    const BarId place("pci:0000:01:00.0/4");
-    CHECK(place.card == "0000:01:00.0");
-    CHECK(place.number == 4);
-    CHECK(place.id() == "pci:0000:01:00.0/4");
-}
-
 std::string why_not(const FakeCard& made, std::uint32_t bar, bool force = false) {
     return reason_not_served(*read_pci_card(FakeCard::address, made.sysfs()), bar, force);
 }

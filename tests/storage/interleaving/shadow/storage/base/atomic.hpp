@@ -14,7 +14,6 @@ namespace gpunbd {
 template <typename T>
 class ScheduledAccess {
     static_assert(sizeof(T) <= sizeof(std::uint64_t) && std::is_trivially_copyable_v<T>);
-    static constexpr auto seq_cst = std::memory_order_seq_cst;
 
  public:
     static T load(const T& at, std::memory_order order) {
