@@ -1,10 +1,8 @@
 // The common command-line options of the programs in this folder, and the output of their results.
 #pragma once
 
-#include <getopt.h>
-
-#include <cctype>
-#include <charconv>
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -38,39 +36,6 @@ struct LoadOptions {
     Window window;
 };
 
-// Parses 4096, 4k, 128K, 1M, 1MiB, 2G: binary units.
-inline std::uint64_t parse_bytes(std::string_view text) {
-    std::uint64_t value = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    std::string unit(rest, text.data() + text.size());
-    for (auto& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (unit.ends_with("ib")) unit.resize(unit.size() - 2);
-    constexpr std::string_view units = "kmgt";
-    std::size_t shift = 0;
-    if (unit.size() == 1 && units.find(unit[0]) != units.npos)
-        shift = 10 * (units.find(unit[0]) + 1);
-    if (error != std::errc{} || (!unit.empty() && shift == 0) ||
-        ((value << shift) >> shift) != value)
-        fail(std::string(text) + " is not a size; write for example 4096, 4k or 1MiB");
-    return value << shift;
-}
-
-inline std::uint64_t parse_count(std::string_view text) {
-    std::uint64_t value = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || rest != text.data() + text.size())
-        fail(std::string(text) + " is no number");
-    return value;
-}
-
-inline double parse_seconds(std::string_view text) {
-    double value = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || rest != text.data() + text.size() || value < 0)
-        fail(std::string(text) + " is not a number of seconds");
-    return value;
-}
-
 inline Operation parse_operation(std::string_view text) {
     if (text == "read") return Operation::read;
     if (text == "write") return Operation::write;
@@ -82,60 +47,48 @@ inline const char* name_of(Operation operation) {
     return operation == Operation::read ? "read" : operation == Operation::write ? "write" : "rw";
 }
 
-// The flags of every program in this folder, for getopt_long().
-inline const std::vector<option> common_flags = {
-    {"op", required_argument, nullptr, 'o'},      {"size", required_argument, nullptr, 's'},
-    {"qd", required_argument, nullptr, 'q'},      {"connections", required_argument, nullptr, 'c'},
-    {"threads", required_argument, nullptr, 't'}, {"warmup", required_argument, nullptr, 'w'},
-    {"seconds", required_argument, nullptr, 'd'}, {"discard", no_argument, nullptr, 'X'},
-    {"sndbuf", required_argument, nullptr, 'B'},  {"rcvbuf", required_argument, nullptr, 'R'},
-    {"timeout", required_argument, nullptr, 'T'}, {"help", no_argument, nullptr, 'h'}};
-
-inline std::vector<option> with_common_flags(std::vector<option> flags) {
-    flags.insert(flags.end(), common_flags.begin(), common_flags.end());
-    flags.push_back({nullptr, 0, nullptr, 0});
-    return flags;
+// Adds an option whose value is a size, such as 4096, 4k or 1MiB: units are binary.
+inline CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& size,
+                             const std::string& help) {
+    return app.add_option(name, size, help)->transform(CLI::AsSizeValue(false));
 }
 
-// Returns false if this is none of the common flags, or `help`.
-inline bool read_common_flag(LoadOptions& options, int letter, std::string_view value) {
-    switch (letter) {
-        case 'o':
-            options.operation = parse_operation(value);
-            return true;
-        case 's':
-            options.size = parse_bytes(value);
-            return true;
-        case 'q':
-            options.depth = parse_count(value);
-            return true;
-        case 'c':
-            options.connections = parse_count(value);
-            return true;
-        case 't':
-            options.threads = parse_count(value);
-            return true;
-        case 'w':
-            options.window.warm_up = parse_seconds(value);
-            return true;
-        case 'd':
-            options.window.measured = parse_seconds(value);
-            return true;
-        case 'X':
-            options.driver.discard = true;
-            return true;
-        case 'B':
-            options.send_buffer = parse_bytes(value);
-            return true;
-        case 'R':
-            options.receive_buffer = parse_bytes(value);
-            return true;
-        case 'T':
-            options.window.stall = static_cast<int>(parse_count(value));
-            return true;
-        default:
-            return false;
+inline CLI::Option* add_seconds(CLI::App& app, const std::string& name, double& seconds,
+                                const std::string& help) {
+    return app.add_option(name, seconds, help)->check(CLI::NonNegativeNumber);
+}
+
+// Adds the options of every program in this folder. The last of repeated options counts.
+inline void add_common_options(CLI::App& app, LoadOptions& options) {
+    app.option_defaults()->take_last();
+    app.add_option_function<std::string>(
+        "--op", [&options](const std::string& text) { options.operation = parse_operation(text); },
+        "read, write, or rw: half of the connections read, half write (read)");
+    add_size(app, "--size", options.size, "size of a request (4k)");
+    app.add_option("--qd", options.depth, "requests in flight per connection (32)");
+    app.add_option("--connections", options.connections, "number of connections (1)");
+    app.add_option("--threads", options.threads,
+                   "number of threads that share the connections (one per connection)");
+    add_seconds(app, "--warmup", options.window.warm_up,
+                "seconds before the measured window (0.5)");
+    add_seconds(app, "--seconds", options.window.measured,
+                "length of the measured window in seconds (2)");
+    app.add_flag("--discard", options.driver.discard,
+                 "TCP: the kernel drops large read payload without a copy (MSG_TRUNC)");
+    add_size(app, "--sndbuf", options.send_buffer, "size of the send buffer (the kernel's)");
+    add_size(app, "--rcvbuf", options.receive_buffer, "size of the receive buffer (the kernel's)");
+    app.add_option("--timeout", options.window.stall,
+                   "seconds without any reply after which the server counts as hung (30)");
+}
+
+// Returns the exit status if the program ends here: after --help, or because of wrong usage.
+inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
     }
+    return std::nullopt;
 }
 
 // A JSON object on one line.
