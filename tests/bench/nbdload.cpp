@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
         app.add_option_function<pid_t>(
             "--server-pid", [&options](const pid_t& pid) { options.window.server = pid; },
             "also report the CPU time of this process per request");
-        app.add_flag("--structured", options.driver.structured, "negotiate structured replies");
+        app.add_flag("--structured", options.structured, "negotiate structured replies");
         app.add_option("--seed", options.seed, "seed of offsets and contents (1)");
         app.add_flag("--verify", verify,
                      "check contents instead of speed: write, read back and compare many sizes "
@@ -59,10 +59,8 @@ int main(int argc, char** argv) {
         options.random = pattern == "random";
         const auto target = gpunbd::client::parse_nbd_uri(uri);
         const bool is_unix = target.host.empty();
-        if (options.driver.discard && is_unix) fail("--discard works over TCP only");
         if (target.tls && certificates.empty()) fail("TLS needs --tls-certificates");
-        if (target.tls && (verify || options.driver.discard))
-            fail("--verify and --discard work in the clear only");
+        if (target.tls && verify) fail("--verify works in the clear only");
         std::optional<TlsContext> tls;
         if (target.tls) tls.emplace(certificates);
         if (options.connections == 0) fail("--connections must be 1 or more");
@@ -74,8 +72,7 @@ int main(int argc, char** argv) {
         for (std::uint64_t i = 0; i < options.connections; ++i) {
             auto socket = connect_to(target);
             set_timeout(socket.fd(), options.window.stall);
-            info = negotiate(socket, target.export_name, options.driver.structured,
-                             tls ? &*tls : nullptr);
+            info = negotiate(socket, target.export_name, options.structured, tls ? &*tls : nullptr);
             set_timeout(socket.fd(), 0);
             sockets.push_back(std::move(socket));
         }

@@ -30,9 +30,8 @@ struct LoadOptions {
     std::uint64_t span = 0;  // 0: all of the export
     bool prefill = false;
     std::uint64_t seed = 1;
-    std::uint64_t send_buffer = 0;     // SO_SNDBUF; 0: the kernel's
     std::uint64_t receive_buffer = 0;  // SO_RCVBUF; 0: the kernel's
-    DriverOptions driver;
+    bool structured = false;
     Window window;
 };
 
@@ -73,9 +72,6 @@ inline void add_common_options(CLI::App& app, LoadOptions& options) {
                 "seconds before the measured window (0.5)");
     add_seconds(app, "--seconds", options.window.measured,
                 "length of the measured window in seconds (2)");
-    app.add_flag("--discard", options.driver.discard,
-                 "TCP: the kernel drops large read payload without a copy (MSG_TRUNC)");
-    add_size(app, "--sndbuf", options.send_buffer, "size of the send buffer (the kernel's)");
     add_size(app, "--rcvbuf", options.receive_buffer, "size of the receive buffer (the kernel's)");
     app.add_option("--timeout", options.window.stall,
                    "seconds without any reply after which the server counts as hung (30)");
@@ -145,6 +141,19 @@ inline void add_tally(Json& json, const Tally& tally, double seconds) {
         .number("errors", tally.errors);
 }
 
+// Checks the used part of the export, which is [options.offset, options.offset + options.span).
+// Returns the available length from the offset on.
+inline std::uint64_t check_part(const LoadOptions& options, const ExportInfo& info) {
+    if (options.offset >= info.size) fail("--offset is past the end of the export");
+    const auto room = info.size - options.offset;
+    if (options.span > room) fail("--span reaches past the end of the export");
+    return room;
+}
+
+inline void check_writable(const ExportInfo& info) {
+    if ((info.flags & protocol::transmission_flag::read_only) != 0) fail("the export is read-only");
+}
+
 // Checks the options against the export, prefills, measures, and prints one line of JSON. Returns
 // the exit status: 0, or 1 if a reply was an error or the run failed.
 inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vector<Socket> sockets,
@@ -159,17 +168,13 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     if (options.size % info.min_block != 0 || options.offset % info.min_block != 0)
         fail("--size and --offset must be multiples of the export's block of " +
              std::to_string(info.min_block) + " bytes");
-    if (options.offset >= info.size) fail("--offset is past the end of the export");
-    const auto room = info.size - options.offset;
+    const auto room = check_part(options, info);
     const auto span = options.span == 0 ? room : options.span;
-    if (span > room) fail("--span reaches past the end of the export");
     const auto shares = options.random ? 1 : options.connections;
     const auto blocks = span / options.size;
     if (blocks < shares) fail("--span is too small for one request per connection");
     if (options.random && (blocks >> 32) != 0) fail("--span holds more than 2^32 blocks");
-    if ((options.operation != Operation::read || options.prefill) &&
-        (info.flags & protocol::transmission_flag::read_only) != 0)
-        fail("the export is read-only");
+    if (options.operation != Operation::read || options.prefill) check_writable(info);
 
     // Not zero, not compressible and without repeated blocks, so that no server can optimize it
     // away.
@@ -180,14 +185,10 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
 
     std::vector<DriverPtr> drivers;
     for (auto& socket : sockets) {
-        const auto set = [&socket](int option, std::uint64_t bytes) {
-            const auto value = static_cast<int>(bytes);
-            if (bytes > 0) setsockopt(socket.fd(), SOL_SOCKET, option, &value, sizeof(value));
-        };
-        set(SO_SNDBUF, options.send_buffer);
-        set(SO_RCVBUF, options.receive_buffer);
+        const auto bytes = static_cast<int>(options.receive_buffer);
+        if (bytes > 0) setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
         drivers.push_back(
-            std::make_unique<Driver>(std::move(socket), options.driver, payload.data()));
+            std::make_unique<Driver>(std::move(socket), options.structured, payload.data()));
     }
     const auto threads =
         static_cast<std::size_t>(options.threads == 0 ? options.connections : options.threads);
@@ -257,7 +258,7 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
         .number("threads", std::uint64_t{std::min(threads, drivers.size())})
         .text("pattern", options.random ? "random" : "sequential")
         .number("span", span)
-        .flag("structured", options.driver.structured)
+        .flag("structured", options.structured)
         .number("seconds", result.seconds, 3);
     add_tally(json, all, result.seconds);
     const auto per_io = [&all](std::uint64_t nanoseconds) {

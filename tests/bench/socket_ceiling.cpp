@@ -156,7 +156,6 @@ int run(int argc, char** argv) {
         ->check(CLI::IsMember({"unix", "tcp"}));
     if (const auto status = parse(app, argc, argv)) return *status;
     const bool is_unix = transport == "unix";
-    if (options.driver.discard && is_unix) fail("--discard works over TCP only");
     if (options.connections == 0) fail("--connections must be 1 or more");
     if (options.window.measured == 0) fail("--seconds must be above 0");
     const ExportInfo info{.size = std::uint64_t{1} << 30, .flags = 0};

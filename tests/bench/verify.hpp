@@ -319,12 +319,10 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     constexpr std::uint64_t max_shadow = std::uint64_t{256} << 20;
     constexpr std::uint64_t max_jobs = 2048;                          // per connection and pass
     constexpr std::uint64_t max_in_flight = std::uint64_t{64} << 20;  // bytes per connection
-    if ((info.flags & protocol::transmission_flag::read_only) != 0) fail("the export is read-only");
+    check_writable(info);
     if (options.offset % info.min_block != 0 || options.span % info.min_block != 0)
         fail("--offset and --span must be multiples of the export's block");
-    if (options.offset >= info.size) fail("--offset is past the end of the export");
-    const auto room = info.size - options.offset;
-    if (options.span > room) fail("--span reaches past the end of the export");
+    const auto room = check_part(options, info);
     if (options.depth == 0 || options.depth > 0xfffe) fail("--qd must be 1 to 65534");
     const auto span = options.span == 0 ? std::min(room, max_shadow) : options.span;
     const auto count = sockets.size();
@@ -343,7 +341,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     std::vector<std::unique_ptr<Verifier>> verifiers;
     for (auto& socket : sockets) {
         set_timeout(socket.fd(), options.window.stall);
-        verifiers.push_back(std::make_unique<Verifier>(std::move(socket), options.driver.structured,
+        verifiers.push_back(std::make_unique<Verifier>(std::move(socket), options.structured,
                                                        shadow.data(), options.offset));
     }
     const bool flushes = (info.flags & protocol::transmission_flag::send_flush) != 0;
@@ -364,11 +362,23 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
         detail::shuffle(jobs, random);
         return jobs;
     };
-    const auto write_all = [&](std::size_t i, std::vector<Job> jobs, std::uint64_t version) {
-        for (auto& job : jobs) {
-            job.type = protocol::CommandType::write;
-            detail::fill_pattern(shadow.data() + (job.offset - options.offset), job.offset,
-                                 job.length, version);
+    // The whole part, in blocks of `chunk`.
+    const auto chunk = std::min({std::uint64_t{1} << 20, std::uint64_t{info.max_payload}, part}) /
+                       info.min_block * info.min_block;
+    const auto whole_part = [&](std::size_t i) {
+        std::vector<Job> jobs;
+        for (std::uint64_t at = 0; at < part; at += chunk)
+            jobs.push_back({.offset = begin_of(i) + at,
+                            .length = static_cast<std::uint32_t>(std::min(chunk, part - at))});
+        return jobs;
+    };
+    // Runs the jobs. Every `step`th one is made a write of the contents of this version.
+    const auto run_with_writes = [&](std::size_t i, std::vector<Job> jobs, std::size_t step,
+                                     std::uint64_t version) {
+        for (std::size_t k = 0; k < jobs.size(); k += step) {
+            jobs[k].type = protocol::CommandType::write;
+            detail::fill_pattern(shadow.data() + (jobs[k].offset - options.offset), jobs[k].offset,
+                                 jobs[k].length, version);
         }
         if (!jobs.empty()) verifiers[i]->run(jobs, depth_for(jobs.front().length));
         if (flushes) verifiers[i]->run({{.type = protocol::CommandType::flush}}, 1);
@@ -377,17 +387,12 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     std::uint64_t rounds = 0;
     std::string failure;
     const auto begin = now_ns();
-    const auto chunk = std::min({std::uint64_t{1} << 20, std::uint64_t{info.max_payload}, part}) /
-                       info.min_block * info.min_block;
     try {
         detail::on_each(verifiers, [&](std::size_t i) {
             Random random(options.seed + i);
-            std::vector<Job> jobs;
-            for (std::uint64_t at = 0; at < part; at += chunk)
-                jobs.push_back({.offset = begin_of(i) + at,
-                                .length = static_cast<std::uint32_t>(std::min(chunk, part - at))});
+            auto jobs = whole_part(i);
             detail::shuffle(jobs, random);
-            write_all(i, jobs, options.seed);
+            run_with_writes(i, std::move(jobs), 1, options.seed);
         });
         do {
             for (const auto size : sizes) {
@@ -397,14 +402,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
                     Random random(version * 1000 + i);
                     const auto max = std::min({part - size, size, std::uint64_t{4096}});
                     const auto shift = random.below(max + 1) / info.min_block * info.min_block;
-                    auto jobs = blocks_of(i, size, shift, random);
-                    for (std::size_t k = 0; k < jobs.size(); k += 2) {
-                        jobs[k].type = protocol::CommandType::write;
-                        detail::fill_pattern(shadow.data() + (jobs[k].offset - options.offset),
-                                             jobs[k].offset, jobs[k].length, version);
-                    }
-                    verifiers[i]->run(jobs, depth_for(size));
-                    if (flushes) verifiers[i]->run({{.type = protocol::CommandType::flush}}, 1);
+                    run_with_writes(i, blocks_of(i, size, shift, random), 2, version);
                 });
                 detail::on_each(verifiers, [&](std::size_t i) {
                     Random random(version * 2000 + i);
@@ -414,12 +412,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
             }
             // Data outside of these blocks must not have changed either.
             detail::on_each(verifiers, [&](std::size_t i) {
-                std::vector<Job> jobs;
-                for (std::uint64_t at = 0; at < part; at += chunk)
-                    jobs.push_back(
-                        {.offset = begin_of((i + 1) % count) + at,
-                         .length = static_cast<std::uint32_t>(std::min(chunk, part - at))});
-                verifiers[i]->run(jobs, depth_for(chunk));
+                verifiers[i]->run(whole_part((i + 1) % count), depth_for(chunk));
             });
         } while (static_cast<double>(now_ns() - begin) / 1e9 < seconds);
     } catch (const std::exception& error) {
@@ -447,7 +440,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
         .number("span", span)
         .number("connections", std::uint64_t{count})
         .number("qd", options.depth)
-        .flag("structured", options.driver.structured)
+        .flag("structured", options.structured)
         .raw("sizes", "[" + list + "]")
         .number("seconds", static_cast<double>(now_ns() - begin) / 1e9, 3)
         .number("bytes_written", all.written)

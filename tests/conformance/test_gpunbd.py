@@ -51,7 +51,7 @@ class Gpunbd(server.Test):
 
     def make_certificates(self):
         """The folder of a server's files, and the certificate and the key of a client."""
-        folder = self.directory()
+        folder = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', '127.0.0.1', '--client', 'client')
         return folder, [os.path.join(folder, 'clients', 'client', name) for name in ('client-cert.pem', 'client-key.pem')]
 
