@@ -4,6 +4,7 @@ import random
 import wire
 from session import Session
 from suite import HOLE, MUST, SHOULD, allowed, expect, offered, rule
+from target import STYLES
 
 MAX_PORTABLE = 32 * wire.MiB
 
@@ -14,11 +15,15 @@ def pattern(length, seed=1):
 
 def styles(server):
     """The reply styles that the server supports. Simple replies are always supported."""
-    found = ['simple']
-    for style, option in (('structured', wire.STRUCTURED_REPLY), ('extended', wire.EXTENDED_HEADERS)):
-        if server.connect().option(option).ok:
-            found.append(style)
-    return found
+    return ['simple', *(style for style, option in STYLES.items() if server.connect().option(option).ok)]
+
+
+def answered(session, what, *request, **options):
+    """The reply to a request at which the server must not disconnect."""
+    try:
+        return session.ask(*request, **options)
+    except wire.Closed:
+        expect(False, f'the server disconnects at {what}')
 
 
 @rule(MUST, 'Transmission flags', 'HAS_FLAGS is set')
@@ -331,11 +336,7 @@ def zero_length(server):
             for offset in (0, 4096, session.size):
                 if style == 'extended' and command == wire.WRITE:
                     continue  # PAYLOAD_LEN is for a nonzero payload
-                try:
-                    session.ask(command, offset, 0)
-                except wire.Closed:
-                    expect(False, f'{style}: the server disconnects at '
-                           f'{wire.COMMAND_NAMES[command]} {offset:#x}+0')
+                answered(session, f'{wire.COMMAND_NAMES[command]} {offset:#x}+0, {style}', command, offset, 0)
             expect(session.alive(), f'{style}: {wire.COMMAND_NAMES[command]} of nothing')
 
 
@@ -343,10 +344,7 @@ def zero_length(server):
 def zero_length_status(server):
     """The client SHOULD NOT request a status length of 0; [...] the server SHOULD NOT disconnect."""
     session = server.with_status()
-    try:
-        session.ask(wire.BLOCK_STATUS, 0, 0)
-    except wire.Closed:
-        expect(False, 'the server disconnects')
+    answered(session, 'BLOCK_STATUS', wire.BLOCK_STATUS, 0, 0)
     expect(session.alive(), 'no request is answered afterwards')
 
 
