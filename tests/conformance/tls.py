@@ -210,7 +210,7 @@ def selective_others(server):
 def selective_inside(server):
     """The server MUST NOT send NBD_REP_ERR_TLS_REQD in reply to any option if TLS has already been
     negotiated."""
-    offered(server.tls_export is not None, 'an export that requires TLS beside others that do not (--tls-export)')
+    selective(server)
     negotiation = secured(server)
     for ask in (negotiation.info, negotiation.go):
         answer = ask(server.tls_export)
