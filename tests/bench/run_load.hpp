@@ -1,6 +1,8 @@
 // The common command-line options of the programs in this folder, and the output of their results.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
@@ -17,10 +19,8 @@
 
 namespace gpunbd::bench {
 
-enum class Operation { read, write, both };
-
 struct LoadOptions {
-    Operation operation = Operation::read;
+    std::string operation = "read";  // read, write or rw
     std::uint64_t size = 4096;
     std::uint64_t depth = 32;
     std::uint64_t connections = 1;
@@ -33,18 +33,11 @@ struct LoadOptions {
     std::uint64_t receive_buffer = 0;  // SO_RCVBUF; 0: the kernel's
     bool structured = false;
     Window window;
+
+    bool writes(std::size_t connection) const {
+        return operation == "write" || (operation == "rw" && connection % 2 == 1);
+    }
 };
-
-inline Operation parse_operation(std::string_view text) {
-    if (text == "read") return Operation::read;
-    if (text == "write") return Operation::write;
-    if (text == "rw") return Operation::both;
-    fail("--op is read, write or rw");
-}
-
-inline const char* name_of(Operation operation) {
-    return operation == Operation::read ? "read" : operation == Operation::write ? "write" : "rw";
-}
 
 // Adds an option whose value is a size, such as 4096, 4k or 1MiB: units are binary.
 inline CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& size,
@@ -60,9 +53,9 @@ inline CLI::Option* add_seconds(CLI::App& app, const std::string& name, double& 
 // Adds the options of every program in this folder. The last of repeated options counts.
 inline void add_common_options(CLI::App& app, LoadOptions& options) {
     app.option_defaults()->take_last();
-    app.add_option_function<std::string>(
-        "--op", [&options](const std::string& text) { options.operation = parse_operation(text); },
-        "read, write, or rw: half of the connections read, half write (read)");
+    app.add_option("--op", options.operation,
+                   "read, write, or rw: half of the connections read, half write (read)")
+        ->check(CLI::IsMember({"read", "write", "rw"}));
     add_size(app, "--size", options.size, "size of a request (4k)");
     app.add_option("--qd", options.depth, "requests in flight per connection (32)");
     app.add_option("--connections", options.connections, "number of connections (1)");
@@ -93,10 +86,8 @@ class Json {
     Json& text(std::string_view key, std::string_view value) {
         std::string quoted = "\"";
         for (const char c : value) {
-            char escaped[8];
             if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20) {
-                std::snprintf(escaped, sizeof(escaped), "\\u%04x", static_cast<unsigned>(c));
-                quoted += escaped;
+                quoted += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
             } else {
                 quoted += c;
             }
@@ -107,9 +98,7 @@ class Json {
         return raw(key, std::to_string(value));
     }
     Json& number(std::string_view key, double value, int digits) {
-        char out[64];
-        std::snprintf(out, sizeof(out), "%.*f", digits, value);
-        return raw(key, out);
+        return raw(key, fmt::format("{:.{}f}", value, digits));
     }
     Json& flag(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
     Json& null(std::string_view key) { return raw(key, "null"); }
@@ -161,20 +150,20 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     constexpr std::uint64_t prefill_size = 1 << 20;
     constexpr std::uint64_t max_depth = 1 << 16;
     if (options.size == 0 || options.size > info.max_payload)
-        fail("--size must be 1 to " + std::to_string(info.max_payload) + " bytes here");
+        fail(fmt::format("--size must be 1 to {} bytes here", info.max_payload));
     if (options.depth == 0 || options.depth > max_depth) fail("--qd must be 1 to 65536");
-    if (options.operation == Operation::both && options.connections < 2)
+    if (options.operation == "rw" && options.connections < 2)
         fail("--op rw needs at least 2 connections: half of them read, half write");
     if (options.size % info.min_block != 0 || options.offset % info.min_block != 0)
-        fail("--size and --offset must be multiples of the export's block of " +
-             std::to_string(info.min_block) + " bytes");
+        fail(fmt::format("--size and --offset must be multiples of the export's block of {} bytes",
+                         info.min_block));
     const auto room = check_part(options, info);
     const auto span = options.span == 0 ? room : options.span;
     const auto shares = options.random ? 1 : options.connections;
     const auto blocks = span / options.size;
     if (blocks < shares) fail("--span is too small for one request per connection");
     if (options.random && (blocks >> 32) != 0) fail("--span holds more than 2^32 blocks");
-    if (options.operation != Operation::read || options.prefill) check_writable(info);
+    if (options.operation != "read" || options.prefill) check_writable(info);
 
     // Not zero, not compressible and without repeated blocks, so that no server can optimize it
     // away.
@@ -193,8 +182,7 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     const auto threads =
         static_cast<std::size_t>(options.threads == 0 ? options.connections : options.threads);
     const auto complain = [tool](const std::string& what) {
-        std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(tool.size()), tool.data(),
-                     what.c_str());
+        fmt::print(stderr, "{}: {}\n", tool, what);
     };
 
     if (options.prefill) {
@@ -226,8 +214,7 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     for (std::size_t i = 0; i < drivers.size(); ++i) {
         const auto part = options.random ? span : blocks / shares * options.size;
         const auto begin = options.offset + (options.random ? 0 : i * part);
-        drivers[i]->start({.write = options.operation == Operation::write ||
-                                    (options.operation == Operation::both && i % 2 == 1),
+        drivers[i]->start({.write = options.writes(i),
                            .random = options.random,
                            .size = static_cast<std::uint32_t>(options.size),
                            .depth = static_cast<std::uint32_t>(options.depth),
@@ -251,7 +238,7 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     Json json;
     json.text("tool", tool)
         .text("transport", transport)
-        .text("op", name_of(options.operation))
+        .text("op", options.operation)
         .number("size", options.size)
         .number("qd", options.depth)
         .number("connections", options.connections)
@@ -279,8 +266,8 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
         add_tally(part, tally, result.seconds);
         json.object(key, part);
     };
-    if (options.operation != Operation::write) direction("read", reads);
-    if (options.operation != Operation::read) direction("write", writes);
+    if (options.operation != "write") direction("read", reads);
+    if (options.operation != "read") direction("write", writes);
     if (!failure.empty()) json.text("failure", failure);
     std::puts(json.line().c_str());
 

@@ -164,8 +164,7 @@ int run(int argc, char** argv) {
 
     std::vector<Shape> shapes;
     for (std::uint64_t i = 0; i < options.connections; ++i) {
-        const bool write = options.operation == Operation::write ||
-                           (options.operation == Operation::both && i % 2 == 1);
+        const bool write = options.writes(i);
         const auto size = static_cast<std::size_t>(options.size);
         shapes.push_back(
             {.taken = protocol::request_size + (write ? size : 0), .given = write ? 0 : size});

@@ -2,6 +2,7 @@
 // back on another connection and compared with a shadow copy in this process.
 #pragma once
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -211,16 +212,16 @@ class Verifier {
     }
 
     std::string at(const Job& job) const {
-        return std::string(job.type == protocol::CommandType::read    ? "read"
-                           : job.type == protocol::CommandType::write ? "write"
-                                                                      : "flush") +
-               " of " + std::to_string(job.length) + " bytes at " + std::to_string(job.offset);
+        const auto* const what = job.type == protocol::CommandType::read    ? "read"
+                                 : job.type == protocol::CommandType::write ? "write"
+                                                                            : "flush";
+        return fmt::format("{} of {} bytes at {}", what, job.length, job.offset);
     }
 
     void note_error(Slot& slot, protocol::Error error) {
         slot.failed = true;
-        totals_.problem(at(slot.job) + " failed with error " +
-                        std::to_string(static_cast<std::uint32_t>(error)));
+        totals_.problem(fmt::format("{} failed with error {}", at(slot.job),
+                                    static_cast<std::uint32_t>(error)));
     }
 
     void finish(Slot& slot) {
@@ -237,10 +238,9 @@ class Verifier {
                 ++totals_.mismatches;
                 const auto first = static_cast<std::size_t>(
                     std::mismatch(want, want + job.length, slot.data.data()).first - want);
-                totals_.problem(at(job) + ": byte " + std::to_string(job.offset + first) + " is " +
-                                std::to_string(std::to_integer<int>(slot.data[first])) +
-                                ", written was " +
-                                std::to_string(std::to_integer<int>(want[first])));
+                totals_.problem(fmt::format(
+                    "{}: byte {} is {}, written was {}", at(job), job.offset + first,
+                    std::to_integer<int>(slot.data[first]), std::to_integer<int>(want[first])));
             }
         }
         const std::lock_guard lock(mutex_);
@@ -449,12 +449,9 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
         .number("errors", all.errors);
     if (!all.first_problem.empty()) json.text("failure", all.first_problem);
     std::puts(json.line().c_str());
-    if (!all.first_problem.empty())
-        std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(tool.size()), tool.data(),
-                     all.first_problem.c_str());
-    return all.first_problem.empty() && failure.empty() && all.mismatches == 0 && all.errors == 0
-               ? 0
-               : 1;
+    if (all.first_problem.empty()) return 0;
+    fmt::print(stderr, "{}: {}\n", tool, all.first_problem);
+    return 1;
 }
 
 }  // namespace gpunbd::bench
