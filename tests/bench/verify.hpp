@@ -14,8 +14,10 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <semaphore>
 #include <span>
 #include <string>
@@ -286,27 +288,12 @@ inline void fill_pattern(std::byte* to, std::uint64_t offset, std::uint64_t leng
     }
 }
 
-inline void shuffle(std::vector<Verifier::Job>& jobs, Random& random) {
-    for (std::size_t i = jobs.size(); i > 1; --i)
-        std::swap(jobs[i - 1], jobs[static_cast<std::size_t>(random.below(i))]);
-}
-
-inline void on_each(std::vector<std::unique_ptr<Verifier>>& verifiers,
-                    const std::function<void(std::size_t)>& work) {
-    std::mutex mutex;
-    std::exception_ptr failure;
-    std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < verifiers.size(); ++i)
-        threads.emplace_back([&, i] {
-            try {
-                work(i);
-            } catch (...) {
-                const std::lock_guard lock(mutex);
-                if (!failure) failure = std::current_exception();
-            }
-        });
-    for (auto& thread : threads) thread.join();
-    if (failure) std::rethrow_exception(failure);
+// Does this work for each number below `count`, all at the same time. Throws what one of them
+// throws.
+inline void on_each(std::size_t count, const std::function<void(std::size_t)>& work) {
+    std::vector<std::future<void>> all;
+    for (std::size_t i = 0; i < count; ++i) all.push_back(std::async(std::launch::async, work, i));
+    for (auto& each : all) each.get();
 }
 
 }  // namespace detail
@@ -316,6 +303,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
                       const ExportInfo& info, std::vector<Socket> sockets, std::string_view tool,
                       std::string_view transport) {
     using Job = Verifier::Job;
+    using Generator = std::mt19937_64;
     constexpr std::uint64_t max_shadow = std::uint64_t{256} << 20;
     constexpr std::uint64_t max_jobs = 2048;                          // per connection and pass
     constexpr std::uint64_t max_in_flight = std::uint64_t{64} << 20;  // bytes per connection
@@ -352,14 +340,14 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     };
     // All blocks of this size in the part, minus the shift that makes offsets odd.
     const auto blocks_of = [&](std::size_t i, std::uint64_t size, std::uint64_t shift,
-                               Random& random) {
+                               Generator& random) {
         std::vector<Job> jobs;
         const auto blocks = (part - shift) / size;
         const auto step = std::max(std::uint64_t{1}, blocks / max_jobs);
         for (std::uint64_t block = 0; block < blocks; block += step)
             jobs.push_back({.offset = begin_of(i) + shift + block * size,
                             .length = static_cast<std::uint32_t>(size)});
-        detail::shuffle(jobs, random);
+        std::ranges::shuffle(jobs, random);
         return jobs;
     };
     // The whole part, in blocks of `chunk`.
@@ -388,30 +376,30 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     std::string failure;
     const auto begin = now_ns();
     try {
-        detail::on_each(verifiers, [&](std::size_t i) {
-            Random random(options.seed + i);
+        detail::on_each(count, [&](std::size_t i) {
+            Generator random(options.seed + i);
             auto jobs = whole_part(i);
-            detail::shuffle(jobs, random);
+            std::ranges::shuffle(jobs, random);
             run_with_writes(i, std::move(jobs), 1, options.seed);
         });
         do {
             for (const auto size : sizes) {
                 const auto version = options.seed + (++rounds);
                 // Half of the blocks are written while the other half is read.
-                detail::on_each(verifiers, [&](std::size_t i) {
-                    Random random(version * 1000 + i);
+                detail::on_each(count, [&](std::size_t i) {
+                    Generator random(version * 1000 + i);
                     const auto max = std::min({part - size, size, std::uint64_t{4096}});
-                    const auto shift = random.below(max + 1) / info.min_block * info.min_block;
+                    const auto shift = random() % (max + 1) / info.min_block * info.min_block;
                     run_with_writes(i, blocks_of(i, size, shift, random), 2, version);
                 });
-                detail::on_each(verifiers, [&](std::size_t i) {
-                    Random random(version * 2000 + i);
+                detail::on_each(count, [&](std::size_t i) {
+                    Generator random(version * 2000 + i);
                     const auto other = (i + 1) % count;
                     verifiers[i]->run(blocks_of(other, size, 0, random), depth_for(size));
                 });
             }
             // Data outside of these blocks must not have changed either.
-            detail::on_each(verifiers, [&](std::size_t i) {
+            detail::on_each(count, [&](std::size_t i) {
                 verifiers[i]->run(whole_part((i + 1) % count), depth_for(chunk));
             });
         } while (static_cast<double>(now_ns() - begin) / 1e9 < seconds);
@@ -431,8 +419,6 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     }
     all.problem(failure);
 
-    std::string list;
-    for (const auto size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
     Json json;
     json.text("tool", tool)
         .text("transport", transport)
@@ -441,7 +427,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
         .number("connections", std::uint64_t{count})
         .number("qd", options.depth)
         .flag("structured", options.structured)
-        .raw("sizes", "[" + list + "]")
+        .raw("sizes", fmt::format("[{}]", fmt::join(sizes, ", ")))
         .number("seconds", static_cast<double>(now_ns() - begin) / 1e9, 3)
         .number("bytes_written", all.written)
         .number("bytes_compared", all.compared)
