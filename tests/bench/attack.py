@@ -5,7 +5,6 @@ ADDRESS is the path of a Unix socket or HOST:PORT. The attack uses only the uppe
 The program prints "ready" when the attack has started.
 """
 
-import importlib.util
 import os
 import socket
 import ssl
@@ -15,11 +14,8 @@ import threading
 import time
 from pathlib import Path
 
-# Loaded by path, because tests/conformance has another module named wire and compare.py imports this file.
-WIRE = importlib.util.spec_from_file_location(
-    "integration_wire", Path(__file__).resolve().parents[1] / "integration" / "wire.py")
-wire = importlib.util.module_from_spec(WIRE)
-WIRE.loader.exec_module(wire)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+import wire  # noqa: E402: its folder is added to the path above
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -45,6 +41,18 @@ class Target:
 
     def offsets(self, count, step):
         return [self.middle + n * step % (self.end - self.middle) for n in range(count)]
+
+
+def repeat(action):
+    """Repeats the action on a thread of its own. The server may close the connections."""
+    def run():
+        while True:
+            try:
+                action()
+            except (OSError, wire.Closed):
+                pass
+
+    threading.Thread(target=run, daemon=True).start()
 
 
 def drain(client):
@@ -100,16 +108,12 @@ def greedy(target):
 def disconnect(target):
     block = requests(wire.READ, target.offsets(60_000, 1), 1)
 
-    def again():
-        while True:
-            try:
-                with target.connect() as client:
-                    client.socket.settimeout(1)
-                    client.socket.sendall(block)
-            except (OSError, wire.Closed):
-                pass
+    def connect_and_leave():
+        with target.connect() as client:
+            client.socket.settimeout(1)
+            client.socket.sendall(block)
 
-    threading.Thread(target=again, daemon=True).start()
+    repeat(connect_and_leave)
 
 
 def trickle(target):
@@ -158,14 +162,7 @@ def handshakes(target):
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
 
-    def again():
-        while True:
-            try:
-                all_at_once()
-            except (OSError, wire.Closed):
-                pass
-
-    threading.Thread(target=again, daemon=True).start()
+    repeat(all_at_once)
 
 
 kept = []

@@ -1,5 +1,7 @@
 """A measurement on a server: an operation, its size, and the number of requests in flight."""
 
+import argparse
+import re
 from dataclasses import dataclass
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -10,6 +12,14 @@ def size_text(size):
         if size >= unit and size % unit == 0:
             return f"{size // unit}{letter}"
     return str(size)
+
+
+def parse_size(text):
+    """The argument of an option: 256M or 1G, or bytes."""
+    match = re.fullmatch(r"(\d+)([kmgt]?)(?:ib)?", text.lower())
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write for example 256M or 1G")
+    return int(match[1]) << (10 * " kmgt".index(match[2] or " "))
 
 
 @dataclass(frozen=True)

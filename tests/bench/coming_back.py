@@ -18,12 +18,10 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-os.environ.setdefault("GPUNBD_PROGRAM", str(ROOT / "build" / "release" / "gpunbd"))
-sys.path.insert(0, str(ROOT / "tests" / "integration"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 import kept  # noqa: E402: its folder is added to the path above
+from cell import GIB, MIB, parse_size  # noqa: E402
 
-MIB, GIB = 1 << 20, 1 << 30
 FILLED_AT_ONCE = 32 * MIB
 FILLERS = 8  # connections
 BLOCK = 64 << 10  # of the longest request during an upgrade
@@ -33,10 +31,6 @@ CONFIG = """listeners: {{unix: [{{path: {{socket}}}}]}}
 exports: [{{name: "", size: {size}, devices: ["{device}"], keep: true}}]
 {mapped}"""
 MAPPED = "devices: [{{id: '{device}', mapped: {mapped}}}]\n"
-
-
-def size(text):
-    return 0 if text == "0" else int(text[:-1]) << {"M": 20, "G": 30}[text[-1]]
 
 
 def fill(keeper, bytes_):
@@ -129,11 +123,12 @@ def longest_latency_of_upgrade(keeper, end, clients):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="host", help="(host)")
-    parser.add_argument("--used", type=size, default=2 * GIB, metavar="SIZE", help="size of the written contents: 512M, 64G (2G)")
+    parser.add_argument("--used", type=parse_size, default=2 * GIB, metavar="SIZE",
+                        help="size of the written contents: 512M, 64G (2G)")
     parser.add_argument("--rounds", type=int, default=15, help="(15)")
     parser.add_argument("--pause", type=float, default=4, metavar="SECONDS", help="pause between rounds, in which the "
                         "server finishes deferred work; without it the server exits faster (4)")
-    parser.add_argument("--mapped", type=size, metavar="SIZE", help="GPU memory that the CPU can address")
+    parser.add_argument("--mapped", type=parse_size, metavar="SIZE", help="GPU memory that the CPU can address")
     parser.add_argument("--upgrade", action="store_true", help="send SIGUSR2 instead of SIGKILL")
     parser.add_argument("--clients", type=int, default=4, metavar="N", help="clients that read, write and compare during "
                         "an upgrade (4)")

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import attack
 import neighbour
-from cell import GIB, KIB, MIB, Cell, both, size_text
+from cell import GIB, KIB, MIB, Cell, both, parse_size, size_text
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
@@ -48,19 +48,13 @@ class BenchError(Exception):
 # --- cells -------------------------------------------------------------------------------------
 
 
-def parse_size(text):
-    match = re.fullmatch(r"(\d+)([kmgt]?)(?:ib)?", text.lower())
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write for example 256M or 1G")
-    return int(match[1]) << (10 * " kmgt".index(match[2] or " "))
-
-
 CORE = [*both(4 * KIB, 1), *both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(128 * KIB, 16),
         *both(MIB, 8), *both(MIB, 8, 4)]
 GPU = [*both(4 * KIB, 1), *both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(4 * KIB, 32, 8),
        *both(128 * KIB, 8), *both(128 * KIB, 16), *both(MIB, 8), *both(MIB, 8, 4),
        *both(MIB, 8, 8), *both(MIB, 8, 12), Cell("rw", 4 * KIB, 32, 8), Cell("rw", MIB, 8, 8)]
 SEVERAL_GPUS = [*both(4 * KIB, 32, 16), *both(MIB, 8, 16)]
+# Drawn by plot.py.
 SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
          for step in range(14)]
 # One reader that waits for each reply, alone and beside each attack.
@@ -549,7 +543,7 @@ def measure_now(server, cell, transport, options, seconds=None, warmup=None, mor
     if isinstance(server, Ceiling):
         return server.measure(cell, transport, options, times, limit)
     span = options.span // (2 if cell.attack or more else 1)
-    command = [*nbdload(server, options), *cell.arguments(), *times, "--span", str(span), "--pattern", options.pattern,
+    command = [*nbdload(server, options), *cell.arguments(), *times, "--span", str(span),
                "--server-pid", str(server.pid), *shlex.split(options.nbdload_args), *more]
     return run_json(command, server, f"{cell.name} over {transport}", limit)
 
@@ -579,7 +573,7 @@ class Comparison:
         for result in self.results:
             if (result["transport"], result["cell"], result["server"]) == (transport, cell, server):
                 return result["median"]
-        return None
+        return {}
 
     def save(self, path):
         if path is None:
@@ -685,6 +679,11 @@ def bars(comparison):
                     "server": result["server"], "against": against, "bar": words, "is": value,
                     "met": met, "either": either})
 
+    def judge_share(result, against, words, limit, value, reference):
+        """A bar for the share of a reference, if that was measured."""
+        if reference:
+            judge(result, against, words, value / reference, value / reference >= limit)
+
     def of_first_build(result):
         return next(each for each in comparison.results if each["transport"] == result["transport"] and
                     each["cell"] == result["cell"] and each["server"] not in OTHERS)
@@ -709,47 +708,39 @@ def bars(comparison):
             limit = bar.limit * reference + bar.plus
             judge(result, against, bar.text(), value / reference if against else value,
                   value <= limit if bar.most else value >= limit, bar.either)
-        if result.get("attack") and result["server"].startswith("gpunbd"):
-            name = Cell(result["op"], result["size"], result["qd"], result["connections"]).name
-            alone = comparison.find(result["transport"], name, result["server"])
-            if alone and alone["p99_us"] and result["median"]["p99_us"] is not None:
-                times = result["median"]["p99_us"] / alone["p99_us"]
-                judge(result, name, f"p99 <= {FAIR_BAR:g}x of alone", times, times <= FAIR_BAR)
-            if "load_iops" in result["median"]:
-                alone = comparison.find(result["transport"], result["attack"], result["server"])
-                first = of_first_build(result)
-                rate = result["median"]["load_iops"]
-                if alone:
-                    judge(result, result["attack"], f"load >= {LOAD_BAR}x of alone", rate / alone["iops"],
-                          rate >= LOAD_BAR * alone["iops"])
-                if first is not result:
-                    share = rate / first["median"]["load_iops"]
-                    judge(result, first["server"], f"load >= {LOAD_BAR}x", share, share >= LOAD_BAR)
-        if result["server"].endswith(WATCHED):
+        transport, server, median = result["transport"], result["server"], result["median"]
+        shape = result["size"], result["qd"], result["connections"]
+        same = Cell(result["op"], *shape).name  # without an attack, and not into an empty export
+        if server.endswith(WATCHED):
             first = of_first_build(result)
-            share = result["median"]["iops"] / first["median"]["iops"]
-            judge(result, first["server"], f"IOPS >= {WATCHED_BAR}x of the one without", share, share >= WATCHED_BAR)
-        if result["server"].endswith(KEPT):
-            other = result["server"].removesuffix(KEPT)
-            unkept = comparison.find(result["transport"], result["cell"], other)
-            if unkept:
-                share = result["median"]["iops"] / unkept["iops"]
-                judge(result, other, f"IOPS >= {KEPT_BAR:g}x", share, share >= KEPT_BAR)
-        if result.get("first") and result["server"].startswith("gpunbd"):
-            name = Cell(result["op"], result["size"], result["qd"], result["connections"]).name
-            again = comparison.find(result["transport"], name, result["server"])
-            if again:
-                share = result["median"]["iops"] / again["iops"]
-                judge(result, name, f"IOPS >= {FIRST_BAR:g}x of rewrites", share, share >= FIRST_BAR)
-        if result["op"] != "rw" or not result["server"].startswith("gpunbd"):
+            judge_share(result, first["server"], f"IOPS >= {WATCHED_BAR}x of the one without", WATCHED_BAR,
+                        median["iops"], first["median"]["iops"])
+        if server.endswith(KEPT):
+            other = server.removesuffix(KEPT)
+            judge_share(result, other, f"IOPS >= {KEPT_BAR:g}x", KEPT_BAR, median["iops"],
+                        comparison.find(transport, result["cell"], other).get("iops"))
+        if not server.startswith("gpunbd"):
             continue
-        for direction in ("read", "write"):
-            alone_cell = Cell(direction, result["size"], result["qd"], result["connections"]).name
-            alone = comparison.find(result["transport"], alone_cell, result["server"])
-            both_ways = result["median"].get(direction)
-            if alone and both_ways and alone["mbps"]:
-                share = both_ways["mbps"] / alone["mbps"]
-                judge(result, alone_cell, f"{direction} >= {RW_BAR:g}x of alone", share, share >= RW_BAR)
+        if result.get("attack"):
+            alone = comparison.find(transport, same, server).get("p99_us")
+            if alone and median["p99_us"] is not None:
+                times = median["p99_us"] / alone
+                judge(result, same, f"p99 <= {FAIR_BAR:g}x of alone", times, times <= FAIR_BAR)
+            if "load_iops" in median:
+                judge_share(result, result["attack"], f"load >= {LOAD_BAR}x of alone", LOAD_BAR, median["load_iops"],
+                            comparison.find(transport, result["attack"], server).get("iops"))
+                first = of_first_build(result)
+                if first is not result:
+                    judge_share(result, first["server"], f"load >= {LOAD_BAR}x", LOAD_BAR,
+                                median["load_iops"], first["median"]["load_iops"])
+        if result.get("first"):
+            judge_share(result, same, f"IOPS >= {FIRST_BAR:g}x of rewrites", FIRST_BAR, median["iops"],
+                        comparison.find(transport, same, server).get("iops"))
+        for direction in ("read", "write") if result["op"] == "rw" else ():
+            if median.get(direction):
+                alone = Cell(direction, *shape).name
+                judge_share(result, alone, f"{direction} >= {RW_BAR:g}x of alone", RW_BAR, median[direction]["mbps"],
+                            comparison.find(transport, alone, server).get("mbps"))
     return out
 
 
@@ -857,7 +848,7 @@ def make_header(options, versions, left_out):
             "commit": commit(), **hardware(),
             "servers": ", ".join(versions.values()),
             "measured": f"medians of {options.rounds} rounds in turn, {options.seconds:g} s each "
-                        f"after {options.warmup:g} s, {options.pattern} offsets within "
+                        f"after {options.warmup:g} s, random offsets within "
                         f"{size_text(options.span)}",
             "left_out": left_out, "notes": options.note}
 
@@ -868,16 +859,15 @@ def parse_options():
     def words(text):
         return [word for word in text.split(",") if word]
 
-    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep, fairness, light, tls, first) or names "
-                        "and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
+    parser.add_argument("--cells", type=words, default=["core"], help="sets (core, gpu, stripe, sweep, fairness, light, tls, "
+                        "first) or names and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
     parser.add_argument("--neighbour", type=shlex.split, metavar="COMMAND",
                         default=[str(BUILD / "gpu_load"), "compute"],
                         help="program beside which `--cells neighbour` measures (gpu_load compute; gpu_load "
                              "copy; python3 tests/bench/torch_load.py)")
-    parser.add_argument("--sweep", action="store_true", help="measure the cells that plot.py draws")
-    parser.add_argument("--rounds", type=int, help="number of rounds (5; a sweep: 3)")
-    parser.add_argument("--seconds", type=float, help="length of each measurement (2; a sweep: 0.5)")
-    parser.add_argument("--warmup", type=float, help="seconds before each measurement (0.5; a sweep: 0.2)")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds (5)")
+    parser.add_argument("--seconds", type=float, default=2, help="length of each measurement (2)")
+    parser.add_argument("--warmup", type=float, default=0.5, help="seconds before each measurement (0.5)")
     parser.add_argument("--servers", type=words, default=[], help="only these: gpunbd, nbdkit, "
                         "qemu-nbd, or names such as gpunbd:host")
     parser.add_argument("--transports", type=words, default=["unix", "tcp"], help="unix, tcp, tls (unix,tcp)")
@@ -894,16 +884,10 @@ def parse_options():
     parser.add_argument("--nbdload-args", default="", help="further arguments of nbdload: --structured")
     parser.add_argument("--socket-ceiling", action="store_true", help="also measure the limit of the sockets")
     parser.add_argument("--span", type=parse_size, default=GIB, help="size of each export (1G)")
-    parser.add_argument("--pattern", choices=("random", "sequential"), default="random")
     parser.add_argument("--json", metavar="FILE", help="write the medians of all cells")
     parser.add_argument("--note", action="append", default=[], metavar="SENTENCE",
                         help="a remark about the figures; may be repeated")
     options = parser.parse_args()
-    options.rounds = options.rounds or (3 if options.sweep else 5)
-    options.seconds = options.seconds or (0.5 if options.sweep else 2.0)
-    if options.warmup is None:
-        options.warmup = 0.2 if options.sweep else 0.5
-    options.cells = ["sweep"] if options.sweep else options.cells or ["core"]
     if not set(options.transports) <= set(TRANSPORTS) or not options.transports:
         parser.error(f"--transports are {', '.join(TRANSPORTS)}")
     if options.json and not os.access(os.path.dirname(os.path.abspath(options.json)), os.W_OK):

@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -24,6 +23,7 @@
 #include "protocol/constants.hpp"
 #include "protocol/request.hpp"
 #include "server/tools/client/nbd_target.hpp"
+#include "storage/base/owned_fd.hpp"
 #include "tests/bench/tls_client.hpp"
 #include "tests/protocol/wire.hpp"
 
@@ -38,19 +38,9 @@ class Socket {
  public:
     Socket() = default;
     explicit Socket(int fd) : fd_(fd) {}
-    Socket(Socket&& other) noexcept
-        : fd_(std::exchange(other.fd_, -1)), tls_(std::move(other.tls_)) {}
-    Socket& operator=(Socket&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        std::swap(tls_, other.tls_);
-        return *this;
-    }
-    ~Socket() {
-        if (fd_ >= 0) close(fd_);
-    }
-    int fd() const { return fd_; }
+    int fd() const { return fd_.get(); }
 
-    void start_tls(const TlsContext& context) { tls_ = std::make_unique<TlsClient>(context, fd_); }
+    void start_tls(const TlsContext& context) { tls_ = std::make_unique<TlsClient>(context, fd()); }
     // null: no TLS
     const TlsClient* tls() const { return tls_.get(); }
 
@@ -60,16 +50,16 @@ class Socket {
         msghdr message{};
         message.msg_iov = pieces;
         message.msg_iovlen = count;
-        return sendmsg(fd_, &message, MSG_NOSIGNAL | flags);
+        return sendmsg(fd(), &message, MSG_NOSIGNAL | flags);
     }
     ssize_t receive(void* into, std::size_t room, int flags) {
-        return tls_ ? tls_->receive(into, room, flags) : recv(fd_, into, room, flags);
+        return tls_ ? tls_->receive(into, room, flags) : recv(fd(), into, room, flags);
     }
     // Returns true if TLS has buffered data that a poll of the socket does not report.
     bool pending() const { return tls_ && tls_->pending(); }
 
  private:
-    int fd_ = -1;
+    OwnedFd fd_;
     std::unique_ptr<TlsClient> tls_;
 };
 

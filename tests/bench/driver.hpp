@@ -76,25 +76,15 @@ class Random {
     std::uint64_t state_;
 };
 
-struct DriverOptions {
-    bool structured = false;
-    bool discard = false;  // TCP: the kernel drops large read payload (MSG_TRUNC)
-    std::size_t receive_bytes = 256 * 1024;
-};
-
 class Driver {
  public:
     // `payload` is shared, constant, and as long as the longest write.
-    Driver(Socket socket, const DriverOptions& options, const std::byte* payload)
-        : socket_(std::move(socket)),
-          options_(options),
-          payload_(payload),
-          buffer_(std::max(options.receive_bytes, std::size_t{16 * 1024})) {}
+    Driver(Socket socket, bool structured, const std::byte* payload)
+        : socket_(std::move(socket)), structured_(structured), payload_(payload) {}
 
     int fd() const { return socket_.fd(); }
     Socket& socket() { return socket_; }
     bool sending() const { return iov_next_ < iov_count_; }
-    bool idle() const { return in_flight_ == 0 && !sending(); }
     const Plan& plan() const { return plan_; }
     const Tally& tally() const { return tally_; }
     const std::string& first_error() const { return first_error_; }
@@ -144,20 +134,12 @@ class Driver {
     static constexpr std::uint32_t max_requests_per_send = 512;  // two iovecs each: IOV_MAX
     static constexpr std::size_t write_bytes_per_send =
         1 << 18;  // later requests get a later send time
-    static constexpr std::uint64_t discard_threshold = 64 * 1024;
+    static constexpr std::size_t receive_bytes = 256 * 1024;
     static constexpr std::uint32_t max_short_chunk = 6 + 8 + protocol::max_string;
 
     void receive_once(int flags, const std::atomic<Phase>& phase) {
-        ssize_t got = 0;
-        if (options_.discard && skip_ >= discard_threshold) {
-            const auto wanted = std::min(skip_, std::uint64_t{buffer_.size()});
-            got = recv(fd(), buffer_.data(), static_cast<std::size_t>(wanted), flags | MSG_TRUNC);
-        } else {
-            auto room = buffer_.size() - filled_;
-            if (options_.discard && plan_.size >= discard_threshold && skip_ == 0)
-                room = std::min(room, std::size_t{64});
-            got = socket_.receive(buffer_.data() + filled_, room, flags);
-        }
+        const ssize_t got =
+            socket_.receive(buffer_.data() + filled_, buffer_.size() - filled_, flags);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
         if (got < 0) fail_errno("recv");
         if (got == 0) fail("the server closed the connection");
@@ -264,7 +246,7 @@ class Driver {
         const auto head = wire::parse_reply_head(at);
         find(head.cookie);
         if (!head.simple()) {
-            if (!options_.structured || head.headers != protocol::Headers::structured)
+            if (!structured_ || head.headers != protocol::Headers::structured)
                 fail("a chunk of a kind that was not negotiated");
             const auto used = parse_chunk(head, at + size, left - size, now, measured);
             return used ? size + *used : 0;
@@ -272,7 +254,7 @@ class Driver {
         auto& slot = slots_[current_];
         if (head.error != protocol::Error::none) note_error(slot, head.error, {});
         if (head.error == protocol::Error::none && !plan_.write) {
-            if (options_.structured)
+            if (structured_)
                 fail("a simple reply to a READ, although structured replies were negotiated");
             slot.covered = slot.length;
             skip_ = slot.length;
@@ -347,7 +329,7 @@ class Driver {
     }
 
     Socket socket_;
-    DriverOptions options_;
+    bool structured_;
     const std::byte* payload_;
 
     Plan plan_;
@@ -367,7 +349,7 @@ class Driver {
     std::size_t iov_next_ = 0;
     std::size_t iov_count_ = 0;
 
-    std::vector<std::byte> buffer_;
+    std::vector<std::byte> buffer_ = std::vector<std::byte>(receive_bytes);
     std::size_t filled_ = 0;
     std::uint64_t skip_ = 0;  // remaining payload of the current slot
     bool ends_after_skip_ = false;

@@ -22,10 +22,6 @@ class Histogram {
         count_ += other.count_;
     }
 
-    void clear() { *this = Histogram{}; }
-
-    std::uint64_t count() const { return count_; }
-
     // The middle of the bucket that contains the given share (0..1) of all values, in nanoseconds.
     // 0 if nothing was recorded.
     double percentile(double share) const {

@@ -15,9 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-os.environ.setdefault("GPUNBD_PROGRAM", str(ROOT / "build" / "release" / "gpunbd"))
-sys.path.insert(0, str(ROOT / "tests" / "integration"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 import admin  # noqa: E402: its folder is added to the path above
 import server  # noqa: E402
 import wire  # noqa: E402

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the results of `compare.py --sweep --json FILE` to a PNG: latency and bandwidth by request size.
+"""Draws the results of `compare.py --cells sweep --json FILE` to a PNG: latency and bandwidth by request size.
 
 The left column shows the median latency at queue depth 1, the right column the bandwidth at depth 16
 (solid) and 1 (dashed). Reads are above, writes below. Uses matplotlib.
@@ -9,16 +9,11 @@ import argparse
 import json
 import sys
 
+from cell import size_text
+
 LATENCY = "median latency at QD 1, us"
 BANDWIDTH = "MB/s at QD 16 (solid) and QD 1 (dashed)"
 COLOURS = ["#0060ad", "#dd181f", "#2e8b57", "#e69f00", "#7b3294", "#555555", "#56b4e9", "#8c510a"]
-
-
-def size_text(size):
-    for unit, letter in ((1 << 20, "M"), (1 << 10, "K")):
-        if size >= unit:
-            return f"{size // unit}{letter}"
-    return str(size)
 
 
 def read_series(path):
@@ -88,7 +83,7 @@ def draw(header, series, output):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("json", help="output of compare.py --sweep --json")
+    parser.add_argument("json", help="output of compare.py --cells sweep --json")
     parser.add_argument("output", help="the PNG to write")
     parser.add_argument("--transport", choices=("unix", "tcp"), help="draw only this transport (all)")
     options = parser.parse_args()
@@ -98,7 +93,7 @@ def main():
     sizes = {point[0] for curves in series.values() for points in curves.values()
              for point in points}
     if len(sizes) < 3:
-        sys.exit("plot: there is no sweep in this file: make one by compare.py --sweep --json FILE")
+        sys.exit("plot: there is no sweep in this file: make one by compare.py --cells sweep --json FILE")
     draw(header, series, options.output)
 
 

@@ -1,10 +1,10 @@
 // The common command-line options of the programs in this folder, and the output of their results.
 #pragma once
 
-#include <getopt.h>
+#include <fmt/format.h>
 
-#include <cctype>
-#include <charconv>
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -19,10 +19,8 @@
 
 namespace gpunbd::bench {
 
-enum class Operation { read, write, both };
-
 struct LoadOptions {
-    Operation operation = Operation::read;
+    std::string operation = "read";  // read, write or rw
     std::uint64_t size = 4096;
     std::uint64_t depth = 32;
     std::uint64_t connections = 1;
@@ -32,110 +30,54 @@ struct LoadOptions {
     std::uint64_t span = 0;  // 0: all of the export
     bool prefill = false;
     std::uint64_t seed = 1;
-    std::uint64_t send_buffer = 0;     // SO_SNDBUF; 0: the kernel's
     std::uint64_t receive_buffer = 0;  // SO_RCVBUF; 0: the kernel's
-    DriverOptions driver;
+    bool structured = false;
     Window window;
+
+    bool writes(std::size_t connection) const {
+        return operation == "write" || (operation == "rw" && connection % 2 == 1);
+    }
 };
 
-// Parses 4096, 4k, 128K, 1M, 1MiB, 2G: binary units.
-inline std::uint64_t parse_bytes(std::string_view text) {
-    std::uint64_t value = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    std::string unit(rest, text.data() + text.size());
-    for (auto& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (unit.ends_with("ib")) unit.resize(unit.size() - 2);
-    constexpr std::string_view units = "kmgt";
-    std::size_t shift = 0;
-    if (unit.size() == 1 && units.find(unit[0]) != units.npos)
-        shift = 10 * (units.find(unit[0]) + 1);
-    if (error != std::errc{} || (!unit.empty() && shift == 0) ||
-        ((value << shift) >> shift) != value)
-        fail(std::string(text) + " is not a size; write for example 4096, 4k or 1MiB");
-    return value << shift;
+// Adds an option whose value is a size, such as 4096, 4k or 1MiB: units are binary.
+inline CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& size,
+                             const std::string& help) {
+    return app.add_option(name, size, help)->transform(CLI::AsSizeValue(false));
 }
 
-inline std::uint64_t parse_count(std::string_view text) {
-    std::uint64_t value = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || rest != text.data() + text.size())
-        fail(std::string(text) + " is no number");
-    return value;
+inline CLI::Option* add_seconds(CLI::App& app, const std::string& name, double& seconds,
+                                const std::string& help) {
+    return app.add_option(name, seconds, help)->check(CLI::NonNegativeNumber);
 }
 
-inline double parse_seconds(std::string_view text) {
-    double value = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || rest != text.data() + text.size() || value < 0)
-        fail(std::string(text) + " is not a number of seconds");
-    return value;
+// Adds the options of every program in this folder. The last of repeated options counts.
+inline void add_common_options(CLI::App& app, LoadOptions& options) {
+    app.option_defaults()->take_last();
+    app.add_option("--op", options.operation,
+                   "read, write, or rw: half of the connections read, half write (read)")
+        ->check(CLI::IsMember({"read", "write", "rw"}));
+    add_size(app, "--size", options.size, "size of a request (4k)");
+    app.add_option("--qd", options.depth, "requests in flight per connection (32)");
+    app.add_option("--connections", options.connections, "number of connections (1)");
+    app.add_option("--threads", options.threads,
+                   "number of threads that share the connections (one per connection)");
+    add_seconds(app, "--warmup", options.window.warm_up,
+                "seconds before the measured window (0.5)");
+    add_seconds(app, "--seconds", options.window.measured,
+                "length of the measured window in seconds (2)");
+    add_size(app, "--rcvbuf", options.receive_buffer, "size of the receive buffer (the kernel's)");
+    app.add_option("--timeout", options.window.stall,
+                   "seconds without any reply after which the server counts as hung (30)");
 }
 
-inline Operation parse_operation(std::string_view text) {
-    if (text == "read") return Operation::read;
-    if (text == "write") return Operation::write;
-    if (text == "rw") return Operation::both;
-    fail("--op is read, write or rw");
-}
-
-inline const char* name_of(Operation operation) {
-    return operation == Operation::read ? "read" : operation == Operation::write ? "write" : "rw";
-}
-
-// The flags of every program in this folder, for getopt_long().
-inline const std::vector<option> common_flags = {
-    {"op", required_argument, nullptr, 'o'},      {"size", required_argument, nullptr, 's'},
-    {"qd", required_argument, nullptr, 'q'},      {"connections", required_argument, nullptr, 'c'},
-    {"threads", required_argument, nullptr, 't'}, {"warmup", required_argument, nullptr, 'w'},
-    {"seconds", required_argument, nullptr, 'd'}, {"discard", no_argument, nullptr, 'X'},
-    {"sndbuf", required_argument, nullptr, 'B'},  {"rcvbuf", required_argument, nullptr, 'R'},
-    {"timeout", required_argument, nullptr, 'T'}, {"help", no_argument, nullptr, 'h'}};
-
-inline std::vector<option> with_common_flags(std::vector<option> flags) {
-    flags.insert(flags.end(), common_flags.begin(), common_flags.end());
-    flags.push_back({nullptr, 0, nullptr, 0});
-    return flags;
-}
-
-// Returns false if this is none of the common flags, or `help`.
-inline bool read_common_flag(LoadOptions& options, int letter, std::string_view value) {
-    switch (letter) {
-        case 'o':
-            options.operation = parse_operation(value);
-            return true;
-        case 's':
-            options.size = parse_bytes(value);
-            return true;
-        case 'q':
-            options.depth = parse_count(value);
-            return true;
-        case 'c':
-            options.connections = parse_count(value);
-            return true;
-        case 't':
-            options.threads = parse_count(value);
-            return true;
-        case 'w':
-            options.window.warm_up = parse_seconds(value);
-            return true;
-        case 'd':
-            options.window.measured = parse_seconds(value);
-            return true;
-        case 'X':
-            options.driver.discard = true;
-            return true;
-        case 'B':
-            options.send_buffer = parse_bytes(value);
-            return true;
-        case 'R':
-            options.receive_buffer = parse_bytes(value);
-            return true;
-        case 'T':
-            options.window.stall = static_cast<int>(parse_count(value));
-            return true;
-        default:
-            return false;
+// Returns the exit status if the program ends here: after --help, or because of wrong usage.
+inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
     }
+    return std::nullopt;
 }
 
 // A JSON object on one line.
@@ -144,10 +86,8 @@ class Json {
     Json& text(std::string_view key, std::string_view value) {
         std::string quoted = "\"";
         for (const char c : value) {
-            char escaped[8];
             if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20) {
-                std::snprintf(escaped, sizeof(escaped), "\\u%04x", static_cast<unsigned>(c));
-                quoted += escaped;
+                quoted += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
             } else {
                 quoted += c;
             }
@@ -158,9 +98,7 @@ class Json {
         return raw(key, std::to_string(value));
     }
     Json& number(std::string_view key, double value, int digits) {
-        char out[64];
-        std::snprintf(out, sizeof(out), "%.*f", digits, value);
-        return raw(key, out);
+        return raw(key, fmt::format("{:.{}f}", value, digits));
     }
     Json& flag(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
     Json& null(std::string_view key) { return raw(key, "null"); }
@@ -192,6 +130,19 @@ inline void add_tally(Json& json, const Tally& tally, double seconds) {
         .number("errors", tally.errors);
 }
 
+// Checks the used part of the export, which is [options.offset, options.offset + options.span).
+// Returns the available length from the offset on.
+inline std::uint64_t check_part(const LoadOptions& options, const ExportInfo& info) {
+    if (options.offset >= info.size) fail("--offset is past the end of the export");
+    const auto room = info.size - options.offset;
+    if (options.span > room) fail("--span reaches past the end of the export");
+    return room;
+}
+
+inline void check_writable(const ExportInfo& info) {
+    if ((info.flags & protocol::transmission_flag::read_only) != 0) fail("the export is read-only");
+}
+
 // Checks the options against the export, prefills, measures, and prints one line of JSON. Returns
 // the exit status: 0, or 1 if a reply was an error or the run failed.
 inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vector<Socket> sockets,
@@ -199,24 +150,20 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     constexpr std::uint64_t prefill_size = 1 << 20;
     constexpr std::uint64_t max_depth = 1 << 16;
     if (options.size == 0 || options.size > info.max_payload)
-        fail("--size must be 1 to " + std::to_string(info.max_payload) + " bytes here");
+        fail(fmt::format("--size must be 1 to {} bytes here", info.max_payload));
     if (options.depth == 0 || options.depth > max_depth) fail("--qd must be 1 to 65536");
-    if (options.operation == Operation::both && options.connections < 2)
+    if (options.operation == "rw" && options.connections < 2)
         fail("--op rw needs at least 2 connections: half of them read, half write");
     if (options.size % info.min_block != 0 || options.offset % info.min_block != 0)
-        fail("--size and --offset must be multiples of the export's block of " +
-             std::to_string(info.min_block) + " bytes");
-    if (options.offset >= info.size) fail("--offset is past the end of the export");
-    const auto room = info.size - options.offset;
+        fail(fmt::format("--size and --offset must be multiples of the export's block of {} bytes",
+                         info.min_block));
+    const auto room = check_part(options, info);
     const auto span = options.span == 0 ? room : options.span;
-    if (span > room) fail("--span reaches past the end of the export");
     const auto shares = options.random ? 1 : options.connections;
     const auto blocks = span / options.size;
     if (blocks < shares) fail("--span is too small for one request per connection");
     if (options.random && (blocks >> 32) != 0) fail("--span holds more than 2^32 blocks");
-    if ((options.operation != Operation::read || options.prefill) &&
-        (info.flags & protocol::transmission_flag::read_only) != 0)
-        fail("the export is read-only");
+    if (options.operation != "read" || options.prefill) check_writable(info);
 
     // Not zero, not compressible and without repeated blocks, so that no server can optimize it
     // away.
@@ -227,20 +174,15 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
 
     std::vector<DriverPtr> drivers;
     for (auto& socket : sockets) {
-        const auto set = [&socket](int option, std::uint64_t bytes) {
-            const auto value = static_cast<int>(bytes);
-            if (bytes > 0) setsockopt(socket.fd(), SOL_SOCKET, option, &value, sizeof(value));
-        };
-        set(SO_SNDBUF, options.send_buffer);
-        set(SO_RCVBUF, options.receive_buffer);
+        const auto bytes = static_cast<int>(options.receive_buffer);
+        if (bytes > 0) setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
         drivers.push_back(
-            std::make_unique<Driver>(std::move(socket), options.driver, payload.data()));
+            std::make_unique<Driver>(std::move(socket), options.structured, payload.data()));
     }
     const auto threads =
         static_cast<std::size_t>(options.threads == 0 ? options.connections : options.threads);
     const auto complain = [tool](const std::string& what) {
-        std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(tool.size()), tool.data(),
-                     what.c_str());
+        fmt::print(stderr, "{}: {}\n", tool, what);
     };
 
     if (options.prefill) {
@@ -272,8 +214,7 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     for (std::size_t i = 0; i < drivers.size(); ++i) {
         const auto part = options.random ? span : blocks / shares * options.size;
         const auto begin = options.offset + (options.random ? 0 : i * part);
-        drivers[i]->start({.write = options.operation == Operation::write ||
-                                    (options.operation == Operation::both && i % 2 == 1),
+        drivers[i]->start({.write = options.writes(i),
                            .random = options.random,
                            .size = static_cast<std::uint32_t>(options.size),
                            .depth = static_cast<std::uint32_t>(options.depth),
@@ -297,14 +238,14 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     Json json;
     json.text("tool", tool)
         .text("transport", transport)
-        .text("op", name_of(options.operation))
+        .text("op", options.operation)
         .number("size", options.size)
         .number("qd", options.depth)
         .number("connections", options.connections)
         .number("threads", std::uint64_t{std::min(threads, drivers.size())})
         .text("pattern", options.random ? "random" : "sequential")
         .number("span", span)
-        .flag("structured", options.driver.structured)
+        .flag("structured", options.structured)
         .number("seconds", result.seconds, 3);
     add_tally(json, all, result.seconds);
     const auto per_io = [&all](std::uint64_t nanoseconds) {
@@ -325,8 +266,8 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
         add_tally(part, tally, result.seconds);
         json.object(key, part);
     };
-    if (options.operation != Operation::write) direction("read", reads);
-    if (options.operation != Operation::read) direction("write", writes);
+    if (options.operation != "write") direction("read", reads);
+    if (options.operation != "read") direction("write", writes);
     if (!failure.empty()) json.text("failure", failure);
     std::puts(json.line().c_str());
 

@@ -19,23 +19,17 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-os.environ.setdefault("GPUNBD_PROGRAM", str(ROOT / "build" / "release" / "gpunbd"))
-sys.path.insert(0, str(ROOT / "tests" / "integration"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 import server  # noqa: E402: its folder is added to the path above
 import wire  # noqa: E402
+from cell import GIB, MIB, parse_size  # noqa: E402
 
-NBDLOAD = ROOT / "build" / "release" / "nbdload"
-MIB, GIB = 1 << 20, 1 << 30
+NBDLOAD = Path(server.ROOT, "build", "release", "nbdload")
 AT_ONCE = 32 * MIB
 CONFIG = """listeners: {{unix: [{{path: '{{socket}}'}}]}}
 admin: {{socket: '{{directory}}/admin'}}
 exports: [{{name: source, size: {size}, devices: ['{device}']}}]
 """
-
-
-def size(text):
-    return int(text[:-1]) << {"M": 20, "G": 30}[text[-1]]
 
 
 def contents(length, seed):
@@ -64,7 +58,7 @@ class Bench:
         self.results = {}
 
     def export(self, *words):
-        return [os.environ["GPUNBD_PROGRAM"], "export", *map(str, words), "--socket", f"{self.serving.directory}/admin"]
+        return [server.PROGRAM, "export", *map(str, words), "--socket", f"{self.serving.directory}/admin"]
 
     def note(self, what, seconds):
         rate = self.options.size / seconds / 1e9
@@ -143,7 +137,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="host", help="(host)")
     parser.add_argument("--folder", default="/var/tmp", help="on the disk (/var/tmp)")
-    parser.add_argument("--size", type=size, default=2 * GIB, help="of the export: 512M, 8G (2G)")
+    parser.add_argument("--size", type=parse_size, default=2 * GIB, help="of the export: 512M, 8G (2G)")
     parser.add_argument("--rounds", type=int, default=3, help="(3)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="compress by N threads")
     Bench(parser.parse_args()).run()

@@ -4,14 +4,15 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,14 +23,9 @@
 namespace gpunbd::bench {
 namespace {
 
-constexpr const char* usage = R"(usage: socket_ceiling [options]
-
-Shows the limit of the sockets themselves, with the message shapes of NBD. Prints nbdload's JSON.
-
-  --transport T        unix or tcp (unix)
-  --op, --size, --qd, --connections, --threads, --warmup, --seconds, --discard,
-  --sndbuf, --rcvbuf, --timeout   as of nbdload
-)";
+constexpr const char* about =
+    "Shows the limit of the sockets themselves, with the message shapes of NBD. Prints nbdload's "
+    "JSON.";
 
 // The message lengths of one connection, as seen by the peer.
 struct Shape {
@@ -154,25 +150,13 @@ std::pair<std::vector<Socket>, std::vector<Socket>> connect_pairs(bool is_unix,
 
 int run(int argc, char** argv) {
     LoadOptions options;
-    bool is_unix = true;
-    const auto names = with_common_flags({{"transport", required_argument, nullptr, 'n'}});
-    int letter = 0;
-    while ((letter = getopt_long(argc, argv, "", names.data(), nullptr)) != -1) {
-        const std::string_view value = optarg == nullptr ? "" : optarg;
-        if (read_common_flag(options, letter, value)) continue;
-        if (letter == 'h') {
-            std::fputs(usage, stdout);
-            return 0;
-        }
-        if (letter != 'n') {
-            std::fputs("Try socket_ceiling --help.\n", stderr);
-            return 2;
-        }
-        if (value != "unix" && value != "tcp") fail("--transport is unix or tcp");
-        is_unix = value == "unix";
-    }
-    if (optind != argc) fail("unexpected argument");
-    if (options.driver.discard && is_unix) fail("--discard works over TCP only");
+    std::string transport = "unix";
+    CLI::App app(about, "socket_ceiling");
+    add_common_options(app, options);
+    app.add_option("--transport", transport, "unix or tcp (unix)")
+        ->check(CLI::IsMember({"unix", "tcp"}));
+    if (const auto status = parse(app, argc, argv)) return *status;
+    const bool is_unix = transport == "unix";
     if (options.connections == 0) fail("--connections must be 1 or more");
     if (options.window.measured == 0) fail("--seconds must be above 0");
     const ExportInfo info{.size = std::uint64_t{1} << 30, .flags = 0};
@@ -180,8 +164,7 @@ int run(int argc, char** argv) {
 
     std::vector<Shape> shapes;
     for (std::uint64_t i = 0; i < options.connections; ++i) {
-        const bool write = options.operation == Operation::write ||
-                           (options.operation == Operation::both && i % 2 == 1);
+        const bool write = options.writes(i);
         const auto size = static_cast<std::size_t>(options.size);
         shapes.push_back(
             {.taken = protocol::request_size + (write ? size : 0), .given = write ? 0 : size});
@@ -198,8 +181,7 @@ int run(int argc, char** argv) {
     options.window.server = child;
     int status = 2;
     try {
-        status =
-            run_load(options, info, std::move(clients), "socket_ceiling", is_unix ? "unix" : "tcp");
+        status = run_load(options, info, std::move(clients), "socket_ceiling", transport);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "socket_ceiling: %s\n", error.what());
     }

@@ -2,6 +2,7 @@
 // back on another connection and compared with a shadow copy in this process.
 #pragma once
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,8 +14,10 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <semaphore>
 #include <span>
 #include <string>
@@ -211,16 +214,16 @@ class Verifier {
     }
 
     std::string at(const Job& job) const {
-        return std::string(job.type == protocol::CommandType::read    ? "read"
-                           : job.type == protocol::CommandType::write ? "write"
-                                                                      : "flush") +
-               " of " + std::to_string(job.length) + " bytes at " + std::to_string(job.offset);
+        const auto* const what = job.type == protocol::CommandType::read    ? "read"
+                                 : job.type == protocol::CommandType::write ? "write"
+                                                                            : "flush";
+        return fmt::format("{} of {} bytes at {}", what, job.length, job.offset);
     }
 
     void note_error(Slot& slot, protocol::Error error) {
         slot.failed = true;
-        totals_.problem(at(slot.job) + " failed with error " +
-                        std::to_string(static_cast<std::uint32_t>(error)));
+        totals_.problem(fmt::format("{} failed with error {}", at(slot.job),
+                                    static_cast<std::uint32_t>(error)));
     }
 
     void finish(Slot& slot) {
@@ -237,10 +240,9 @@ class Verifier {
                 ++totals_.mismatches;
                 const auto first = static_cast<std::size_t>(
                     std::mismatch(want, want + job.length, slot.data.data()).first - want);
-                totals_.problem(at(job) + ": byte " + std::to_string(job.offset + first) + " is " +
-                                std::to_string(std::to_integer<int>(slot.data[first])) +
-                                ", written was " +
-                                std::to_string(std::to_integer<int>(want[first])));
+                totals_.problem(fmt::format(
+                    "{}: byte {} is {}, written was {}", at(job), job.offset + first,
+                    std::to_integer<int>(slot.data[first]), std::to_integer<int>(want[first])));
             }
         }
         const std::lock_guard lock(mutex_);
@@ -286,27 +288,12 @@ inline void fill_pattern(std::byte* to, std::uint64_t offset, std::uint64_t leng
     }
 }
 
-inline void shuffle(std::vector<Verifier::Job>& jobs, Random& random) {
-    for (std::size_t i = jobs.size(); i > 1; --i)
-        std::swap(jobs[i - 1], jobs[static_cast<std::size_t>(random.below(i))]);
-}
-
-inline void on_each(std::vector<std::unique_ptr<Verifier>>& verifiers,
-                    const std::function<void(std::size_t)>& work) {
-    std::mutex mutex;
-    std::exception_ptr failure;
-    std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < verifiers.size(); ++i)
-        threads.emplace_back([&, i] {
-            try {
-                work(i);
-            } catch (...) {
-                const std::lock_guard lock(mutex);
-                if (!failure) failure = std::current_exception();
-            }
-        });
-    for (auto& thread : threads) thread.join();
-    if (failure) std::rethrow_exception(failure);
+// Does this work for each number below `count`, all at the same time. Throws what one of them
+// throws.
+inline void on_each(std::size_t count, const std::function<void(std::size_t)>& work) {
+    std::vector<std::future<void>> all;
+    for (std::size_t i = 0; i < count; ++i) all.push_back(std::async(std::launch::async, work, i));
+    for (auto& each : all) each.get();
 }
 
 }  // namespace detail
@@ -316,15 +303,14 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
                       const ExportInfo& info, std::vector<Socket> sockets, std::string_view tool,
                       std::string_view transport) {
     using Job = Verifier::Job;
+    using Generator = std::mt19937_64;
     constexpr std::uint64_t max_shadow = std::uint64_t{256} << 20;
     constexpr std::uint64_t max_jobs = 2048;                          // per connection and pass
     constexpr std::uint64_t max_in_flight = std::uint64_t{64} << 20;  // bytes per connection
-    if ((info.flags & protocol::transmission_flag::read_only) != 0) fail("the export is read-only");
+    check_writable(info);
     if (options.offset % info.min_block != 0 || options.span % info.min_block != 0)
         fail("--offset and --span must be multiples of the export's block");
-    if (options.offset >= info.size) fail("--offset is past the end of the export");
-    const auto room = info.size - options.offset;
-    if (options.span > room) fail("--span reaches past the end of the export");
+    const auto room = check_part(options, info);
     if (options.depth == 0 || options.depth > 0xfffe) fail("--qd must be 1 to 65534");
     const auto span = options.span == 0 ? std::min(room, max_shadow) : options.span;
     const auto count = sockets.size();
@@ -343,7 +329,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     std::vector<std::unique_ptr<Verifier>> verifiers;
     for (auto& socket : sockets) {
         set_timeout(socket.fd(), options.window.stall);
-        verifiers.push_back(std::make_unique<Verifier>(std::move(socket), options.driver.structured,
+        verifiers.push_back(std::make_unique<Verifier>(std::move(socket), options.structured,
                                                        shadow.data(), options.offset));
     }
     const bool flushes = (info.flags & protocol::transmission_flag::send_flush) != 0;
@@ -354,21 +340,33 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     };
     // All blocks of this size in the part, minus the shift that makes offsets odd.
     const auto blocks_of = [&](std::size_t i, std::uint64_t size, std::uint64_t shift,
-                               Random& random) {
+                               Generator& random) {
         std::vector<Job> jobs;
         const auto blocks = (part - shift) / size;
         const auto step = std::max(std::uint64_t{1}, blocks / max_jobs);
         for (std::uint64_t block = 0; block < blocks; block += step)
             jobs.push_back({.offset = begin_of(i) + shift + block * size,
                             .length = static_cast<std::uint32_t>(size)});
-        detail::shuffle(jobs, random);
+        std::ranges::shuffle(jobs, random);
         return jobs;
     };
-    const auto write_all = [&](std::size_t i, std::vector<Job> jobs, std::uint64_t version) {
-        for (auto& job : jobs) {
-            job.type = protocol::CommandType::write;
-            detail::fill_pattern(shadow.data() + (job.offset - options.offset), job.offset,
-                                 job.length, version);
+    // The whole part, in blocks of `chunk`.
+    const auto chunk = std::min({std::uint64_t{1} << 20, std::uint64_t{info.max_payload}, part}) /
+                       info.min_block * info.min_block;
+    const auto whole_part = [&](std::size_t i) {
+        std::vector<Job> jobs;
+        for (std::uint64_t at = 0; at < part; at += chunk)
+            jobs.push_back({.offset = begin_of(i) + at,
+                            .length = static_cast<std::uint32_t>(std::min(chunk, part - at))});
+        return jobs;
+    };
+    // Runs the jobs. Every `step`th one is made a write of the contents of this version.
+    const auto run_with_writes = [&](std::size_t i, std::vector<Job> jobs, std::size_t step,
+                                     std::uint64_t version) {
+        for (std::size_t k = 0; k < jobs.size(); k += step) {
+            jobs[k].type = protocol::CommandType::write;
+            detail::fill_pattern(shadow.data() + (jobs[k].offset - options.offset), jobs[k].offset,
+                                 jobs[k].length, version);
         }
         if (!jobs.empty()) verifiers[i]->run(jobs, depth_for(jobs.front().length));
         if (flushes) verifiers[i]->run({{.type = protocol::CommandType::flush}}, 1);
@@ -377,49 +375,32 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     std::uint64_t rounds = 0;
     std::string failure;
     const auto begin = now_ns();
-    const auto chunk = std::min({std::uint64_t{1} << 20, std::uint64_t{info.max_payload}, part}) /
-                       info.min_block * info.min_block;
     try {
-        detail::on_each(verifiers, [&](std::size_t i) {
-            Random random(options.seed + i);
-            std::vector<Job> jobs;
-            for (std::uint64_t at = 0; at < part; at += chunk)
-                jobs.push_back({.offset = begin_of(i) + at,
-                                .length = static_cast<std::uint32_t>(std::min(chunk, part - at))});
-            detail::shuffle(jobs, random);
-            write_all(i, jobs, options.seed);
+        detail::on_each(count, [&](std::size_t i) {
+            Generator random(options.seed + i);
+            auto jobs = whole_part(i);
+            std::ranges::shuffle(jobs, random);
+            run_with_writes(i, std::move(jobs), 1, options.seed);
         });
         do {
             for (const auto size : sizes) {
                 const auto version = options.seed + (++rounds);
                 // Half of the blocks are written while the other half is read.
-                detail::on_each(verifiers, [&](std::size_t i) {
-                    Random random(version * 1000 + i);
+                detail::on_each(count, [&](std::size_t i) {
+                    Generator random(version * 1000 + i);
                     const auto max = std::min({part - size, size, std::uint64_t{4096}});
-                    const auto shift = random.below(max + 1) / info.min_block * info.min_block;
-                    auto jobs = blocks_of(i, size, shift, random);
-                    for (std::size_t k = 0; k < jobs.size(); k += 2) {
-                        jobs[k].type = protocol::CommandType::write;
-                        detail::fill_pattern(shadow.data() + (jobs[k].offset - options.offset),
-                                             jobs[k].offset, jobs[k].length, version);
-                    }
-                    verifiers[i]->run(jobs, depth_for(size));
-                    if (flushes) verifiers[i]->run({{.type = protocol::CommandType::flush}}, 1);
+                    const auto shift = random() % (max + 1) / info.min_block * info.min_block;
+                    run_with_writes(i, blocks_of(i, size, shift, random), 2, version);
                 });
-                detail::on_each(verifiers, [&](std::size_t i) {
-                    Random random(version * 2000 + i);
+                detail::on_each(count, [&](std::size_t i) {
+                    Generator random(version * 2000 + i);
                     const auto other = (i + 1) % count;
                     verifiers[i]->run(blocks_of(other, size, 0, random), depth_for(size));
                 });
             }
             // Data outside of these blocks must not have changed either.
-            detail::on_each(verifiers, [&](std::size_t i) {
-                std::vector<Job> jobs;
-                for (std::uint64_t at = 0; at < part; at += chunk)
-                    jobs.push_back(
-                        {.offset = begin_of((i + 1) % count) + at,
-                         .length = static_cast<std::uint32_t>(std::min(chunk, part - at))});
-                verifiers[i]->run(jobs, depth_for(chunk));
+            detail::on_each(count, [&](std::size_t i) {
+                verifiers[i]->run(whole_part((i + 1) % count), depth_for(chunk));
             });
         } while (static_cast<double>(now_ns() - begin) / 1e9 < seconds);
     } catch (const std::exception& error) {
@@ -438,8 +419,6 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     }
     all.problem(failure);
 
-    std::string list;
-    for (const auto size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
     Json json;
     json.text("tool", tool)
         .text("transport", transport)
@@ -447,8 +426,8 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
         .number("span", span)
         .number("connections", std::uint64_t{count})
         .number("qd", options.depth)
-        .flag("structured", options.driver.structured)
-        .raw("sizes", "[" + list + "]")
+        .flag("structured", options.structured)
+        .raw("sizes", fmt::format("[{}]", fmt::join(sizes, ", ")))
         .number("seconds", static_cast<double>(now_ns() - begin) / 1e9, 3)
         .number("bytes_written", all.written)
         .number("bytes_compared", all.compared)
@@ -456,12 +435,9 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
         .number("errors", all.errors);
     if (!all.first_problem.empty()) json.text("failure", all.first_problem);
     std::puts(json.line().c_str());
-    if (!all.first_problem.empty())
-        std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(tool.size()), tool.data(),
-                     all.first_problem.c_str());
-    return all.first_problem.empty() && failure.empty() && all.mismatches == 0 && all.errors == 0
-               ? 0
-               : 1;
+    if (all.first_problem.empty()) return 0;
+    fmt::print(stderr, "{}: {}\n", tool, all.first_problem);
+    return 1;
 }
 
 }  // namespace gpunbd::bench

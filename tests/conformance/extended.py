@@ -8,24 +8,9 @@ import time
 import wire
 from structured import content_chunks, coverage, extents_ok, patchwork
 from suite import MUST, SHOULD, allowed, expect, offered, rule
-from transmission import pattern
+from transmission import answered, pattern
 
 CHAPTER = 'NBD_OPT_EXTENDED_HEADERS'
-
-
-def connect(server):
-    """A connection with extended headers, still in the handshake."""
-    negotiation = server.connect()
-    answer = negotiation.option(wire.EXTENDED_HEADERS)
-    offered(answer.ok, f'extended headers: {answer.name}')
-    return negotiation
-
-
-def go(server, negotiation):
-    """Enters transmission on a connection that has negotiated extended headers."""
-    session = server.go(negotiation=negotiation)
-    session.style = 'extended'
-    return session
 
 
 def with_status(server):
@@ -35,7 +20,7 @@ def with_status(server):
 @rule(SHOULD, CHAPTER, 'EXTENDED_HEADERS with data is refused with ERR_INVALID', extension=True)
 def with_data(server):
     """the server SHOULD reject a request that includes data with NBD_REP_ERR_INVALID"""
-    connect(server)
+    server.connect_for('extended')
     answer = server.connect().option(wire.EXTENDED_HEADERS, b'data')
     expect(answer.final == wire.ERR_INVALID, f'it is answered with {answer.name}')
 
@@ -47,21 +32,21 @@ def either_way(server):
     before.option(wire.STRUCTURED_REPLY)
     answer = before.option(wire.EXTENDED_HEADERS)
     offered(answer.ok, f'extended headers: {answer.name}')
-    expect(go(server, before).alive(), 'no READ after them')
+    expect(server.go('extended', negotiation=before).alive(), 'no READ after them')
     alone = server.connect()
     answer = alone.option(wire.EXTENDED_HEADERS)
     expect(answer.ok, f'without structured replies it is {answer.name}')
-    expect(go(server, alone).alive(), 'no READ without them')
+    expect(server.go('extended', negotiation=alone).alive(), 'no READ without them')
 
 
 @rule(MUST, 'NBD_OPT_STRUCTURED_REPLY', 'STRUCTURED_REPLY after EXTENDED_HEADERS is refused', extension=True)
 def structured_after(server):
     """NBD_REP_ERR_EXT_HEADER_REQD: The client has already successfully negotiated extended headers,
     which takes precedence over this option."""
-    negotiation = connect(server)
+    negotiation = server.connect_for('extended')
     answer = negotiation.option(wire.STRUCTURED_REPLY)
     expect(answer.final == wire.ERR_EXT_HEADER_REQD, f'it is answered with {answer.name}')
-    expect(go(server, negotiation).alive(), 'extended headers are off afterwards')
+    expect(server.go('extended', negotiation=negotiation).alive(), 'extended headers are off afterwards')
 
 
 @rule(MUST, CHAPTER, 'EXPORT_NAME after EXTENDED_HEADERS ends the session', extension=True)
@@ -69,7 +54,7 @@ def no_export_name(server):
     """declare that any client opting in to extended headers will use NBD_OPT_GO instead of the weaker
     NBD_OPT_EXPORT_NAME; and: A party [...] MUST initiate a hard disconnect if [...] that party is the server
     and it cannot return an error (e.g. after an NBD_OPT_EXPORT_NAME it cannot satisfy)"""
-    negotiation = connect(server)
+    negotiation = server.connect_for('extended')
     negotiation.send(wire.EXPORT_NAME, server.export.encode())
     count = len(negotiation.stream.rest())
     expect(count == 0, f'{count} bytes come after EXPORT_NAME')
@@ -78,17 +63,17 @@ def no_export_name(server):
 @rule(MUST, CHAPTER, 'a second EXTENDED_HEADERS does not disable them', extension=True)
 def twice(server):
     """if it does, the server MAY fail the repeated message with NBD_REP_ERR_INVALID"""
-    negotiation = connect(server)
+    negotiation = server.connect_for('extended')
     answer = negotiation.option(wire.EXTENDED_HEADERS)
     expect(answer.ok or answer.final == wire.ERR_INVALID, f'the second is {answer.name}')
-    expect(go(server, negotiation).alive(), 'a READ after it has no extended reply')
+    expect(server.go('extended', negotiation=negotiation).alive(), 'a READ after it has no extended reply')
 
 
 @rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'contexts may be set without structured replies', extension=True)
 def contexts(server):
     """This option MUST NOT be requested unless structured replies or extended headers have been
     negotiated first."""
-    negotiation = connect(server)
+    negotiation = server.connect_for('extended')
     answer = negotiation.option(wire.SET_META_CONTEXT,
                                 wire.context_query(server.export, 'base:allocation'))
     offered(answer.final != wire.ERR_UNSUP, 'metadata contexts')
@@ -197,10 +182,7 @@ def unwanted_payload(server):
     session = server.writable('extended')
     bait = (session.encode(wire.READ, 0, 512, cookie=0xbad) * 128)[:4096]
     for command in (wire.READ, wire.TRIM, wire.WRITE_ZEROES, wire.FLUSH, 99):
-        try:
-            reply = session.ask(command, 0, payload=bait, flags=wire.PAYLOAD_LEN)
-        except wire.Closed:
-            expect(False, f'the server disconnects at {wire.named(wire.COMMAND_NAMES, command)}')
+        reply = answered(session, wire.named(wire.COMMAND_NAMES, command), command, 0, payload=bait, flags=wire.PAYLOAD_LEN)
         expect(reply.error == wire.EINVAL, f'{reply.request.name} is answered with {reply.outcome}')
         expect(session.alive(), f'{reply.request.name}: no request is answered afterwards')
 
@@ -223,12 +205,10 @@ def wide_lengths(server):
     session = server.writable('extended')
     data = pattern(65536, 32)
     session.write(0, data)
-    for command, flag in ((wire.TRIM, wire.SEND_TRIM), (wire.WRITE_ZEROES, wire.SEND_WRITE_ZEROES),
-                          (wire.READ, 0)):
-        length = (session.size // 4096 * 4096 + (1 << 32) - 1) >> 32 << 32 | 4096
-        if not flag or session.has(flag):
-            reply = session.ask(command, 0, length)
-            expect(not reply.ok, f'{reply.request.name} succeeds in {session.size} bytes')
+    length = (session.size // 4096 * 4096 + (1 << 32) - 1) >> 32 << 32 | 4096
+    for command in session.advertised(wire.TRIM, wire.WRITE_ZEROES, wire.READ):
+        reply = session.ask(command, 0, length)
+        expect(not reply.ok, f'{reply.request.name} succeeds in {session.size} bytes')
     expect(session.read(0, 65536) == data, 'the first bytes of it changed')
 
 
@@ -239,10 +219,7 @@ def beyond_4_gib(server):
     session = server.writable('extended', contexts=('base:allocation',), least=(4 << 30) + wire.MiB)
     end = session.size // 4096 * 4096
     data = pattern(4096, 33)
-    for command, flag in ((wire.WRITE_ZEROES, wire.SEND_WRITE_ZEROES), (wire.TRIM, wire.SEND_TRIM),
-                          (wire.CACHE, wire.SEND_CACHE)):
-        if not session.has(flag):
-            continue
+    for command in session.advertised(wire.WRITE_ZEROES, wire.TRIM, wire.CACHE):
         session.write(end - 4096, data)
         reply = session.ask(command, 0, end)
         found = session.read(end - 4096, 4096)

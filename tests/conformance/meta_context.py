@@ -8,8 +8,7 @@ ALLOCATION = 'base:allocation'
 
 
 def connect(server):
-    negotiation = server.connect()
-    offered(negotiation.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
+    negotiation = server.connect_for('structured')
     answer = negotiation.option(wire.LIST_META_CONTEXT, wire.context_query(server.export))
     offered(answer.ok, f'metadata contexts: {answer.name}')
     return negotiation
@@ -28,8 +27,7 @@ def connect_with_allocation(server):
 
 def status_error(server, negotiation):
     """The error of BLOCK_STATUS after GO, or None if the server disconnects."""
-    session = server.go(negotiation=negotiation)
-    session.style = 'structured'
+    session = server.go('structured', negotiation=negotiation)
     session.send(wire.BLOCK_STATUS, 0, 4096)
     try:
         return session.receive().error

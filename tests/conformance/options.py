@@ -363,10 +363,7 @@ def structured_with_data(server):
 def structured_twice(server):
     """if it does, the server MAY fail the repeated message with NBD_REP_ERR_INVALID. (It must not
     disable structured replies.)"""
-    negotiation = server.connect()
-    offered(negotiation.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
+    negotiation = server.connect_for('structured')
     answer = negotiation.option(wire.STRUCTURED_REPLY)
     expect(answer.ok or answer.final == wire.ERR_INVALID, f'the second is {answer.name}')
-    session = server.go(negotiation=negotiation)
-    session.style = 'structured'
-    expect(session.alive(), 'a READ after it has no structured reply')
+    expect(server.go('structured', negotiation=negotiation).alive(), 'a READ after it has no structured reply')

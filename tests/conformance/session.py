@@ -5,6 +5,8 @@ from wire import Broken, Chunk
 
 _CONTENT = {wire.READ: (wire.CHUNK_DATA, wire.CHUNK_HOLE),
             wire.BLOCK_STATUS: (wire.CHUNK_STATUS, wire.CHUNK_STATUS_EXT)}
+_FLAGS = {wire.FLUSH: wire.SEND_FLUSH, wire.TRIM: wire.SEND_TRIM, wire.CACHE: wire.SEND_CACHE,
+          wire.WRITE_ZEROES: wire.SEND_WRITE_ZEROES}
 
 
 class Session:
@@ -21,6 +23,10 @@ class Session:
 
     def has(self, flag):
         return bool(self.flags & flag)
+
+    def advertised(self, *commands):
+        """Those of the commands that the server advertises; READ and WRITE always."""
+        return [command for command in commands if command not in _FLAGS or self.has(_FLAGS[command])]
 
     def encode(self, command, offset=0, length=None, payload=b'', flags=0, cookie=0):
         """The bytes of a request, valid or not."""
@@ -102,22 +108,22 @@ class Session:
         self.send(*args, **kwargs)
         return self.receive()
 
-    def read(self, offset, length, flags=0):
-        reply = self.ask(wire.READ, offset, length, flags=flags)
+    def succeed(self, *args, **kwargs):
+        """Sends one request, which must succeed, and receives its reply."""
+        reply = self.ask(*args, **kwargs)
         if not reply.ok:
             raise Broken(f'{reply.request.name} is answered with {reply.outcome}')
-        return reply.contents()
+        return reply
+
+    def read(self, offset, length, flags=0):
+        return self.succeed(wire.READ, offset, length, flags=flags).contents()
 
     def write(self, offset, data, flags=0):
-        reply = self.ask(wire.WRITE, offset, payload=data, flags=flags)
-        if not reply.ok:
-            raise Broken(f'{reply.request.name} is answered with {reply.outcome}')
+        self.succeed(wire.WRITE, offset, payload=data, flags=flags)
 
     def status(self, offset, length, flags=0, context='base:allocation'):
         """The extents of one context."""
-        reply = self.ask(wire.BLOCK_STATUS, offset, length, flags=flags)
-        if not reply.ok:
-            raise Broken(f'{reply.request.name} is answered with {reply.outcome}')
+        reply = self.succeed(wire.BLOCK_STATUS, offset, length, flags=flags)
         found = reply.statuses()
         if self.contexts[context] not in found:
             raise Broken(f'{reply.request.name}: no chunk for the context {context}')

@@ -10,6 +10,7 @@ from session import Session
 from suite import NotOffered, Unreachable, expect, offered
 
 DEFAULT_PORT = 10809
+STYLES = {'structured': wire.STRUCTURED_REPLY, 'extended': wire.EXTENDED_HEADERS}  # replies, and the option that asks for them
 
 
 class BadUri(Exception):
@@ -94,23 +95,25 @@ class Server:
             self.start_tls(negotiation)
         return negotiation
 
-    def go(self, style='simple', contexts=(), name=None, negotiation=None, block_size=True):
-        """A connection in transmission, entered with GO."""
+    def connect_for(self, style):
+        """A connection in the handshake that has negotiated replies of this style."""
+        negotiation = self.connect()
+        if style in STYLES:
+            answer = negotiation.option(STYLES[style])
+            offered(answer.ok, f'{style} replies: {answer.name}')
+        return negotiation
+
+    def go(self, style='simple', contexts=(), name=None, negotiation=None):
+        """A connection in transmission, entered with GO. `negotiation`: one that has negotiated this style."""
         name = self.export if name is None else name
-        negotiation = negotiation or self.connect()
-        if style == 'structured':
-            answer = negotiation.option(wire.STRUCTURED_REPLY)
-            offered(answer.ok, f'structured replies: {answer.name}')
-        elif style == 'extended':
-            answer = negotiation.option(wire.EXTENDED_HEADERS)
-            offered(answer.ok, f'extended headers: {answer.name}')
+        negotiation = negotiation or self.connect_for(style)
         chosen = []
         if contexts:
             answer = negotiation.option(wire.SET_META_CONTEXT, wire.context_query(name, *contexts))
             offered(answer.ok, f'metadata contexts: {answer.name}')
             chosen = answer.contexts()
             offered(chosen, f'the context {contexts[0]}')
-        answer = negotiation.go(name, *([wire.INFO_BLOCK_SIZE] if block_size else []))
+        answer = negotiation.go(name, wire.INFO_BLOCK_SIZE)
         offered(answer.final != wire.ERR_UNSUP, 'GO')
         expect(answer.ok and answer.export(), f'GO for {name!r} is answered with {answer.name}')
         size, flags = answer.export()
@@ -130,8 +133,7 @@ class Server:
 
     def listed_contexts(self):
         """The names of all metadata contexts of the server."""
-        negotiation = self.connect()
-        offered(negotiation.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
+        negotiation = self.connect_for('structured')
         answer = negotiation.option(wire.LIST_META_CONTEXT, wire.context_query(self.export))
         offered(answer.ok and answer.contexts(), f'metadata contexts: {answer.name}')
         return [name for _, name in answer.contexts()]

@@ -31,6 +31,12 @@ def forced(server):
         raise NotOffered('mandatory TLS')
 
 
+def never_asks_for_tls(negotiation, options):
+    for option, data in options:
+        answer = negotiation.option(option, data)
+        expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
+
+
 @rule(MUST, 'NOTLS mode', 'STARTTLS is acknowledged or refused as permitted')
 def starttls_answer(server):
     """If the server receives NBD_OPT_STARTTLS it MUST respond with NBD_REP_ERR_POLICY, [...]
@@ -43,11 +49,10 @@ def starttls_answer(server):
 def never_required(server):
     """The server MUST NOT respond to any option request with NBD_REP_ERR_TLS_REQD."""
     negotiation, _ = no_tls(server)
-    for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
-                         (wire.INFO, wire.info_request('no-such-export')), (wire.STARTTLS, b''),
-                         (wire.UNKNOWN_OPTION, b''), (wire.STRUCTURED_REPLY, b'')):
-        answer = negotiation.option(option, data)
-        expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
+    never_asks_for_tls(negotiation, (
+        (wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
+        (wire.INFO, wire.info_request('no-such-export')), (wire.STARTTLS, b''),
+        (wire.UNKNOWN_OPTION, b''), (wire.STRUCTURED_REPLY, b'')))
     expect(negotiation.in_step(), 'the next option is not understood')
 
 
@@ -99,11 +104,9 @@ def starttls_twice(server):
 def never_inside(server):
     """The server MUST NOT send NBD_REP_ERR_TLS_REQD in reply to any option if TLS has already been
     initiated."""
-    negotiation = secured(server)
-    for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
-                         (wire.INFO, wire.info_request('no-such-export')), (wire.UNKNOWN_OPTION, b'')):
-        answer = negotiation.option(option, data)
-        expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
+    never_asks_for_tls(secured(server), (
+        (wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
+        (wire.INFO, wire.info_request('no-such-export')), (wire.UNKNOWN_OPTION, b'')))
 
 
 @rule(MUST, 'NBD_OPT_STARTTLS', 'STARTTLS discards what was negotiated before')
@@ -111,9 +114,6 @@ def state_discarded(server):
     """When this command succeeds, the server MUST NOT preserve any negotiation state (such as a
     request for NBD_OPT_STRUCTURED_REPLY, or metadata contexts from NBD_OPT_SET_META_CONTEXT) issued
     before this command."""
-    negotiation = server.connect(plain=True)
-    probe = negotiation.option(wire.STARTTLS)
-    offered(probe.ok, f'TLS: {probe.name}')
     negotiation = secured(server, before=(wire.STRUCTURED_REPLY, wire.EXTENDED_HEADERS))
     session = server.go(negotiation=negotiation)
     expect(not session.has(wire.SEND_DF), 'SEND_DF is set after STARTTLS')
@@ -201,17 +201,16 @@ def selective_others(server):
     NBD_OPT_GO and NBD_OPT_EXPORT_NAME"""
     negotiation = selective(server)
     query = wire.context_query(server.tls_export, 'base:allocation')
-    for option, data in ((wire.LIST, b''), (wire.UNKNOWN_OPTION, b''), (wire.STRUCTURED_REPLY, b''),
-                         (wire.LIST_META_CONTEXT, query), (wire.SET_META_CONTEXT, query)):
-        answer = negotiation.option(option, data)
-        expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
+    never_asks_for_tls(negotiation, (
+        (wire.LIST, b''), (wire.UNKNOWN_OPTION, b''), (wire.STRUCTURED_REPLY, b''),
+        (wire.LIST_META_CONTEXT, query), (wire.SET_META_CONTEXT, query)))
 
 
 @rule(MUST, 'SELECTIVETLS mode', 'a TLS-only export is served in TLS')
 def selective_inside(server):
     """The server MUST NOT send NBD_REP_ERR_TLS_REQD in reply to any option if TLS has already been
     negotiated."""
-    offered(server.tls_export is not None, 'an export that requires TLS beside others that do not (--tls-export)')
+    selective(server)
     negotiation = secured(server)
     for ask in (negotiation.info, negotiation.go):
         answer = ask(server.tls_export)

@@ -4,6 +4,7 @@ import random
 import wire
 from session import Session
 from suite import HOLE, MUST, SHOULD, allowed, expect, offered, rule
+from target import STYLES
 
 MAX_PORTABLE = 32 * wire.MiB
 
@@ -14,11 +15,15 @@ def pattern(length, seed=1):
 
 def styles(server):
     """The reply styles that the server supports. Simple replies are always supported."""
-    found = ['simple']
-    for style, option in (('structured', wire.STRUCTURED_REPLY), ('extended', wire.EXTENDED_HEADERS)):
-        if server.connect().option(option).ok:
-            found.append(style)
-    return found
+    return ['simple', *(style for style, option in STYLES.items() if server.connect().option(option).ok)]
+
+
+def answered(session, what, *request, **options):
+    """The reply to a request at which the server must not disconnect."""
+    try:
+        return session.ask(*request, **options)
+    except wire.Closed:
+        expect(False, f'the server disconnects at {what}')
 
 
 @rule(MUST, 'Transmission flags', 'HAS_FLAGS is set')
@@ -231,8 +236,7 @@ def trim(server):
     session = server.writable('simple', wire.SEND_TRIM)
     data = pattern(wire.MiB, 11)
     session.write(0, data)
-    reply = session.ask(wire.TRIM, 65536, 131072)
-    expect(reply.ok, f'TRIM is answered with {reply.outcome}')
+    session.succeed(wire.TRIM, 65536, 131072)
     expect(session.read(0, 65536) == data[:65536], 'TRIM changed bytes before its range')
     expect(session.read(196608, wire.MiB - 196608) == data[196608:], 'TRIM changed bytes after its range')
 
@@ -243,8 +247,7 @@ def zeroes(server, flags, what):
     data = bytearray(pattern(length, 12))
     session.write(0, bytes(data))
     for offset, count in ((4096, 4096), (65536, 131072), (length - 4096, 4096), (0, length)):
-        reply = session.ask(wire.WRITE_ZEROES, offset, count, flags=flags)
-        expect(reply.ok, f'{what} is answered with {reply.outcome}')
+        session.succeed(wire.WRITE_ZEROES, offset, count, flags=flags)
         data[offset:offset + count] = bytes(count)
         expect(session.read(0, length) == bytes(data), f'{what} {offset:#x}+{count:#x} left other bytes')
 
@@ -269,8 +272,7 @@ def odd_zeroes(server):
     data = bytearray(pattern(65536, 13))
     session.write(0, bytes(data))
     for offset, length in ((1, 1), (511, 2), (4095, 4098), (12345, 23456)):
-        reply = session.ask(wire.WRITE_ZEROES, offset, length)
-        expect(reply.ok, f'{reply.request.name} is answered with {reply.outcome}')
+        session.succeed(wire.WRITE_ZEROES, offset, length)
         data[offset:offset + length] = bytes(length)
     expect(session.read(0, 65536) == bytes(data), 'bytes outside of the range were zeroed')
 
@@ -323,19 +325,12 @@ def zero_length(server):
     unspecified although the server SHOULD NOT disconnect. (The same applies to WRITE, TRIM, WRITE_ZEROES
     and BLOCK_STATUS.)"""
     for style in styles(server):
-        for command, flag in ((wire.READ, 0), (wire.WRITE, 0), (wire.TRIM, wire.SEND_TRIM),
-                              (wire.WRITE_ZEROES, wire.SEND_WRITE_ZEROES)):
+        for command in server.writable(style).advertised(wire.READ, wire.WRITE, wire.TRIM, wire.WRITE_ZEROES):
             session = server.writable(style)
-            if flag and not session.has(flag):
-                continue
             for offset in (0, 4096, session.size):
                 if style == 'extended' and command == wire.WRITE:
                     continue  # PAYLOAD_LEN is for a nonzero payload
-                try:
-                    session.ask(command, offset, 0)
-                except wire.Closed:
-                    expect(False, f'{style}: the server disconnects at '
-                           f'{wire.COMMAND_NAMES[command]} {offset:#x}+0')
+                answered(session, f'{wire.COMMAND_NAMES[command]} {offset:#x}+0, {style}', command, offset, 0)
             expect(session.alive(), f'{style}: {wire.COMMAND_NAMES[command]} of nothing')
 
 
@@ -343,10 +338,7 @@ def zero_length(server):
 def zero_length_status(server):
     """The client SHOULD NOT request a status length of 0; [...] the server SHOULD NOT disconnect."""
     session = server.with_status()
-    try:
-        session.ask(wire.BLOCK_STATUS, 0, 0)
-    except wire.Closed:
-        expect(False, 'the server disconnects')
+    answered(session, 'BLOCK_STATUS', wire.BLOCK_STATUS, 0, 0)
     expect(session.alive(), 'no request is answered afterwards')
 
 

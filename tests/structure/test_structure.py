@@ -1,17 +1,16 @@
 """Every #include of the product names a library that its folder may use, as CMakeLists.txt declares. Unit tests mirror the
 folders of the sources. Only storage/base/system_mutex.hpp uses those of the standard library."""
-import os
 import re
 import unittest
+from pathlib import Path
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..')
+ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ('protocol', 'config', 'storage', 'server')
 
 
 def declared():
     """Each library's folder, with the set of those that it may use."""
-    with open(os.path.join(ROOT, 'CMakeLists.txt'), encoding='utf-8') as file:
-        text = file.read()
+    text = (ROOT / 'CMakeLists.txt').read_text(encoding='utf-8')
     out = {}
     for folder, arguments in re.findall(r'^gpunbd_library\(([\w/]+)([^)]*)\)', text, re.M):
         uses = re.search(r'\bUSES\s+([\w/\s]*?)\s*(?:\bLINKS\b|$)', arguments)
@@ -19,36 +18,36 @@ def declared():
     return out
 
 
-def sources():
+def files(root, ending):
+    """The files below the folders of the product, or below those of their tests, relative to `root`."""
     for top in FOLDERS:
-        for folder, _, names in os.walk(os.path.join(ROOT, top)):
-            for name in names:
-                if name.endswith(('.cpp', '.hpp', '.cu', '.cuh')):
-                    yield os.path.relpath(os.path.join(folder, name), ROOT)
+        yield from (path.relative_to(root) for path in (root / top).rglob(f'*{ending}'))
+
+
+def sources():
+    """The path and the text of each source."""
+    for ending in ('.cpp', '.hpp', '.cu', '.cuh'):
+        for path in files(ROOT, ending):
+            yield path, (ROOT / path).read_text(encoding='utf-8')
 
 
 class Structure(unittest.TestCase):
     def setUp(self):
         self.libraries = declared()
         self.included = {}  # (folder, other folder): an example
-        for path in sources():
-            with open(os.path.join(ROOT, path), encoding='utf-8') as file:
-                for header in re.findall(r'^#include "([^"]+)"', file.read(), re.M):
-                    self.included.setdefault((os.path.dirname(path), os.path.dirname(header)), f'{path}: {header}')
+        for path, text in sources():
+            for header in re.findall(r'^#include "([^"]+)"', text, re.M):
+                self.included.setdefault((str(path.parent), str(Path(header).parent)), f'{path}: {header}')
 
     def test_every_source_belongs_to_a_library(self):
-        self.assertEqual({os.path.dirname(path) for path in sources()} - set(self.libraries), set())
+        self.assertEqual({str(path.parent) for path, _ in sources()} - set(self.libraries), set())
 
     def test_sources_that_cmake_names_exist(self):
         missing = []
-        for top in FOLDERS:
-            for folder, _, names in os.walk(os.path.join(ROOT, top)):
-                if 'CMakeLists.txt' in names:
-                    with open(os.path.join(folder, 'CMakeLists.txt'), encoding='utf-8') as file:
-                        named = re.findall(r'(?<![\w/*}.-])\w[\w/]*[.](?:cpp|cu)\b', file.read())
-                    generated = {'page_files.cpp'}
-                    missing += [os.path.join(folder, name) for name in set(named) - generated
-                                if not os.path.exists(os.path.join(folder, name))]
+        for path in files(ROOT, 'CMakeLists.txt'):
+            named = re.findall(r'(?<![\w/*}.-])\w[\w/]*[.](?:cpp|cu)\b', (ROOT / path).read_text(encoding='utf-8'))
+            generated = {'page_files.cpp'}
+            missing += [path.parent / name for name in set(named) - generated if not (ROOT / path.parent / name).exists()]
         self.assertEqual(missing, [])
 
     def test_every_include_is_declared(self):
@@ -72,24 +71,17 @@ class Structure(unittest.TestCase):
     def test_locks_are_those_that_clang_checks(self):
         of_std = re.compile(r'\bstd::(?:\w*_mutex|mutex|\w+_lock|lock_guard|lock|try_lock|condition_variable\w*|call_once|once_flag)\b'
                             r'|^#include <(?:mutex|shared_mutex|condition_variable)>|\bpthread_(?:mutex|rwlock|cond|spin)_', re.M)
-        found = []
-        for path in sources():
-            if path == 'storage/base/system_mutex.hpp':
-                continue
-            with open(os.path.join(ROOT, path), encoding='utf-8') as file:
-                found += [f'{path}: {match[0]}' for match in of_std.finditer(file.read())]
+        found = [f'{path}: {match[0]}' for path, text in sources() if str(path) != 'storage/base/system_mutex.hpp'
+                 for match in of_std.finditer(text)]
         self.assertEqual(found, [])
 
     def test_unit_tests_are_in_the_folder_of_what_they_test(self):
         misplaced = []
-        for top in FOLDERS:
-            for folder, _, names in os.walk(os.path.join(ROOT, 'tests', top)):
-                tested = os.path.relpath(folder, os.path.join(ROOT, 'tests'))
-                for name in (name for name in names if name.endswith('_test.cpp')):
-                    with open(os.path.join(folder, name), encoding='utf-8') as file:
-                        header = re.search(rf'^#include "([\w/]+)/{name.removesuffix("_test.cpp")}[.]hpp"', file.read(), re.M)
-                    if not os.path.isdir(os.path.join(ROOT, tested)) or header and header[1] != tested:
-                        misplaced.append(os.path.join(folder, name))
+        for path in files(ROOT / 'tests', '_test.cpp'):
+            text = (ROOT / 'tests' / path).read_text(encoding='utf-8')
+            header = re.search(rf'^#include "([\w/]+)/{path.name.removesuffix("_test.cpp")}[.]hpp"', text, re.M)
+            if not (ROOT / path.parent).is_dir() or header and header[1] != str(path.parent):
+                misplaced.append(path)
         self.assertEqual(misplaced, [])
 
 
