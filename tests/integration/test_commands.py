@@ -1,7 +1,6 @@
 """The commands other than serve: devices, check, help, and the messages about wrong usage."""
 import json
 import os
-import re
 import subprocess
 
 import server
@@ -125,34 +124,6 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
                 self.assertLessEqual(len(line), 80, line)
         self.assertRegex(out, r'(?m)^  total +[0-9.]+ [KMGT]iB$')
         self.assertNotIn('no GPU', out)  # it belongs to standard error
-
-    def test_more_memory_than_available(self):
-        self.gpunbd('serve', '--device', 'host', '--size', '1000T', '--run', 'true', status=1)
-        found = re.search(r"export '': 1000T do not fit on host: (\S+) (\w)iB are available beside a reserve of 512 MiB; "
-                          r'set a size of at most (\S+), or 100%', self.errors)
-        self.assertTrue(found, self.errors)
-        powers = {'M': 2, 'G': 3, 'T': 4}
-        available = float(found[1]) * 1024 ** powers[found[2]]
-        proposed = int(found[3][:-1]) * 1024 ** powers[found[3][-1]]
-        self.assertLess(proposed, 1.01 * available)
-        self.assertGreater(proposed, 0.89 * available)
-
-    def test_share_of_the_host(self):
-        """A share refers to the memory of the host if there is no GPU; only the default size is small."""
-        server.need('nbdinfo')
-        sizes = {}
-        for arguments in ((), ('--size', '50%'), ('--size', '25%')):
-            out = self.gpunbd('serve', *arguments, '--run', 'nbdinfo --size "$uri"')
-            if 'NO GPU' not in self.errors:
-                self.skipTest('this machine has a GPU')
-            sizes[arguments] = int(out)
-        self.assertEqual(sizes[()], server.GiB)
-        half, quarter = sizes[('--size', '50%')], sizes[('--size', '25%')]
-        self.assertGreater(half, 1.5 * quarter)
-        self.assertLess(half, 3 * quarter)
-        with open('/proc/meminfo', encoding='ascii') as file:
-            available = [int(line.split()[1]) * server.KiB for line in file if line.startswith('MemAvailable')][0]
-        self.assertLess(half, 0.7 * available)
 
 
 if __name__ == '__main__':

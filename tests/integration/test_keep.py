@@ -332,17 +332,14 @@ sys.exit(0)
         self.assertIn('ended with status 1; 1 descriptors are kept', keeper.log())
 
     def test_a_first_server_that_does_not_start(self):
-        for status in (1, 2, 77):
-            keeper = self.keep(f"store('a', memory(b'x'))\nbarrier()\nreport()\nsys.exit({status})\n")
-            keeper.line()
-            self.assertEqual(keeper.end(None), status)
-            self.assertEqual(keeper.process.stdout.read(), '')
-
-    def test_invalid_configuration(self):
-        keeper = self.keep('serve()\nreport()\nos._exit(2)\n')
-        keeper.line()
-        self.assertEqual(keeper.end(None), 2)
-        self.assertEqual(keeper.process.stdout.read(), '')
+        """Or that keeps nothing and has an invalid configuration."""
+        stored = "store('a', memory(b'x'))\nbarrier()\n"
+        for before, status in ((stored, 1), (stored, 2), (stored, 77), ('serve()\n', 2)):
+            with self.subTest(before=before, status=status):
+                keeper = self.keep(f'{before}report()\nsys.exit({status})\n')
+                keeper.line()
+                self.assertEqual(keeper.end(None), status)
+                self.assertEqual(keeper.process.stdout.read(), '')
 
     def test_invalid_configuration_with_supervisor_parts(self):
         """The contents stay, and the server is restarted until the configuration is valid; SIGHUP restarts it at once."""
@@ -661,13 +658,6 @@ report('begins', *sorted(name for name, _ in inherited()))
         keeper = self.keep(self.FIRST.replace('sleep_forever()', "time.sleep(0.5); report('ends'); os._exit(1)") %
                            "send('STOPPING=1'); barrier()" + self.NEXT)
         self.assertEqual([keeper.line()[1][0] for _ in range(3)], ['first', 'ends', 'begins'])
-
-    def test_no_early_start_before_ready(self):
-        keeper = self.keep(self.FIRST.replace('serve()', 'barrier()')
-                           .replace('sleep_forever()', "time.sleep(0.5); report('ends'); os._exit(1)") % '' + self.NEXT)
-        self.assertEqual([keeper.line()[1][0] for _ in range(2)], ['first', 'ends'])
-        self.assertEqual(keeper.process.wait(), 1)
-        self.assertEqual(keeper.process.stdout.read(), '')
 
     def test_the_waiting_server_is_killed(self):
         keeper = self.keep(self.FIRST % '' + '''

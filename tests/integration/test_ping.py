@@ -139,11 +139,6 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
 
 
 class InvalidServers(Ping):
-    def test_cut_at_each_byte(self):
-        for end in range(len(WHOLE)):
-            self.assertIn('the server closed the connection', self.ping_script(WHOLE[:end]), end)
-        self.assertIn('answers: 1 MiB', self.ping_script(WHOLE, status=0))
-
     def test_invalid_responses(self):
         """Those that test_attach.py does not send to the same parser."""
         for script, message in ((b'HTTP/1.1 400 Bad Request\r\n\r\n', 'its greeting is invalid'),

@@ -144,9 +144,9 @@ class Load4(Upgrade):
         self.assertEqual(keeper.end(), 0)
         self.assertNotIn('error', keeper.log())
 
-    def test_the_current_server_lists_kept_contents(self):
-        path = os.path.join(self.directory(), 'keeping')
-        keeper = self.kept('--keeping-socket', path)
+    def test_the_current_server_lists_kept_contents_and_reports_its_status(self):
+        path, admin_path = (os.path.join(self.directory(), name) for name in ('keeping', 'admin'))
+        keeper = self.kept('--keeping-socket', path, '--admin-socket', admin_path)
 
         def contents():
             done = subprocess.run([server.PROGRAM, 'kept', '--json', '--socket', path], capture_output=True,
@@ -156,21 +156,9 @@ class Load4(Upgrade):
         before = contents()
         self.assertEqual([name for name, _, _ in before], [''])
         for _ in range(3):
-            self.upgrade(keeper)
+            pid = self.upgrade(keeper)
             self.assertEqual(contents(), before)
-        self.assertEqual(keeper.end(), 0)
-
-    def test_the_current_server_reports_its_status(self):
-        path = os.path.join(self.directory(), 'admin')
-        keeper = self.kept('--admin-socket', path)
-
-        def server_pid():
-            return admin.request(path, '/api/v1/status')[1]['process']['pid']
-        pids = [server_pid()]
-        for _ in range(2):
-            self.upgrade(keeper)
-            pids.append(server_pid())
-        self.assertEqual(len(set(pids)), 3, pids)
+            self.assertEqual(admin.request(admin_path, '/api/v1/status')[1]['process']['pid'], pid)
         self.assertEqual(keeper.end(), 0)
 
     def test_a_change_requested_during_the_transfer(self):
@@ -412,21 +400,6 @@ class Tls(Upgrade):
         server.wait_until(lambda: server.children(keeper.process.pid) == [pid], 60, keeper.log)
         self.assertNotIn('the grace period is over', keeper.log())
 
-    def test_half_a_write(self):
-        keeper = self.gpunbd('--config', self.config)
-        data = random.Random(3).randbytes(MiB)
-        with self.enter() as client, wire.connect(self.path, 'a') as plain:
-            cookies = [client.request(wire.WRITE, number * MiB, MiB, payload=data) for number in range(4)]
-            self.assertEqual(sorted(client.simple_reply() for _ in cookies), [(0, cookie) for cookie in cookies])
-            client.send(wire.encode_write(10 * MiB, data, 99)[:70000])
-            self.follows(keeper)
-            self.assertEqual(client.rest(), b'')
-            self.assertEqual(plain.read(3 * MiB, MiB), data)
-        with self.enter() as client:
-            for number in range(4):
-                self.assertEqual(client.read(number * MiB, MiB), data)
-        self.assertEqual(keeper.end(), 0)
-
     def test_requests_always_in_flight(self):
         """Clients are disconnected between two replies. Acknowledged writes are not lost."""
         keeper = self.gpunbd('--config', self.config)
@@ -615,34 +588,6 @@ os.kill(os.getpid(), 9)
 
 
 class Others(Upgrade):
-    def test_while_an_export_is_restored(self):
-        """It takes a while, because the supervisor is slow to store the memory of the export."""
-        path, image = (os.path.join(self.directory(), name) for name in ('admin', 'image'))
-        with open(image, 'wb') as file:
-            for number in range(4):
-                file.seek(number * SLAB)
-                file.write(b'saved')
-        keeper = self.kept('--name', 'a', '--page-size', '64M', '--admin-socket', path)
-        [pid] = server.children(keeper.process.pid)
-        keeper.process.send_signal(signal.SIGSTOP)
-        try:
-            asked = admin.PendingRequest(path, '/api/v1/exports/restore',
-                                         {'file': image, 'export': {'name': 'a'}, 'persist': False})
-            server.wait_until(lambda: admin.request(path, '/api/v1/status')[1]['progress'], 30, 'the restore')
-            self.assertFalse(asked.answered(1))
-            os.kill(pid, signal.SIGUSR2)
-            self.logged('SIGUSR2: nothing can be handed over to another server: an export is being saved or restored',
-                        keeper, 30)
-        finally:
-            keeper.process.send_signal(signal.SIGCONT)
-        status, value = asked.answer()
-        self.assertEqual(status, 200, value)
-        self.upgrade(keeper)
-        with wire.connect(self.path, 'a') as client:
-            for number in range(4):
-                self.assertEqual(client.read(number * SLAB, 6), b'saved\0')
-        self.assertEqual(keeper.end(), 0)
-
     def test_without_a_supervisor(self):
         one = self.serve()
         with wire.connect(one.address) as client:
