@@ -215,9 +215,7 @@ class Admin(server.Test):
         stale = os.path.join(folder, 'admin-4194304.sock')  # larger than any process id
         with socket.socket(socket.AF_UNIX) as gone:
             gone.bind(stale)
-        kept = os.path.join(folder, 'admin-x.sock')
-        with open(kept, 'w', encoding='ascii'):
-            pass
+        server.write_file(os.path.join(folder, 'admin-x.sock'), '')
         one = self.serve(environment={'RUNTIME_DIRECTORY': folder})
         own = os.path.join(folder, f'admin-{one.process.pid}.sock')
         self.assertEqual(set(os.listdir(folder)), {os.path.basename(own), 'admin-x.sock'})
@@ -257,11 +255,7 @@ class Admin(server.Test):
         return one, port
 
     def token(self, mode=0o600):
-        path = os.path.join(self.directory(), 'token')
-        with open(path, 'w', encoding='ascii') as file:
-            file.write('0123456789abcdef0123456789abcdef\n')
-        os.chmod(path, mode)
-        return path
+        return server.write_file(os.path.join(self.directory(), 'token'), '0123456789abcdef0123456789abcdef\n', mode)
 
     def test_loopback_is_read_only(self):
         one, port = self.tcp()

@@ -12,9 +12,7 @@ class Commands(server.Test):
         return self.command(server.PROGRAM, *arguments, status=status)
 
     def check(self, text, status):
-        path = os.path.join(self.directory(), 'test.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(text)
+        path = server.write_file(os.path.join(self.directory(), 'test.yaml'), text)
         out = self.gpunbd('check', path, status=status)
         return path, out
 
@@ -52,9 +50,8 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
                           f'(pid {one.process.pid})', self.errors)
 
     def test_failed_output_is_an_error(self):
-        path = os.path.join(self.directory(), 'good.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write("listeners: {tcp: []}\nexports: [{size: 1M, devices: [host]}]\n")
+        path = server.write_file(os.path.join(self.directory(), 'good.yaml'),
+                                 "listeners: {tcp: []}\nexports: [{size: 1M, devices: [host]}]\n")
         large = os.path.join(self.directory(), 'large.yaml')  # larger than any buffer
         with open(large, 'w', encoding='utf-8') as file:
             file.write('listeners: {tcp: []}\nexports:\n')
@@ -101,8 +98,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         path = os.path.join(self.directory(), 'test.yaml')
 
         def checked(text, *flags, status):
-            with open(path, 'w', encoding='utf-8') as file:
-                file.write(text)
+            server.write_file(path, text)
             return json.loads(self.gpunbd('check', path, '--json', *flags, status=status))
         good = 'listeners: {tcp: []}\nexports: [{name: x, size: 64M, devices: [host], access: [{network: 10.0.0.0/8}]}]\n'
         answer = checked('exports: [{name: x, size: 64M, colour: red}]', status=2)

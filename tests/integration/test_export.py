@@ -278,10 +278,7 @@ class Save(Export):
         self.assertEqual(self.exports()['configured']['used'], 0)
 
     def test_files_need_the_admin_socket(self):
-        token = f'{self.directory()}/token'
-        with open(token, 'w', encoding='ascii') as file:
-            file.write('0123456789abcdef0123\n')
-        os.chmod(token, 0o600)
+        token = server.write_file(f'{self.directory()}/token', '0123456789abcdef0123\n', 0o600)
         port = server.free_port()
         self.start(CONFIG.replace("admin'}", f"admin', tcp: {{address: 127.0.0.1, port: {port}, token: '{token}'}}}}"))
         url = ('--url', f'http://127.0.0.1:{port}', '--token', token)
@@ -590,16 +587,14 @@ class Persist(Export):
         path = f'{folder}/state/new.yaml'
         with open(path, encoding='utf-8') as file:
             good = file.read()
-        config = f'{folder}/config.yaml'
-        with open(config, 'w', encoding='utf-8') as file:
-            file.write(text.replace('{device}', server.DEVICE).replace('{socket}', f'{folder}/socket')
-                       .replace('{directory}', folder))
+        config = server.write_file(f'{folder}/config.yaml',
+                                   text.replace('{device}', server.DEVICE).replace('{socket}', f'{folder}/socket')
+                                   .replace('{directory}', folder))
         line = good[:good.index('page_size')].count('\n') + 1
         for bad, why in ((good.replace('page_size: 2M', 'page_size: 3M'), f'{path}:{line}:12: page_size: '),
                          (good.replace('new', 'other'), 'name: \'other\' belongs in the file other.yaml'),
                          ('', f'{path}:1:1: name: is missing'), (good[:50] + '\0\1', f'{path}:')):
-            with open(path, 'w', encoding='utf-8') as file:
-                file.write(bad)
+            server.write_file(path, bad)
             self.command(server.PROGRAM, 'serve', '--config', config, status=2)
             self.assertIn(why, self.errors)
         os.rename(path, f'{folder}/state/configured.yaml')

@@ -421,9 +421,7 @@ os.kill(os.getpid(), signal.SIGKILL)
                 shutil.copy(PROGRAM, program)
             keeper = self.keep('serve()\nreport()\n' + ASLEEP, program=program)
             pid, _ = keeper.line()
-            with open(program + '.new', 'w', encoding='ascii') as file:
-                file.write('#!/bin/sh\necho $$ "$1"\n')
-            os.chmod(program + '.new', 0o755)
+            server.write_file(program + '.new', '#!/bin/sh\necho $$ "$1"\n', 0o755)
             os.replace(program + '.new', program)
             os.kill(pid, signal.SIGKILL)
             self.assertEqual(keeper.line()[1], ['serve'])
@@ -815,9 +813,7 @@ class Serve(Test):
         return self.started([server.PROGRAM, 'keep', *flags, '--', 'serve', *map(str, arguments)], **options)
 
     def test_wrong_usage_and_configuration(self):
-        path = os.path.join(self.directory(), 'gpunbd.yaml')
-        with open(path, 'w', encoding='ascii') as file:
-            file.write('exports: [{sise: 1G}]\n')
+        path = server.write_file(os.path.join(self.directory(), 'gpunbd.yaml'), 'exports: [{sise: 1G}]\n')
         for arguments in (['--no-such-flag'], ['--config', path]):
             keeper = self.gpunbd(*arguments)
             self.assertEqual(keeper.end(None), 2)
@@ -856,9 +852,8 @@ class Serve(Test):
 
     def test_reloads_are_announced(self):
         folder = self.directory()
-        config = os.path.join(folder, 'gpunbd.yaml')
-        with open(config, 'w', encoding='ascii') as file:
-            file.write(f'listeners: {{unix: [{{path: {folder}/socket}}]}}\nexports: [{{size: 64M, devices: [host]}}]\n')
+        config = server.write_file(os.path.join(folder, 'gpunbd.yaml'),
+                                   f'listeners: {{unix: [{{path: {folder}/socket}}]}}\nexports: [{{size: 64M, devices: [host]}}]\n')
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.bind(os.path.join(folder, 'notify'))
             channel.settimeout(60)
@@ -867,8 +862,7 @@ class Serve(Test):
             keeper.process.send_signal(signal.SIGHUP)
             self.assertRegex(channel.recv(999), rb'^RELOADING=1\nMONOTONIC_USEC=[0-9]+$')
             self.assertEqual(channel.recv(999), b'READY=1')
-            with open(config, 'w', encoding='ascii') as file:
-                file.write('exports: 1\n')
+            server.write_file(config, 'exports: 1\n')
             keeper.process.send_signal(signal.SIGHUP)
             self.assertRegex(channel.recv(999), rb'^RELOADING=1\n')
             self.assertEqual(channel.recv(999), b'READY=1')

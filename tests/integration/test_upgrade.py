@@ -33,8 +33,7 @@ class Upgrade(test_keep.Test):
 
     def configure(self, path, exports, more=''):
         exports = exports.replace('{device}', server.DEVICE)
-        with open(path, 'w', encoding='ascii') as file:
-            file.write(f'listeners: {{unix: [{{path: "{self.path}"}}]}}\nexports: [{exports}]\n{more}')
+        server.write_file(path, f'listeners: {{unix: [{{path: "{self.path}"}}]}}\nexports: [{exports}]\n{more}')
 
     def gpunbd(self, *arguments, program=server.PROGRAM, **options):
         """A server under `gpunbd keep`."""
@@ -483,9 +482,7 @@ class WithoutSuccessor(Upgrade):
         client.write(5, b'before')
         os.remove(program)
         if script is not None:
-            with open(program, 'w', encoding='ascii') as file:
-                file.write(script)
-            os.chmod(program, 0o755)
+            server.write_file(program, script, 0o755)
         return keeper, client
 
     def goes_on(self, keeper, client):

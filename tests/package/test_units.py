@@ -31,8 +31,7 @@ class Units(server.Test):
         """Copies of the units that use the program under test instead of /usr/bin/gpunbd."""
         folder = self.directory()
         for name in UNITS:
-            with open(os.path.join(folder, name), 'w', encoding='utf-8') as file:
-                file.write(contents(name).replace('/usr/bin/gpunbd', server.PROGRAM))
+            server.write_file(os.path.join(folder, name), contents(name).replace('/usr/bin/gpunbd', server.PROGRAM))
         return folder
 
     def verify(self, path):

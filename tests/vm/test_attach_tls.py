@@ -36,8 +36,7 @@ class AttachTls(server.Test):
             text = '\n'.join(lines) + '\n'
             for original, replacement in REPLACEMENTS.items():
                 text = text.replace(original, replacement)
-            with open(f'{initramfs.root}/recipe/{name}', 'w', encoding='utf-8') as file:
-                file.write(text)
+            server.write_file(f'{initramfs.root}/recipe/{name}', text)
         self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=1', memory=1024, seconds=840), EXPECTED)
 
 

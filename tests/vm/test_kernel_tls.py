@@ -29,8 +29,7 @@ class KernelTls(server.Test):
         initramfs.program(SERVER_TESTS, 'server_tests')
         initramfs.modules('gcm', 'ghash_generic', 'ctr', 'tls', 'nbd')
         pki = test_tls.make_folder(os.path.join(files, 'root/pki'))
-        with open(f'{pki}/tls-1.2', 'w', encoding='ascii') as file:
-            file.write('[overrides]\ndisabled-version = tls1.3\n')
+        server.write_file(f'{pki}/tls-1.2', '[overrides]\ndisabled-version = tls1.3\n')
         self.assertEqual(guest.run(self, initramfs, EXPECTED, memory=2048, seconds=840), EXPECTED)
 
 
