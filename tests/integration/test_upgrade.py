@@ -39,8 +39,14 @@ class Upgrade(test_keep.Test):
         """A server under `gpunbd keep`."""
         where = () if '--config' in arguments else ('-U', self.path)
         keeper = self.started([program, 'keep', '--', 'serve', *where, *map(str, arguments)], **options)
+        self.addCleanup(self.ends, keeper)
         self.logged('ready: ', keeper, 30)
         return keeper
+
+    def ends(self, keeper):
+        """At the end of each case, unless it has ended the supervisor itself."""
+        if keeper.process.poll() is None:
+            self.assertEqual(keeper.end(), 0)
 
     def kept(self, *arguments, **options):
         return self.gpunbd('--device', server.DEVICE, '--size', '512M', '--keep', *arguments, **options)
@@ -99,7 +105,6 @@ class Load4(Upgrade):
             for number in range(5):
                 self.assertEqual(client.read(number * 5 * MiB, len(data)), data)
             self.assertEqual(client.read(40 * MiB, 6), b'xxxxx\0')
-        self.assertEqual(keeper.end(), 0)
 
     def test_while_slabs_are_allocated_and_freed(self):
         """Writes and trims allocate and free slabs, also during the transfer of the contents."""
@@ -158,7 +163,6 @@ class Load4(Upgrade):
             pid = self.upgrade(keeper)
             self.assertEqual(contents(), before)
             self.assertEqual(admin.request(admin_path, '/api/v1/status')[1]['process']['pid'], pid)
-        self.assertEqual(keeper.end(), 0)
 
     def test_a_change_requested_during_the_transfer(self):
         """The admin endpoint stops while the main thread, which applies changes, waits for the supervisor."""
@@ -195,7 +199,6 @@ class Load4(Upgrade):
             client.write(0, b'x')
             self.assertEqual(admin.request(path, '/api/v1/read-only', {'export': '', 'read_only': True})[0], 200)
         self.assertEqual(command.wait(60), 0)
-        self.assertEqual(keeper.end(), 0)
 
     def test_a_write_that_stays_half_sent(self):
         """The time limit of a half-sent write does not apply before and after an upgrade."""
@@ -211,7 +214,6 @@ class Load4(Upgrade):
             client.send(message[sent:])
             self.assertEqual(client.simple_reply(), (0, 7))
             self.assertEqual(client.read(3 * MiB + 4, len(data) + 2), b'\0' + data + b'\0')
-        self.assertEqual(keeper.end(), 0)
 
     def test_a_client_that_does_not_read(self):
         """It is disconnected, and other clients are not."""
@@ -225,7 +227,6 @@ class Load4(Upgrade):
             self.assertEqual(other.read(0, 3), b'xxx')
             self.assertLess(len(deaf.rest()), 128 * MiB)
         self.logged('it did not read its replies', keeper)
-        self.assertEqual(keeper.end(), 0)
 
     def test_a_client_that_sends_single_bytes(self):
         """It does not read, and its bytes do not extend the time limit."""
@@ -251,7 +252,6 @@ class Load4(Upgrade):
             self.assertEqual(other.read(1 * MiB, 2), b'xx')
             self.assertLess(len(deaf.rest()), 32 * MiB)
         self.logged('it did not read its replies', keeper)
-        self.assertEqual(keeper.end(), 0)
 
     def test_a_client_that_reads_slowly(self):
         """The upgrade waits for it as long as it makes progress."""
@@ -270,7 +270,6 @@ class Load4(Upgrade):
                     self.assertEqual(slow.receive(MiB), b'x' * MiB)
             self.logged('is the server now', keeper, 60)
             self.assertEqual(slow.read(0, 4), b'xxxx')
-        self.assertEqual(keeper.end(), 0)
 
     def test_a_machine_that_stalls(self):
         """A client is not disconnected because it made no progress while the server did not run either."""
@@ -289,7 +288,6 @@ class Load4(Upgrade):
             self.assertEqual(client.receive(32 * MiB), b'x' * 32 * MiB)
             self.logged('is the server now', keeper)
             self.assertEqual(client.read(0, 4), b'xxxx')
-        self.assertEqual(keeper.end(), 0)
 
     def test_a_client_that_sends_everything_before_it_reads(self):
         """The server must receive its data meanwhile, to avoid a deadlock."""
@@ -313,7 +311,6 @@ class Load4(Upgrade):
             self.assertEqual(client.simple_reply(), (0, 3))
             self.logged('is the server now', keeper, 60)
             self.assertEqual(client.read(32 * MiB, len(data)), data)
-        self.assertEqual(keeper.end(), 0)
 
     def test_many_signals(self):
         """They interrupt system calls, but not the upgrade."""
@@ -333,7 +330,6 @@ class Load4(Upgrade):
             stopping.set()
             thread.join(30)
         self.assertNotIn('the new server did not start', keeper.log())
-        self.assertEqual(keeper.end(), 0)
 
     def test_new_clients_wait(self):
         keeper = self.kept()
@@ -361,7 +357,6 @@ class Load4(Upgrade):
             except wire.Closed:  # the limit of connections is reached
                 return False
         server.wait_until(served, 60, keeper.log)
-        self.assertEqual(keeper.end(), 0)
 
 
 class Tls(Upgrade):
@@ -422,7 +417,6 @@ class Tls(Upgrade):
             with wire.connect(self.path, 'a', structured=False) as plain:
                 for offset, byte in written.items():
                     self.assertEqual(plain.read(offset, 4 * KiB), byte * 4 * KiB)
-        self.assertEqual(keeper.end(), 0)
 
     def load(self, number, written):
         """Keeps eight writes in flight until the server disconnects. Each reply must belong to one of them."""
@@ -466,7 +460,6 @@ class Tls(Upgrade):
             client.close()
         with self.enter() as client:
             self.assertEqual(client.read(10 * MiB, 4), bytes(4))
-        self.assertEqual(keeper.end(), 0)
 
 
 class WithoutSuccessor(Upgrade):
@@ -600,7 +593,6 @@ class Others(Upgrade):
             keeper.process.send_signal(signal.SIGUSR2)
             self.logged('no export has keep: true', keeper, 30)
             self.assertEqual(client.read(0, 3), b'abc')
-        self.assertEqual(keeper.end(), 0)
 
     def test_an_export_without_keep(self):
         keeper, _ = self.configured('{name: a, size: 64M, devices: [{device}], keep: true},'
@@ -613,7 +605,6 @@ class Others(Upgrade):
             self.assertEqual(other.rest(), b'')
             with wire.connect(self.path, 'b') as again:
                 self.assertEqual(again.read(0, 3), bytes(3))
-        self.assertEqual(keeper.end(), 0)
 
     def test_pidfile(self):
         pidfile = os.path.join(self.directory(), 'pid')
