@@ -51,20 +51,15 @@ def add_cases(initramfs):
 
 class Swap(server.Test):
     def swap(self, device, size, hog, ways, memory, spill=None, **options):
-        files = self.directory()
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'swap')
-        if device == 'host':
-            initramfs.program(shutil.which('nbd-client'))
-        initramfs.program(server.PROGRAM, 'gpunbd')
+        initramfs = guest.root(self, 'swap', ('nbd-client',) if device == 'host' else (), ('nbd',))
         # The program is linked statically.
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
-        initramfs.module('nbd')
         append = f'nbd.nbds_max=2 flags={FLAGS} device={device} size={size}M hog={hog} ways={",".join(ways)}'
         if spill:
             initramfs.modules('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4')
             append += f' spill={spill} rounds=2'
         expected = ['protected ok', *(f'{way} ok' for way in ways), 'ending ok']
-        self.assertEqual(guest.run(self, initramfs, expected, append=append, memory=memory, **options), expected)
+        guest.run(self, initramfs, expected, append=append, memory=memory, **options)
 
     def test_memory_of_the_guest(self):
         self.swap('host', 256, 640, ('host',), memory=1024, seconds=540)
@@ -85,19 +80,14 @@ class Swap(server.Test):
 
     def test_killed(self):
         """The root is a ramfs: unlike a tmpfs, it cannot be swapped out with the server and its programs."""
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'swap_killed')
-        initramfs.program(server.PROGRAM, 'gpunbd')
+        initramfs = guest.root(self, 'swap_killed', modules=('nbd',))
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
-        initramfs.module('nbd')
-        self.assertEqual(guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250', memory=512,
-                                   seconds=540), ['killed ok'])
+        guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250', memory=512, seconds=540)
 
     def test_rights(self):
         """The swap protection with and without each capability. In the guest, root has all of them."""
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'swap_rights')
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        expected = [f'{add_cases(initramfs)} cases passed, status 0']
-        self.assertEqual(guest.run(self, initramfs, expected, memory=1024, seconds=540), expected)
+        initramfs = guest.root(self, 'swap_rights')
+        guest.run(self, initramfs, [f'{add_cases(initramfs)} cases passed, status 0'], memory=1024, seconds=540)
 
 
 if __name__ == '__main__':
