@@ -153,8 +153,7 @@ class Admin(server.Test):
         one.process.send_signal(signal.SIGHUP)
         server.wait_until(lambda: not self.exported(address)['read_only'], what=one.log)
         self.assertIsNone(self.exported(address)['rates']['bytes_per_second'])
-        with wire.connect(one.path, name='<script>') as writer:
-            writer.write(0, b'again')
+        wire.write_once(one.path, '<script>', 0, b'again')
 
     def test_read_only_waits_for_all_workers(self):
         """An idle worker might still acknowledge a write. Other requests are answered meanwhile."""

@@ -72,8 +72,7 @@ class Create(Export):
         self.refused('new')
         self.assertEqual(set(self.exports()), {'configured'})
         self.create('new')  # with new, empty contents
-        with wire.connect(self.one.path, name='new') as client:
-            self.assertEqual(client.read(MiB, 4), bytes(4))
+        self.assertEqual(wire.read_once(self.one.path, 'new', MiB, 4), bytes(4))
 
     def test_every_key_of_the_configuration_is_a_flag(self):
         self.start()
@@ -373,14 +372,12 @@ class Resize(Export):
 
     def test_a_reload_keeps_the_size_and_the_contents(self):
         self.start()
-        with wire.connect(self.one.path, name='configured') as client:
-            client.write(0, b'data')
+        wire.write_once(self.one.path, 'configured', 0, b'data')
         self.assertIn('Set this size in the configuration as well', self.export('resize', 'configured', '128M'))
         self.one.reload()
         self.one.reload(CONFIG.replace('64M', '128M'))
         self.assertEqual(self.exports()['configured']['size'], 128 * MiB)
-        with wire.connect(self.one.path, name='configured') as client:
-            self.assertEqual(client.read(0, 4), b'data')
+        self.assertEqual(wire.read_once(self.one.path, 'configured', 0, 4), b'data')
         self.one.reload(CONFIG.replace('64M', '32M'))  # as before: a new, empty export
         self.assertEqual([self.exports()['configured'][key] for key in ('size', 'used')], [32 * MiB, 0])
 
@@ -436,8 +433,7 @@ class Rename(Export):
             self.command(server.PROGRAM, 'disconnect', 'a/b', '--socket', f'{self.one.directory}/admin')
             with self.assertRaises(wire.Closed):
                 client.read(0, 1)
-        with wire.connect(self.one.path, name='a/b') as client:
-            self.assertEqual(client.read(MiB, 4), b'more')
+        self.assertEqual(wire.read_once(self.one.path, 'a/b', MiB, 4), b'more')
         self.wait_until_unused('a/b')
         self.assertEqual(json.loads(self.export('rename', 'a/b', 'last', '--json'))['name'], 'last')
         self.export('remove', 'last')
@@ -632,21 +628,18 @@ class Supervised(Commands, kept.Test):
 
     def check_data(self, expected):
         for name, data in expected.items():
-            with wire.connect(self.one.path, name=name) as client:
-                self.assertEqual(client.read(0, 6 * MiB), data, name)
+            self.assertEqual(wire.read_once(self.one.path, name, 0, 6 * MiB), data, name)
 
     def test_snapshots_and_clones_of_kept_exports_survive_all_ends_of_the_server(self):
         self.start()
         first = server.random_bytes(6 * MiB, 1)
-        with wire.connect(self.one.path, name='configured') as client:
-            client.write(0, first)
+        wire.write_once(self.one.path, 'configured', 0, first)
         self.export('snapshot', 'configured', 'before')
         self.export('clone', 'configured', 'copy')
         self.export('clone', 'copy', 'copy of a copy')
         expected = {'configured': b'x' + first[1:], 'before': first, 'copy': first[:-1] + b'y', 'copy of a copy': first}
         for name, offset, data in (('configured', 0, b'x'), ('copy', 6 * MiB - 1, b'y')):
-            with wire.connect(self.one.path, name=name) as client:
-                client.write(offset, data)
+            wire.write_once(self.one.path, name, offset, data)
         for end in (self.one.kill_and_wait, self.one.upgrade, self.one.kill_and_wait):
             end()
             self.check_data(expected)
@@ -677,12 +670,10 @@ class Supervised(Commands, kept.Test):
             data = server.random_bytes(64 * KiB, number)
             for name in names:
                 self.export('resize', name, f'{size}M', '--discard')
-                with wire.connect(self.one.path, name=name) as client:
-                    client.write(size * MiB - len(data), data)
+                wire.write_once(self.one.path, name, size * MiB - len(data), data)
             (self.one.upgrade if number == 1 else self.one.kill_and_wait)()
             for name in names:
-                with wire.connect(self.one.path, name=name) as client:
-                    self.assertEqual(client.read(size * MiB - len(data), len(data)), data, name)
+                self.assertEqual(wire.read_once(self.one.path, name, size * MiB - len(data), len(data)), data, name)
             sizes = {name: each['size'] for name, each in self.exports().items()}
             self.assertEqual(sizes, {**dict.fromkeys(names, size * MiB), 'before': 64 * MiB})
         # The configuration may have the old size or the new one, but no other.
@@ -701,8 +692,7 @@ class Supervised(Commands, kept.Test):
         expected = {}
         for name in ('persistent', 'new'):
             expected[name] = server.random_bytes(6 * MiB, len(expected))
-            with wire.connect(self.one.path, name=name) as client:
-                client.write(0, expected[name])
+            wire.write_once(self.one.path, name, 0, expected[name])
         self.export('rename', 'new', 'removed', status=1)
         self.assertIn("contents of a removed export are kept under the name 'removed'; free them by gpunbd kept --drop "
                       "'removed', or choose another name", self.errors)
@@ -726,8 +716,7 @@ class Supervised(Commands, kept.Test):
         for name, flags in (('a', ()), ('b', ('--persist',))):
             self.create(name, '--keep', *flags)
             data[name] = server.random_bytes(6 * MiB, len(data))
-            with wire.connect(self.one.path, name=name) as client:
-                client.write(0, data[name])
+            wire.write_once(self.one.path, name, 0, data[name])
         for count in range(8):
             renames = [subprocess.Popen([server.PROGRAM, 'export', 'rename', name, f'{name[0]}{count}', '--socket',
                                          f'{self.one.directory}/admin'], stdout=subprocess.DEVNULL,
@@ -750,8 +739,7 @@ class Supervised(Commands, kept.Test):
             with wire.connect(self.one.path, name=f'snapshot {count}') as client:
                 data = client.read(0, 16 * MiB)
             self.one.kill_and_wait()
-            with wire.connect(self.one.path, name=f'snapshot {count}') as client:
-                self.assertEqual(client.read(0, 16 * MiB), data)
+            self.assertEqual(wire.read_once(self.one.path, f'snapshot {count}', 0, 16 * MiB), data)
             if count >= 2:
                 self.export('remove', f'snapshot {count - 2}')
         kept.finish(clients, self.one.client('configured'))
@@ -774,8 +762,7 @@ class Supervised(Commands, kept.Test):
         self.export('create', 'a', '--clone-of', 'node', '--persist')
         expected = {'configured': bytes(6 * MiB), 'node': b'node' + bytes(6 * MiB - 4), 'a': b'a' + bytes(6 * MiB - 1)}
         for name in ('node', 'a'):
-            with wire.connect(self.one.path, name=name) as client:
-                client.write(0, name.encode())
+            wire.write_once(self.one.path, name, 0, name.encode())
         for _ in range(2):
             self.one.kill_and_wait()
             self.check_data(expected)
@@ -795,8 +782,7 @@ class Supervised(Commands, kept.Test):
         self.start()
         self.create('kept', '--keep')
         self.create('plain')
-        with wire.connect(self.one.path, name='kept') as client:
-            client.write(KiB, b'data')
+        wire.write_once(self.one.path, 'kept', KiB, b'data')
 
     def test_a_restarted_server_has_them(self):
         self.create_both()
@@ -842,8 +828,7 @@ class Restored(Commands, kept.Test):
         return path
 
     def begins(self, name):
-        with wire.connect(self.one.path, name=name) as client:
-            return client.read(0, 5)
+        return wire.read_once(self.one.path, name, 0, 5)
 
     def test_an_export_is_closed_until_it_is_whole_and_made_again_after_a_kill(self):
         self.start()

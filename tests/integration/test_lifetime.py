@@ -19,8 +19,7 @@ class Lifetime(server.Test):
                                  preexec_fn=server.die_with_parent)
         try:
             server.wait_until(lambda: os.path.exists(pid), 60, 'the file')
-            with wire.connect(path) as client:
-                self.assertEqual(client.read(0, 4), bytes(4))
+            self.assertEqual(wire.read_once(path, '', 0, 4), bytes(4))
         finally:
             child.terminate()
             self.assertEqual(child.wait(60), 0)
@@ -101,14 +100,12 @@ class Background(server.Test):
     def test_keep(self):
         """Contents outlive a server that is killed, and an upgrade."""
         self.run_command('keep', '--background', '--', *self.flags('--keep'))
-        with wire.connect(self.path) as client:
-            client.write(0, b'kept')
+        wire.write_once(self.path, '', 0, b'kept')
         for number in (signal.SIGKILL, signal.SIGUSR2):
             before = self.pid()
             os.kill(before, number)
             server.wait_until(lambda: os.path.exists(self.pidfile) and self.pid() != before, 60, 'the next server')
-            with wire.connect(self.path) as client:
-                self.assertEqual(client.read(0, 4), b'kept')
+            self.assertEqual(wire.read_once(self.path, '', 0, 4), b'kept')
         self.stop()
 
     def gpunbd_stop(self, *words, status=0):

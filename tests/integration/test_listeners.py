@@ -181,8 +181,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             for number, address in enumerate((os.path.join(one.directory, 'other'), ('127.0.0.1', ports[0]),
                                               ('::1' if server.HAS_IPV6 else '127.0.0.2', ports[1]))):
                 local.write(number, b'from here')
-                with wire.connect(address) as remote:
-                    self.assertEqual(remote.read(number, 9), b'from here')
+                self.assertEqual(wire.read_once(address, '', number, 9), b'from here')
 
     def activated(self, listeners, *arguments):
         """A server with its listeners as descriptors 3, 4, ..., as systemd passes them."""

@@ -94,11 +94,9 @@ class Load4(Upgrade):
         data = random.Random(1).randbytes(3 * MiB)
         pid = 0
         for number in range(5):
-            with wire.connect(self.path) as client:
-                client.write(number * 5 * MiB, data)
+            wire.write_once(self.path, '', number * 5 * MiB, data)
             pid = self.upgrade(keeper)
-            with wire.connect(self.path) as client:
-                client.write(40 * MiB + number, b'x')
+            wire.write_once(self.path, '', 40 * MiB + number, b'x')
         os.kill(pid, signal.SIGKILL)
         server.wait_until(lambda: keeper.log().count('ready: ') == 7, 30, keeper.log)
         with wire.connect(self.path) as client:
@@ -133,8 +131,7 @@ class Load4(Upgrade):
         for number in range(often, 16):
             pid = self.upgrade(keeper)
             self.assertEqual(failures, [], keeper.log())
-            with wire.connect(self.path) as another:
-                another.write(number * SLAB, b'in a new slab')
+            wire.write_once(self.path, '', number * SLAB, b'in a new slab')
         server.wait_until(lambda: rounds[0] >= 5 or failures, 60, 'progress of the client')
         stopping.set()
         client.join(60)
@@ -484,8 +481,7 @@ class WithoutSuccessor(Upgrade):
         self.assertEqual(client.read(30 * MiB, 5), b'after')
         for number in range(1, 5):
             client.write(number * SLAB, b'in a slab that has to be made')
-        with wire.connect(self.path) as another:
-            self.assertEqual(another.read(5, 6), b'before')
+        self.assertEqual(wire.read_once(self.path, '', 5, 6), b'before')
         self.assertEqual(keeper.end(), 0)
 
 
@@ -603,8 +599,7 @@ class Others(Upgrade):
             self.upgrade(keeper)
             self.assertEqual(kept.read(0, 3), b'abc')
             self.assertEqual(other.rest(), b'')
-            with wire.connect(self.path, 'b') as again:
-                self.assertEqual(again.read(0, 3), bytes(3))
+            self.assertEqual(wire.read_once(self.path, 'b', 0, 3), bytes(3))
 
     def test_pidfile(self):
         pidfile = os.path.join(self.directory(), 'pid')
