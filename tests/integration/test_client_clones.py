@@ -92,8 +92,8 @@ class Nodes(ClientClones):
             self.assertEqual(exports[name]['clone_of'], 'image')
             written += len(changed) * PAGE
         # All memory of the device is that of the image and of the written pages, in slabs.
-        device = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))['devices'][0]
-        self.assertLess(device['allocated'], SIZE + written + 16 * MiB)
+        status = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))
+        self.assertLess(status['devices'][0]['allocated'], SIZE + written + 16 * MiB)
         self.command('nbdcopy', self.one.uri('image'), f'{base}-after')
         self.assertTrue(server.same_file(base, f'{base}-after'))
 

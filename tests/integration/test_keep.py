@@ -183,22 +183,6 @@ report(*(name for name, _ in sorted(inherited())))
 ''' + ASLEEP)
         self.assertEqual(keeper.line()[1], [f'gpunbd/{n}' for n in range(5)])
 
-    def test_removed_descriptors(self):
-        keeper = self.keep('''
-if not inherited():
-    for name in 'abab':
-        store(name, memory(b'x'))
-    send('FDSTOREREMOVE=1\\nFDNAME=a')
-    send('FDSTOREREMOVE=1\\nFDNAME=unheard of')
-serve()
-report(*(name for name, _ in inherited()))
-''' + ASLEEP)
-        before = keeper.line()[0]
-        count = keeper.descriptors()
-        os.kill(before, signal.SIGKILL)
-        self.assertEqual(keeper.line()[1], ['b', 'b'])
-        self.assertEqual(keeper.descriptors(), count)
-
     def test_descriptors_are_stored_once(self):
         made, kcmp = os.memfd_create('probe'), {'x86_64': 312, 'aarch64': 272}[os.uname().machine]
         if ctypes.CDLL(None).syscall(kcmp, os.getpid(), os.getpid(), 0, made, made) != 0:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 import server
-from admin_endpoint import Endpoint, need_admin_endpoint
+from admin_endpoint import Endpoint
 
 STATUS = (server.PROGRAM, 'status')
 
@@ -140,9 +140,6 @@ class InvalidServers(Status):
 
 
 class RealServer(Status):
-    def setUp(self):
-        need_admin_endpoint()
-
     def test_values(self):
         path = self.path()
         one = self.serve(name='real', size='3M', extra=['--admin-socket', path])

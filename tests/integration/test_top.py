@@ -12,7 +12,7 @@ import time
 
 import server
 import wire
-from admin_endpoint import Endpoint, need_admin_endpoint
+from admin_endpoint import Endpoint
 
 SEQUENCE = re.compile(r'\x1b\[([?0-9;]*)([A-Za-z])')
 
@@ -320,9 +320,6 @@ class WithoutTerminal(Top):
 
 
 class RealServer(Top):
-    def setUp(self):
-        need_admin_endpoint()
-
     def test_a_server_and_its_successor(self):
         folder = {'RUNTIME_DIRECTORY': self.directory()}
         one = self.serve(name='real', size='8M', environment=folder)

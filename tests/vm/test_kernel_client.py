@@ -130,6 +130,12 @@ def root(test, init, programs=(), modules=()):
     return initramfs
 
 
+def add_hog(initramfs):
+    """Adds memory_hog, which is linked statically."""
+    path = os.environ.get('GPUNBD_MEMORY_HOG', os.path.join(os.path.dirname(server.PROGRAM), 'memory_hog'))
+    shutil.copy(path, os.path.join(initramfs.root, 'bin/memory_hog'))
+
+
 def machine(test, initramfs, append='', network=('-net', 'none'), devices=(), memory=1536):
     """The command that starts a guest. The guest's console is the command's input and output."""
     image = os.path.join(test.directory(), 'initramfs')

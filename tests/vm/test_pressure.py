@@ -2,12 +2,10 @@
 
 test_kernel_client.py describes the guest."""
 import os
-import shutil
 
 import test_kernel_client as guest
 import server
 
-HOG = os.environ.get('GPUNBD_MEMORY_HOG', os.path.join(os.path.dirname(server.PROGRAM), 'memory_hog'))
 CONFIGURATION = '''
 listeners: {unix: [{path: /tmp/socket}]}
 admin: {socket: /tmp/admin}
@@ -28,8 +26,7 @@ if server.SANITIZED:
 class Pressure(server.Test):
     def test_pages_leave_and_return(self):
         initramfs = guest.root(self, 'pressure', ('nbdcopy', 'mkfs.ext4'), ('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4'))
-        # The program is linked statically.
-        shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
+        guest.add_hog(initramfs)
         initramfs.file('gpunbd.yaml', CONFIGURATION)
         disk = os.path.join(self.directory(), 'disk')
         with open(disk, 'wb') as file:
