@@ -50,12 +50,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertIn(f'127.0.0.1:{port}', self.errors)
         self.assertNotIn('fit', self.errors)
 
-    def test_failed_start_leaves_no_socket(self):
-        path = os.path.join(self.directory(), 'socket')
-        self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1000000G', '-U', path, status=1)
-        self.assertIn('fit', self.errors)
-        self.assertFalse(os.path.exists(path))
-
     def refused(self, *arguments, environment=None):
         """The single line of the error message of a server that does not start."""
         self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', *arguments, status=1,

@@ -11,6 +11,8 @@ from admin import openapi
 from fake_admin import GiB, MiB, TiB
 
 browser.need_browser()
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 
 class Fake(views.Views):
@@ -87,7 +89,6 @@ class Hundred(Fake):
         self.assertEqual(self.browser.run("return document.querySelector('[data-key=used]').getAttribute('aria-sort')"), 'descending')
 
     def test_by_keyboard_alone(self):
-        from selenium.webdriver.common.keys import Keys
         self.browser.press('/')
         self.assertEqual(self.browser.focused(), 'search')
         self.browser.press(Keys.ARROW_DOWN)
@@ -126,7 +127,6 @@ class Map(Fake):
                            lambda: f'the map shows {offset}, {length}; the view is {self.view()}')
 
     def test_keys_zoom_to_a_single_page(self):
-        from selenium.webdriver.common.keys import Keys
         self.browser.run("document.getElementById('map').focus()")
         self.browser.press(Keys.HOME)
         self.assertIn('2 MiB at 0 B (offset 0): a hole', self.browser.text('#map-cell'))
@@ -150,7 +150,6 @@ class Map(Fake):
         self.wait_for_view(0, 8 * GiB)
 
     def test_the_selection_moves_beyond_the_view(self):
-        from selenium.webdriver.common.keys import Keys
         self.browser.run("document.getElementById('map').focus(); opened.map.setRange(0, 64 * 2 ** 20)")
         self.wait_for_view(0, 64 * MiB)
         self.browser.press(Keys.END, Keys.ARROW_RIGHT)
@@ -158,7 +157,6 @@ class Map(Fake):
         self.assertGreater(self.view()[0], 0)
 
     def test_mouse_and_touch_zoom_and_move(self):
-        from selenium.webdriver.common.action_chains import ActionChains
         canvas = self.browser.one('#map')
         self.browser.run("arguments[0].scrollIntoView({block: 'center'})", canvas)
         wheel = "arguments[0].dispatchEvent(new WheelEvent('wheel', {deltaY: -100, bubbles: true, cancelable: true, clientX: 500, clientY: 400}))"
@@ -634,7 +632,6 @@ class Looks(Fake):
 
     def test_a_new_page_shows_the_history_of_the_server(self):
         """Checks a minute, ten minutes, and an hour. In the hour each value covers ten seconds."""
-        from selenium.webdriver.common.keys import Keys
         admin = self.machine()
         admin.moves, admin.every = False, 0.5
         self.overview()
