@@ -128,19 +128,6 @@ class Nodes(ClientClones):
 
 
 class Identity(ClientClones):
-    def test_addresses(self):
-        self.start('address')
-        wire.write_once(self.from_address('127.0.0.1'), 'node', 0, b'first')
-        wire.write_once(self.from_address('127.0.0.2'), 'node', 0, b'other')
-        self.assertEqual(wire.read_once(self.from_address('127.0.0.1'), 'node', 0, 5), b'first')
-        self.assertEqual(wire.read_once(self.from_address('127.0.0.2'), 'node/127.0.0.2', 0, 5), b'other')
-        self.assertEqual(set(self.exports()), {'image', 'node/127.0.0.1', 'node/127.0.0.2'})
-        self.assertEqual(self.refused(self.from_address('127.0.0.2'), 'node/127.0.0.1'), wire.ERR_UNKNOWN)
-        self.assertEqual(self.refused(self.one.path, 'node'), wire.ERR_POLICY)
-        with wire.Wire(self.from_address('127.0.0.2')) as client:
-            client.greet()
-            self.assertEqual(client.listed(), ['image', 'node'])
-
     def test_access_rules_apply_to_the_clones(self):
         rules = 'access: [{uid: UID}, {network: 127.0.0.2}, {network: 127.0.0.0/24, mode: read-only}], clone_per_client'
         self.start('address', CONFIG.replace('clone_per_client', rules.replace('UID', str(os.getuid()))))
