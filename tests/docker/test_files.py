@@ -51,9 +51,7 @@ class Image(server.Test):
 
     def test_entry_point(self):
         folder = self.directory()
-        with open(os.path.join(folder, 'gpunbd'), 'w', encoding='ascii') as file:
-            file.write('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-        os.chmod(os.path.join(folder, 'gpunbd'), 0o755)
+        server.write_file(os.path.join(folder, 'gpunbd'), '#!/bin/sh\nprintf "%s\\n" "$@"\n', 0o755)
         for given, run in (((), []), (('serve', '--size', '1 G'), ['serve', '--size', '1 G']),
                            (('--size', '1G'), ['serve', '--size', '1G']), (('-U', '/a b'), ['serve', '-U', '/a b']),
                            (('--version',), ['--version']), (('-h',), ['-h']), (('--help',), ['--help']),
@@ -207,9 +205,8 @@ class Kubernetes(server.Test):
         self.assertLessEqual(allowed.items(), labels.items())
 
     def test_ports_agree(self):
-        path = os.path.join(self.directory(), 'gpunbd.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])
+        path = server.write_file(os.path.join(self.directory(), 'gpunbd.yaml'),
+                                 self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])
         checked = subprocess.run([server.PROGRAM, 'check', path], capture_output=True, text=True, check=False)
         self.assertIn(checked.returncode, (0, 1), checked.stderr)  # 1: this machine has no such GPU and no such folder
         port = yaml.safe_load(checked.stdout)['listeners']['tcp'][0]['port']
@@ -229,9 +226,8 @@ class Kubernetes(server.Test):
         self.assertIn(' gpunbd attach ', self.objects['ConfigMap', 'scratch-disk']['data']['attach'])
 
     def test_only_the_client_has_access(self):
-        path = os.path.join(self.directory(), 'gpunbd.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])
+        path = server.write_file(os.path.join(self.directory(), 'gpunbd.yaml'),
+                                 self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])
         client = self.command(server.PROGRAM, 'check', path, '--who', '10.0.0.1', '--tls-name', 'client')
         other = self.command(server.PROGRAM, 'check', path, '--who', '10.0.0.1', '--tls-name', 'other')
         self.assertIn(': read-write: rule 1 matches', client)

@@ -148,11 +148,6 @@ class Queries(server.Test):
         for each in dashboard()['annotations']['list']:
             self.prometheus.query(substituted(each['expr']))
 
-    def test_invalid_queries_are_detected(self):
-        for wrong in ('sum(', 'sum by instance (up)', 'up{instance=$instance}'):
-            with self.assertRaises(AssertionError):
-                self.prometheus.query(wrong)
-
     def test_variables_have_values(self):
         for name, label in (('instance', 'instance'), ('export', 'export')):
             definition = re.fullmatch(r'label_values\((\w+(?:{.*})?), (\w+)\)', variables()[name]['definition'])

@@ -3,20 +3,10 @@ it send invalid ones."""
 import http.server
 import json
 import socketserver
-import subprocess
 import threading
 import time
 
-import server
-
 GiB = 1 << 30
-
-
-def need_admin_endpoint():
-    """Skips the test if the program has no admin endpoint."""
-    done = subprocess.run([server.PROGRAM, 'serve', '--help'], check=True, capture_output=True, text=True)
-    if '--admin-socket' not in done.stdout:
-        server.skip('this server has no admin endpoint')
 
 
 def requests(kind, count, moved, in_flight=0, errors=None):

@@ -223,8 +223,7 @@ class Process:
     def configure(self, text):
         """Writes the configuration. {device}, and {socket} and {directory} of this server, are replaced."""
         text = text.replace('{device}', DEVICE).replace('{socket}', self.path).replace('{directory}', self.directory)
-        with open(self.config_path, 'w', encoding='utf-8') as file:
-            file.write(text)
+        write_file(self.config_path, text)
 
     def log(self):
         with open(self.log_path, encoding='utf-8', errors='replace') as file:
@@ -385,9 +384,7 @@ class Test(unittest.TestCase):
 
     def check_finds(self, problem, config):
         """Expects that gpunbd check reports this problem of a configuration, a YAML text."""
-        path = os.path.join(self.directory(), 'gpunbd.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(config)
+        path = write_file(os.path.join(self.directory(), 'gpunbd.yaml'), config)
         out = self.command(PROGRAM, 'check', path, status=2)
         self.assertIn(problem, out + self.errors)
 
@@ -408,6 +405,15 @@ class Test(unittest.TestCase):
 def random_bytes(size, seed):
     generator = random.Random(seed)
     return b''.join(generator.randbytes(min(16 * MiB, size - start)) for start in range(0, size, 16 * MiB))
+
+
+def write_file(path, text, mode=None):
+    """Writes a text file, with this mode if one is given. Returns the path."""
+    with open(path, 'w', encoding='utf-8') as file:
+        file.write(text)
+    if mode is not None:
+        os.chmod(path, mode)
+    return path
 
 
 def write_image(path, size, seed=1, data_every=4):

@@ -135,10 +135,8 @@ class Exposed(server.Test):
     LISTED = 'exports: [{name: a, size: 64M, devices: [host], access: [{network: 127.0.0.0/8}]}]\n'
 
     def write(self, port, rest, address='0.0.0.0'):
-        path = os.path.join(self.directory(), 'test.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(f"listeners: {{tcp: [{{address: '{address}', port: {port}}}]}}\n{rest}")
-        return path
+        return server.write_file(os.path.join(self.directory(), 'test.yaml'),
+                                 f"listeners: {{tcp: [{{address: '{address}', port: {port}}}]}}\n{rest}")
 
     def test_refused(self):
         port = server.free_port()

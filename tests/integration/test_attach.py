@@ -211,9 +211,7 @@ class Attach(server.Test):
             server.skip('systemd-analyze is not installed')
         files = self.directory()
         for text in (swap, plain):
-            path = os.path.join(files, os.path.basename(text.partition('\n')[0]))
-            with open(path, 'w', encoding='utf-8') as file:
-                file.write(text)
+            path = server.write_file(os.path.join(files, os.path.basename(text.partition('\n')[0])), text)
             self.command('systemd-analyze', 'verify', '--man=no', path, status=None)
             self.assertNotRegex(self.errors, '(?i)nbd3.*(unknown|invalid|ignoring|failed|not an absolute)')
 

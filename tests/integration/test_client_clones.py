@@ -36,14 +36,6 @@ class ClientClones(server.Test):
         self.addCleanup(client.close)
         return client
 
-    def read(self, address, name, offset, length):
-        with wire.connect(address, name) as client:
-            return client.read(offset, length)
-
-    def write(self, address, name, offset, data):
-        with wire.connect(address, name) as client:
-            client.write(offset, data)
-
     def refused(self, address, name):
         """The type of the error reply."""
         with wire.Wire(address) as client, self.assertRaises(wire.Refused) as caught:
@@ -100,8 +92,8 @@ class Nodes(ClientClones):
             self.assertEqual(exports[name]['clone_of'], 'image')
             written += len(changed) * PAGE
         # All memory of the device is that of the image and of the written pages, in slabs.
-        device = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))['devices'][0]
-        self.assertLess(device['allocated'], SIZE + written + 16 * MiB)
+        status = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))
+        self.assertLess(status['devices'][0]['allocated'], SIZE + written + 16 * MiB)
         self.command('nbdcopy', self.one.uri('image'), f'{base}-after')
         self.assertTrue(server.same_file(base, f'{base}-after'))
 
@@ -121,7 +113,7 @@ class Nodes(ClientClones):
         for name in ('node', 'node/', 'node/a b', 'node/../x', 'node/' + 65 * 'a', 'nodes/a'):
             self.assertEqual(self.refused(self.one.path, name), wire.ERR_UNKNOWN)
         self.assertEqual(set(self.exports()), {'image'})
-        self.write(self.one.path, 'node/7c:2f', 0, b'x')
+        wire.write_once(self.one.path, 'node/7c:2f', 0, b'x')
         with wire.Wire(self.one.path) as client:
             client.greet()
             self.assertEqual(client.listed(), ['image'])  # not the ids of machines
@@ -136,32 +128,19 @@ class Nodes(ClientClones):
 
 
 class Identity(ClientClones):
-    def test_addresses(self):
-        self.start('address')
-        self.write(self.from_address('127.0.0.1'), 'node', 0, b'first')
-        self.write(self.from_address('127.0.0.2'), 'node', 0, b'other')
-        self.assertEqual(self.read(self.from_address('127.0.0.1'), 'node', 0, 5), b'first')
-        self.assertEqual(self.read(self.from_address('127.0.0.2'), 'node/127.0.0.2', 0, 5), b'other')
-        self.assertEqual(set(self.exports()), {'image', 'node/127.0.0.1', 'node/127.0.0.2'})
-        self.assertEqual(self.refused(self.from_address('127.0.0.2'), 'node/127.0.0.1'), wire.ERR_UNKNOWN)
-        self.assertEqual(self.refused(self.one.path, 'node'), wire.ERR_POLICY)
-        with wire.Wire(self.from_address('127.0.0.2')) as client:
-            client.greet()
-            self.assertEqual(client.listed(), ['image', 'node'])
-
     def test_access_rules_apply_to_the_clones(self):
         rules = 'access: [{uid: UID}, {network: 127.0.0.2}, {network: 127.0.0.0/24, mode: read-only}], clone_per_client'
         self.start('address', CONFIG.replace('clone_per_client', rules.replace('UID', str(os.getuid()))))
-        self.write(self.from_address('127.0.0.2'), 'node', 0, b'data')
+        wire.write_once(self.from_address('127.0.0.2'), 'node', 0, b'data')
         self.assertEqual(self.refused(self.from_address('127.0.1.1'), 'node'), wire.ERR_UNKNOWN)
         with wire.connect(self.from_address('127.0.0.3'), 'node') as client, self.assertRaises(wire.Failed):
             client.write(0, b'x')
-        self.assertEqual(self.read(self.one.path, 'node/127.0.0.2', 0, 4), b'data')  # the local user
+        self.assertEqual(wire.read_once(self.one.path, 'node/127.0.0.2', 0, 4), b'data')  # the local user
         # A reload with other rules.
         with wire.connect(self.from_address('127.0.0.2'), 'node') as client:
             self.one.reload(self.text.replace('127.0.0.2', '127.0.0.9'))
             with self.assertRaises(wire.Failed):
-                self.write(self.from_address('127.0.0.2'), 'node', 0, b'x')
+                wire.write_once(self.from_address('127.0.0.2'), 'node', 0, b'x')
             with self.assertRaises((wire.Closed, ConnectionError)):
                 client.read(0, 1)
         self.one.reload(self.text.replace('127.0.0.', '127.0.9.'))
@@ -197,29 +176,29 @@ class Limits(ClientClones):
     def test_no_more_than_the_maximum(self):
         self.start('machine', CONFIG.replace('max: 40', 'max: 2'))
         for name in ('node/a', 'node/b'):
-            self.write(self.one.path, name, 0, name.encode())
+            wire.write_once(self.one.path, name, 0, name.encode())
         self.assertEqual(self.refused(self.one.path, 'node/c'), wire.ERR_POLICY)
         server.wait_for_text("export 'node': no clone for 'c': there are 2 clones; raise clone_per_client.max, or remove "
                              'unused ones by gpunbd export remove', self.one.log)
-        self.assertEqual(self.read(self.one.path, 'node/b', 0, 6), b'node/b')
+        self.assertEqual(wire.read_once(self.one.path, 'node/b', 0, 6), b'node/b')
         server.wait_until(lambda: self.exports()['node/a']['connections'] == 0, 60, 'the end of its connection')
         self.export('remove', 'node/a')
-        self.write(self.one.path, 'node/c', 0, b'c')
+        wire.write_once(self.one.path, 'node/c', 0, b'c')
         self.assertEqual(self.refused(self.one.path, 'node/a'), wire.ERR_POLICY)
         self.one.reload(self.text.replace('max: 2', 'max: 3'))
-        self.assertEqual(self.read(self.one.path, 'node/a', 0, 6), bytes(6))
-        self.assertEqual(self.read(self.one.path, 'node/c', 0, 1), b'c')
+        self.assertEqual(wire.read_once(self.one.path, 'node/a', 0, 6), bytes(6))
+        self.assertEqual(wire.read_once(self.one.path, 'node/c', 0, 1), b'c')
 
     def test_no_more_for_a_peer_than_its_maximum(self):
         self.start('machine', CONFIG.replace('max: 40', 'max_per_peer: 1'))
-        self.write(self.from_address('127.0.0.1'), 'node/a', 0, b'x')
+        wire.write_once(self.from_address('127.0.0.1'), 'node/a', 0, b'x')
         self.assertEqual(self.exports()['image']['templates'], [{'name': 'node', 'clones': 1, 'max': 200}])
         self.assertRegex(self.export('list'), r"(?m)^'image' .* base of 'node' \(1 of 200 clones\)$")
         self.assertIn('node makes a clone of image for each client: 1 of 200\n',
                       self.command(server.PROGRAM, 'status', '--socket', f'{self.one.directory}/admin'))
         self.assertEqual(self.refused(self.from_address('127.0.0.1'), 'node/b'), wire.ERR_POLICY)
-        self.assertEqual(self.read(self.from_address('127.0.0.1'), 'node/a', 0, 1), b'x')
-        self.write(self.from_address('127.0.0.2'), 'node/b', 0, b'x')
+        self.assertEqual(wire.read_once(self.from_address('127.0.0.1'), 'node/a', 0, 1), b'x')
+        wire.write_once(self.from_address('127.0.0.2'), 'node/b', 0, b'x')
 
     def test_a_clone_that_cannot_be_made(self):
         self.start('machine')
@@ -232,17 +211,17 @@ class Limits(ClientClones):
 class Changes(ClientClones):
     def test_clones_outlive_their_base_and_their_template(self):
         self.start('machine')
-        self.write(self.one.path, 'image', 0, b'base')
-        self.write(self.one.path, 'node/a', PAGE, b'own')
+        wire.write_once(self.one.path, 'image', 0, b'base')
+        wire.write_once(self.one.path, 'node/a', PAGE, b'own')
         self.one.reload(re.sub(r'  - \{name: node.*\n', '', self.text).replace('name: image', 'name: next'))
-        self.assertEqual(self.read(self.one.path, 'node/a', 0, 4), b'base')
-        self.assertEqual(self.read(self.one.path, 'node/a', PAGE, 3), b'own')
+        self.assertEqual(wire.read_once(self.one.path, 'node/a', 0, 4), b'base')
+        self.assertEqual(wire.read_once(self.one.path, 'node/a', PAGE, 3), b'own')
         self.assertEqual(self.refused(self.one.path, 'node/b'), wire.ERR_UNKNOWN)
         # With another base, later clones are of that one.
-        self.write(self.one.path, 'next', 0, b'NEXT')
+        wire.write_once(self.one.path, 'next', 0, b'NEXT')
         self.one.reload(self.text.replace('image', 'next'))
-        self.assertEqual(self.read(self.one.path, 'node/b', 0, 4), b'NEXT')
-        self.assertEqual(self.read(self.one.path, 'node/a', 0, 4), b'base')
+        self.assertEqual(wire.read_once(self.one.path, 'node/b', 0, 4), b'NEXT')
+        self.assertEqual(wire.read_once(self.one.path, 'node/a', 0, 4), b'base')
         self.export('create', 'new', '--size', '1M', '--device', server.DEVICE)
 
     def test_a_template_that_is_created_at_run_time(self):
@@ -253,11 +232,11 @@ class Changes(ClientClones):
         self.export(*create, 'image', '--clone-per-client-size', '1M', status=1)
         self.assertIn("a clone of 'image' cannot be smaller; use at least 8M", self.errors)
         self.export(*create, 'image', '--clone-per-client-name', 'machine')
-        self.write(self.one.path, 'node/a', 0, b'x')
+        wire.write_once(self.one.path, 'node/a', 0, b'x')
         self.export('create', 'other', '--size', '1M', '--device', server.DEVICE)
         self.assertIn('removed. Its clones stay.', self.export('remove', 'node'))
         self.assertEqual(self.refused(self.one.path, 'node/b'), wire.ERR_UNKNOWN)
-        self.assertEqual(self.read(self.one.path, 'node/a', 0, 1), b'x')
+        self.assertEqual(wire.read_once(self.one.path, 'node/a', 0, 1), b'x')
         self.export('remove', 'node', status=1)
         self.export('create', 'again', '--clone-per-client-of', 'other', '--clone-per-client-name', 'machine')
         self.export('remove', 'other', status=1)
@@ -265,10 +244,10 @@ class Changes(ClientClones):
 
     def test_a_clone_larger_than_its_source(self):
         self.start('machine')
-        self.write(self.one.path, 'image', SIZE - 3, b'end')
+        wire.write_once(self.one.path, 'image', SIZE - 3, b'end')
         self.export('create', 'larger', '--clone-of', 'image', '--size', '64M')
-        self.assertEqual(self.read(self.one.path, 'larger', SIZE - 3, 6), b'end\0\0\0')
-        self.write(self.one.path, 'larger', 64 * MiB - 1, b'x')
+        self.assertEqual(wire.read_once(self.one.path, 'larger', SIZE - 3, 6), b'end\0\0\0')
+        wire.write_once(self.one.path, 'larger', 64 * MiB - 1, b'x')
         self.export('create', 'smaller', '--clone-of', 'image', '--size', '4M', status=1)
         self.assertIn('its size of 4194304 bytes is less than the 8388608 bytes of its source', self.errors)
 
@@ -291,14 +270,14 @@ class Kept(ClientClones, kept.Test):
 
     def test_clones_of_a_kept_base_survive_all_ends_of_the_server(self):
         self.start('machine')
-        self.write(self.one.path, 'image', 0, b'base')
+        wire.write_once(self.one.path, 'image', 0, b'base')
         for name in 'ab':
-            self.write(self.one.path, f'node/{name}', LARGER - 1, name.encode())
+            wire.write_once(self.one.path, f'node/{name}', LARGER - 1, name.encode())
         for end in (self.one.kill_and_wait, self.one.upgrade, self.one.kill_and_wait):
             end()
             for name in 'ab':
-                self.assertEqual(self.read(self.one.path, f'node/{name}', 0, 4), b'base')
-                self.assertEqual(self.read(self.one.path, f'node/{name}', LARGER - 1, 1), name.encode())
+                self.assertEqual(wire.read_once(self.one.path, f'node/{name}', 0, 4), b'base')
+                self.assertEqual(wire.read_once(self.one.path, f'node/{name}', LARGER - 1, 1), name.encode())
             self.assertEqual(self.refused(self.one.path, 'node/c'), wire.ERR_POLICY)  # max_per_peer
             found = self.exports()['node/a']
             self.assertEqual([found[key] for key in ('clone_of', 'keep', 'run_time')], ['image', True, True])
@@ -306,12 +285,12 @@ class Kept(ClientClones, kept.Test):
         self.one.configure(self.text.replace('max_per_peer: 2}', 'max_per_peer: 3}, rates: {iops: 77}'))
         self.one.kill_and_wait()
         self.assertEqual(self.exports()['node/a']['rates']['iops'], 77)
-        self.assertEqual(self.read(self.one.path, 'node/c', 0, 4), b'base')
+        self.assertEqual(wire.read_once(self.one.path, 'node/c', 0, 4), b'base')
         # After its clone was removed, a client gets the base again.
         self.export('remove', 'node/a')
-        self.assertEqual(self.read(self.one.path, 'node/a', LARGER - 1, 1), bytes(1))
+        self.assertEqual(wire.read_once(self.one.path, 'node/a', LARGER - 1, 1), bytes(1))
         self.one.kill_and_wait()
-        self.assertEqual(self.read(self.one.path, 'node/a', 0, 4), b'base')
+        self.assertEqual(wire.read_once(self.one.path, 'node/a', 0, 4), b'base')
 
 
 class Configuration(server.Test):

@@ -24,8 +24,7 @@ class Clones(server.Test):
                 client.write(offset, data)
 
     def read(self, one, name, offset=0, length=16 * MiB):
-        with wire.connect(one.address, name) as client:
-            return client.read(offset, length)
+        return wire.read_once(one.address, name, offset, length)
 
     def changed(self, one, name, snapshot):
         parts = json.loads(self.command('nbdinfo', f'--map=gpunbd:dirty/{snapshot}', '--json', one.uri(name)))

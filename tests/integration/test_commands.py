@@ -1,7 +1,6 @@
 """The commands other than serve: devices, check, help, and the messages about wrong usage."""
 import json
 import os
-import re
 import subprocess
 
 import server
@@ -13,9 +12,7 @@ class Commands(server.Test):
         return self.command(server.PROGRAM, *arguments, status=status)
 
     def check(self, text, status):
-        path = os.path.join(self.directory(), 'test.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(text)
+        path = server.write_file(os.path.join(self.directory(), 'test.yaml'), text)
         out = self.gpunbd('check', path, status=status)
         return path, out
 
@@ -53,9 +50,8 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
                           f'(pid {one.process.pid})', self.errors)
 
     def test_failed_output_is_an_error(self):
-        path = os.path.join(self.directory(), 'good.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write("listeners: {tcp: []}\nexports: [{size: 1M, devices: [host]}]\n")
+        path = server.write_file(os.path.join(self.directory(), 'good.yaml'),
+                                 "listeners: {tcp: []}\nexports: [{size: 1M, devices: [host]}]\n")
         large = os.path.join(self.directory(), 'large.yaml')  # larger than any buffer
         with open(large, 'w', encoding='utf-8') as file:
             file.write('listeners: {tcp: []}\nexports:\n')
@@ -102,8 +98,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         path = os.path.join(self.directory(), 'test.yaml')
 
         def checked(text, *flags, status):
-            with open(path, 'w', encoding='utf-8') as file:
-                file.write(text)
+            server.write_file(path, text)
             return json.loads(self.gpunbd('check', path, '--json', *flags, status=status))
         good = 'listeners: {tcp: []}\nexports: [{name: x, size: 64M, devices: [host], access: [{network: 10.0.0.0/8}]}]\n'
         answer = checked('exports: [{name: x, size: 64M, colour: red}]', status=2)
@@ -125,34 +120,6 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
                 self.assertLessEqual(len(line), 80, line)
         self.assertRegex(out, r'(?m)^  total +[0-9.]+ [KMGT]iB$')
         self.assertNotIn('no GPU', out)  # it belongs to standard error
-
-    def test_more_memory_than_available(self):
-        self.gpunbd('serve', '--device', 'host', '--size', '1000T', '--run', 'true', status=1)
-        found = re.search(r"export '': 1000T do not fit on host: (\S+) (\w)iB are available beside a reserve of 512 MiB; "
-                          r'set a size of at most (\S+), or 100%', self.errors)
-        self.assertTrue(found, self.errors)
-        powers = {'M': 2, 'G': 3, 'T': 4}
-        available = float(found[1]) * 1024 ** powers[found[2]]
-        proposed = int(found[3][:-1]) * 1024 ** powers[found[3][-1]]
-        self.assertLess(proposed, 1.01 * available)
-        self.assertGreater(proposed, 0.89 * available)
-
-    def test_share_of_the_host(self):
-        """A share refers to the memory of the host if there is no GPU; only the default size is small."""
-        server.need('nbdinfo')
-        sizes = {}
-        for arguments in ((), ('--size', '50%'), ('--size', '25%')):
-            out = self.gpunbd('serve', *arguments, '--run', 'nbdinfo --size "$uri"')
-            if 'NO GPU' not in self.errors:
-                self.skipTest('this machine has a GPU')
-            sizes[arguments] = int(out)
-        self.assertEqual(sizes[()], server.GiB)
-        half, quarter = sizes[('--size', '50%')], sizes[('--size', '25%')]
-        self.assertGreater(half, 1.5 * quarter)
-        self.assertLess(half, 3 * quarter)
-        with open('/proc/meminfo', encoding='ascii') as file:
-            available = [int(line.split()[1]) * server.KiB for line in file if line.startswith('MemAvailable')][0]
-        self.assertLess(half, 0.7 * available)
 
 
 if __name__ == '__main__':

@@ -29,15 +29,6 @@ class Doctor(server.Test):
                 if each['verdict'] == 'ok':
                     self.assertEqual(each['remedy'], '')
 
-    def test_text_and_json_agree(self):
-        status, diagnoses = found()
-        done = doctor()
-        self.assertEqual(done.returncode, status)
-        expected = [f"{each['verdict']:<5} {each['what']}: {each['is']}" + (f"; {each['remedy']}" if each['remedy'] else '')
-                    for each in diagnoses]
-        self.assertEqual(done.stdout.splitlines(), expected)
-        self.assertEqual(done.stderr, '')
-
     def test_a_user_without_privileges(self):
         """A missing privilege is a failure for swap, with a remedy."""
         if os.getuid() != 0:

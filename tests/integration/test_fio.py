@@ -13,15 +13,9 @@ class Fio(server.Test):
         self.command('fio', '--ioengine=nbd', f'--uri={one.uri()}', '--verify=crc32c', '--verify_fatal=1',
                      '--group_reporting', '--randrepeat=1', *options, cwd=self.directory())
 
-    def test_random_small(self):
-        self.fio(self.serve(size='256M'), '--name=small', '--rw=randrw', '--bs=4k', '--iodepth=32', '--size=64M')
-
     def test_several_jobs(self):
         self.fio(self.serve(size='256M'), '--name=jobs', '--rw=randrw', '--bsrange=512-256k', '--bs_unaligned=1',
                  '--iodepth=16', '--numjobs=4', '--size=64M', '--offset_increment=64M')
-
-    def test_sequential_large(self):
-        self.fio(self.serve(size='256M'), '--name=large', '--rw=write', '--bs=1M', '--iodepth=8', '--size=256M')
 
     def test_tcp(self):
         self.fio(self.serve(size='256M', tcp=True, unix=False), '--name=tcp', '--rw=randrw', '--bsrange=4k-1M',

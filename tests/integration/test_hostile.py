@@ -70,12 +70,6 @@ class Hostile(server.Test):
 
 
 class Deadline(server.Test):
-    CONFIG = '''
-listeners: {unix: [{path: '{socket}'}]}
-exports: [{name: '', size: 64M, devices: [{device}]}]
-limits: {handshake: 1, connections: 20, connections_per_peer: 20}
-'''
-
     # Two TCP peers, and one Unix socket.
     PEERS = '''
 listeners: {unix: [{path: '{socket}'}], tcp: [{address: 127.0.0.1, port: PORT}]}

@@ -183,22 +183,6 @@ report(*(name for name, _ in sorted(inherited())))
 ''' + ASLEEP)
         self.assertEqual(keeper.line()[1], [f'gpunbd/{n}' for n in range(5)])
 
-    def test_removed_descriptors(self):
-        keeper = self.keep('''
-if not inherited():
-    for name in 'abab':
-        store(name, memory(b'x'))
-    send('FDSTOREREMOVE=1\\nFDNAME=a')
-    send('FDSTOREREMOVE=1\\nFDNAME=unheard of')
-serve()
-report(*(name for name, _ in inherited()))
-''' + ASLEEP)
-        before = keeper.line()[0]
-        count = keeper.descriptors()
-        os.kill(before, signal.SIGKILL)
-        self.assertEqual(keeper.line()[1], ['b', 'b'])
-        self.assertEqual(keeper.descriptors(), count)
-
     def test_descriptors_are_stored_once(self):
         made, kcmp = os.memfd_create('probe'), {'x86_64': 312, 'aarch64': 272}[os.uname().machine]
         if ctypes.CDLL(None).syscall(kcmp, os.getpid(), os.getpid(), 0, made, made) != 0:
@@ -332,17 +316,14 @@ sys.exit(0)
         self.assertIn('ended with status 1; 1 descriptors are kept', keeper.log())
 
     def test_a_first_server_that_does_not_start(self):
-        for status in (1, 2, 77):
-            keeper = self.keep(f"store('a', memory(b'x'))\nbarrier()\nreport()\nsys.exit({status})\n")
-            keeper.line()
-            self.assertEqual(keeper.end(None), status)
-            self.assertEqual(keeper.process.stdout.read(), '')
-
-    def test_invalid_configuration(self):
-        keeper = self.keep('serve()\nreport()\nos._exit(2)\n')
-        keeper.line()
-        self.assertEqual(keeper.end(None), 2)
-        self.assertEqual(keeper.process.stdout.read(), '')
+        """Or that keeps nothing and has an invalid configuration."""
+        stored = "store('a', memory(b'x'))\nbarrier()\n"
+        for before, status in ((stored, 1), (stored, 2), (stored, 77), ('serve()\n', 2)):
+            with self.subTest(before=before, status=status):
+                keeper = self.keep(f'{before}report()\nsys.exit({status})\n')
+                keeper.line()
+                self.assertEqual(keeper.end(None), status)
+                self.assertEqual(keeper.process.stdout.read(), '')
 
     def test_invalid_configuration_with_supervisor_parts(self):
         """The contents stay, and the server is restarted until the configuration is valid; SIGHUP restarts it at once."""
@@ -424,9 +405,7 @@ os.kill(os.getpid(), signal.SIGKILL)
                 shutil.copy(PROGRAM, program)
             keeper = self.keep('serve()\nreport()\n' + ASLEEP, program=program)
             pid, _ = keeper.line()
-            with open(program + '.new', 'w', encoding='ascii') as file:
-                file.write('#!/bin/sh\necho $$ "$1"\n')
-            os.chmod(program + '.new', 0o755)
+            server.write_file(program + '.new', '#!/bin/sh\necho $$ "$1"\n', 0o755)
             os.replace(program + '.new', program)
             os.kill(pid, signal.SIGKILL)
             self.assertEqual(keeper.line()[1], ['serve'])
@@ -662,13 +641,6 @@ report('begins', *sorted(name for name, _ in inherited()))
                            "send('STOPPING=1'); barrier()" + self.NEXT)
         self.assertEqual([keeper.line()[1][0] for _ in range(3)], ['first', 'ends', 'begins'])
 
-    def test_no_early_start_before_ready(self):
-        keeper = self.keep(self.FIRST.replace('serve()', 'barrier()')
-                           .replace('sleep_forever()', "time.sleep(0.5); report('ends'); os._exit(1)") % '' + self.NEXT)
-        self.assertEqual([keeper.line()[1][0] for _ in range(2)], ['first', 'ends'])
-        self.assertEqual(keeper.process.wait(), 1)
-        self.assertEqual(keeper.process.stdout.read(), '')
-
     def test_the_waiting_server_is_killed(self):
         keeper = self.keep(self.FIRST % '' + '''
 if start_gate():
@@ -825,9 +797,7 @@ class Serve(Test):
         return self.started([server.PROGRAM, 'keep', *flags, '--', 'serve', *map(str, arguments)], **options)
 
     def test_wrong_usage_and_configuration(self):
-        path = os.path.join(self.directory(), 'gpunbd.yaml')
-        with open(path, 'w', encoding='ascii') as file:
-            file.write('exports: [{sise: 1G}]\n')
+        path = server.write_file(os.path.join(self.directory(), 'gpunbd.yaml'), 'exports: [{sise: 1G}]\n')
         for arguments in (['--no-such-flag'], ['--config', path]):
             keeper = self.gpunbd(*arguments)
             self.assertEqual(keeper.end(None), 2)
@@ -866,9 +836,8 @@ class Serve(Test):
 
     def test_reloads_are_announced(self):
         folder = self.directory()
-        config = os.path.join(folder, 'gpunbd.yaml')
-        with open(config, 'w', encoding='ascii') as file:
-            file.write(f'listeners: {{unix: [{{path: {folder}/socket}}]}}\nexports: [{{size: 64M, devices: [host]}}]\n')
+        config = server.write_file(os.path.join(folder, 'gpunbd.yaml'),
+                                   f'listeners: {{unix: [{{path: {folder}/socket}}]}}\nexports: [{{size: 64M, devices: [host]}}]\n')
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.bind(os.path.join(folder, 'notify'))
             channel.settimeout(60)
@@ -877,8 +846,7 @@ class Serve(Test):
             keeper.process.send_signal(signal.SIGHUP)
             self.assertRegex(channel.recv(999), rb'^RELOADING=1\nMONOTONIC_USEC=[0-9]+$')
             self.assertEqual(channel.recv(999), b'READY=1')
-            with open(config, 'w', encoding='ascii') as file:
-                file.write('exports: 1\n')
+            server.write_file(config, 'exports: 1\n')
             keeper.process.send_signal(signal.SIGHUP)
             self.assertRegex(channel.recv(999), rb'^RELOADING=1\n')
             self.assertEqual(channel.recv(999), b'READY=1')

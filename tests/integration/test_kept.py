@@ -115,19 +115,6 @@ class Configured(kept.Test):
         with keeper.client(name) as client:
             return client.read(MiB, 4096) == name.encode() * 4096
 
-    def test_changed_size(self):
-        keeper = self.written(A, B)
-        keeper.configure(config(A.replace('64M', '128M'), B))
-        keeper.kill_and_wait()
-        server.wait_for_text("export 'a': its kept contents cannot be taken over: they were made for size 64M", keeper.log)
-        self.assertTrue(self.holds(keeper, 'b'))
-        with self.assertRaises(wire.Refused):
-            keeper.client('a')
-        # The contents are still stored.
-        keeper.configure(config(A, B))
-        keeper.kill_and_wait()
-        self.assertTrue(self.holds(keeper, 'a') and self.holds(keeper, 'b'))
-
     def test_removed_export(self):
         keeper = self.written(A, B)
         before = keeper.descriptors()

@@ -39,12 +39,10 @@ class Kept(kept.Test):
         return {each['name']: each for each in json.loads(self.kept('--socket', self.keeping, '--json'))['kept']}
 
     def write(self, name, offset, data):
-        with wire.connect(self.one.path, name=name) as client:
-            client.write(offset, data)
+        wire.write_once(self.one.path, name, offset, data)
 
     def read(self, name, offset, length):
-        with wire.connect(self.one.path, name=name) as client:
-            return client.read(offset, length)
+        return wire.read_once(self.one.path, name, offset, length)
 
 
 class Identity(Kept):

@@ -19,8 +19,7 @@ class Lifetime(server.Test):
                                  preexec_fn=server.die_with_parent)
         try:
             server.wait_until(lambda: os.path.exists(pid), 60, 'the file')
-            with wire.connect(path) as client:
-                self.assertEqual(client.read(0, 4), bytes(4))
+            self.assertEqual(wire.read_once(path, '', 0, 4), bytes(4))
         finally:
             child.terminate()
             self.assertEqual(child.wait(60), 0)
@@ -101,14 +100,12 @@ class Background(server.Test):
     def test_keep(self):
         """Contents outlive a server that is killed, and an upgrade."""
         self.run_command('keep', '--background', '--', *self.flags('--keep'))
-        with wire.connect(self.path) as client:
-            client.write(0, b'kept')
+        wire.write_once(self.path, '', 0, b'kept')
         for number in (signal.SIGKILL, signal.SIGUSR2):
             before = self.pid()
             os.kill(before, number)
             server.wait_until(lambda: os.path.exists(self.pidfile) and self.pid() != before, 60, 'the next server')
-            with wire.connect(self.path) as client:
-                self.assertEqual(client.read(0, 4), b'kept')
+            self.assertEqual(wire.read_once(self.path, '', 0, 4), b'kept')
         self.stop()
 
     def gpunbd_stop(self, *words, status=0):
@@ -135,9 +132,7 @@ class Background(server.Test):
         """Another process whose id is in an old file is not ended."""
         self.assertIn('no server was found in ', self.gpunbd_stop(status=1))
         for text, problem in ('x', 'contains no process id'), (str(os.getpid()), "is 'python3' and not a gpunbd server"):
-            path = os.path.join(self.folder, 'old')
-            with open(path, 'w', encoding='ascii') as file:
-                file.write(text)
+            path = server.write_file(os.path.join(self.folder, 'old'), text)
             self.assertRegex(self.gpunbd_stop('--pidfile', path, status=1), f'^gpunbd stop: --pidfile {path}: .*{problem}\n$')
 
     def test_stop_of_a_server_that_does_not_end(self):
@@ -171,10 +166,9 @@ class Background(server.Test):
 
     def test_a_caller_that_is_killed(self):
         """Before the server is ready, it ends with its caller."""
-        config = os.path.join(self.folder, 'gpunbd.yaml')
-        with open(config, 'w', encoding='utf-8') as file:
-            file.write(f"listeners: {{unix: [{{path: '{self.path}'}}]}}\n"
-                       "exports: [{name: '', size: 40%, devices: [host], provision: full}]\n")
+        config = server.write_file(os.path.join(self.folder, 'gpunbd.yaml'),
+                                   f"listeners: {{unix: [{{path: '{self.path}'}}]}}\n"
+                                   "exports: [{name: '', size: 40%, devices: [host], provision: full}]\n")
         while True:
             child = subprocess.Popen([server.PROGRAM, 'serve', '--background', '--config', config, '--pidfile', self.pidfile],
                                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -9,11 +9,9 @@ import subprocess
 
 import server
 import wire
-from server import MiB
 
 
 TIME = re.compile(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d')
-TEXT = re.compile(r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ([+-]\d{4}) (\w+): (.*)')
 NAMES = (b'plain', 'größe €'.encode(), b'"', b'\\', b'a"b\\c', b"it's", b'\n', b'a\r\nb', b'\x1b[31mred', b'\x7f',
          b'\xff\xfe', b'\xe2\x82', b'a\xc0b', b'a\0b', b'","level":"critical', b'{} %v %s', b' ', b'\xc2\x9b31m',
          b'x' * 1024, b'x' * 4096, b'\n' * 4096, b'\xff' * 4096, '€'.encode() * 1365)
@@ -154,20 +152,6 @@ class Json(Log):
 
 
 class Text(Log):
-    def test_lines(self):
-        zone = {'TZ': 'HERE-5:30'}
-        one = self.start(size='16M', name='it', environment=zone)
-
-        def work():
-            with wire.connect(one.address, 'it') as client:
-                client.write(0, b'w' * MiB)
-                client.disconnect()
-        line = TEXT.fullmatch(self.new_lines(one, work)[0])
-        self.assertEqual(line[1], '+0530')
-        self.assertEqual(line[2], 'info')
-        self.assertRegex(line[3], r"^unix:pid=\d+,uid=\d+: export 'it': 2 requests, 0 bytes read, 1 MiB written; "
-                                  r'closed after \d+\.\d s: the client disconnected$')
-
     def test_debug(self):
         one = self.start(size='16M', extra=('--log-level', 'debug'))
 
@@ -183,19 +167,6 @@ class Text(Log):
         self.assertIn("export '': READ at offset 1099511627776 refused: EINVAL: beyond the end", lines[1])
         self.assertIn("info: ", lines[2])
         self.assertIn("2 requests (1 failed), 0 bytes read", lines[2])
-
-    def test_trace(self):
-        one = self.start(size='16M', extra=('--trace',))
-        wire.connect(one.address).disconnect()
-        one.process.send_signal(signal.SIGUSR1)
-        lines = self.wait_for_lines(one, 0, lambda lines: any(line.startswith('WRITE') for line in lines))
-        at = next(n for n, line in enumerate(lines) if line.startswith('stage '))
-        self.assertEqual(TEXT.fullmatch(lines[at - 1])[2], 'info')
-        table = lines[at:at + 8]
-        self.assertEqual([line.split()[0] for line in table],
-                         ['stage', 'received', 'payload', 'queued', 'submitted', 'sent', 'READ', 'WRITE'])
-        for line in table:
-            self.assertLessEqual(len(line), 80)
 
 
 class Colour(Log):

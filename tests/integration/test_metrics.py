@@ -32,14 +32,6 @@ class Text(server.Test):
     def test_promtool_accepts_the_metrics(self):
         self.assertEqual(promtool('check', 'metrics', text=printed('prometheus')), (0, ''))
 
-    def test_promtool_detects_errors(self):
-        for old, new in (('_accepted_total', '_accepted'), ('# HELP gpunbd_workers', '# HELP gpunbd_worker'),
-                         ('gpunbd_workers 6', 'gpunbd_workers six'), ('\\"b\\"', '"b"')):
-            with self.subTest(old=old):
-                changed = printed('prometheus').replace(old, new)
-                self.assertNotEqual(changed, printed('prometheus'))
-                self.assertNotEqual(promtool('check', 'metrics', text=changed), (0, ''))
-
     def test_both_formats_have_the_same_samples(self):
         strict = samples_of(openmetrics_parser.text_string_to_metric_families(printed('openmetrics')))
         old = samples_of(parser.text_string_to_metric_families(printed('prometheus')))
@@ -50,15 +42,6 @@ class Text(server.Test):
         for form in FORMS:
             keys = [line.rsplit(' ', 1)[0] for line in printed(form).splitlines() if not line.startswith('#')]
             self.assertEqual(len(keys), len(set(keys)))
-
-    def test_the_openmetrics_parser_detects_errors(self):
-        for old, new in (('# EOF\n', ''), ('# TYPE gpunbd_handshakes counter', '# TYPE gpunbd_handshakes_total counter'),
-                         ('le="+Inf"} 3', 'le="+Inf"} 1'), ('# UNIT gpunbd_export_size_bytes bytes', '# UNIT gpunbd_export_size_bytes byte')):
-            with self.subTest(old=old):
-                changed = printed('openmetrics').replace(old, new)
-                self.assertNotEqual(changed, printed('openmetrics'))
-                with self.assertRaises(ValueError):
-                    list(openmetrics_parser.text_string_to_metric_families(changed))
 
 
 class Scraped(server.Test):

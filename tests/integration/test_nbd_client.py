@@ -15,11 +15,6 @@ class NbdClient(server.Test):
         self.assertIn('Negotiation: ..', listed)
         self.assertIn('vram: instance ', listed)
 
-    def test_list_over_unix(self):
-        one = self.serve(name='vram')
-        listed = self.command('nbd-client', '-l', '-u', one.path)
-        self.assertIn('vram: instance ', listed)
-
     def test_list_several(self):
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}

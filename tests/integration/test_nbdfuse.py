@@ -59,18 +59,6 @@ class NbdFuse(server.Test):
         self.command('debugfs', '-R', f'dump /server.py {back}', disk)
         self.assertTrue(server.same_file(back, server.__file__))
 
-    def test_data(self):
-        disk = self.mount(self.serve(size=SIZE))
-        data = server.random_bytes(20 * MiB + 12345, 6)
-        with open(disk, 'r+b') as file:
-            file.seek(7777777)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        with open(disk, 'rb') as file:
-            file.seek(7777777)
-            self.assertEqual(file.read(len(data)), data)
-
 
 if __name__ == '__main__':
     server.main()

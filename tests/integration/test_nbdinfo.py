@@ -41,8 +41,7 @@ class NbdInfo(server.Test):
         one = self.serve()
         totals = json.loads(self.command('nbdinfo', '--map', '--json', one.uri()))
         self.assertEqual([(part['offset'], part['length'], part['type']) for part in totals], [(0, 64 * MiB, 3)])
-        with wire.connect(one.address) as client:
-            client.write(2 * PAGE + 5, b'x')
+        wire.write_once(one.address, '', 2 * PAGE + 5, b'x')
         parts = json.loads(self.command('nbdinfo', '--map', '--json', one.uri()))
         self.assertEqual([(part['offset'], part['length'], part['type']) for part in parts],
                          [(0, 2 * PAGE, 3), (2 * PAGE, PAGE, 0), (3 * PAGE, 64 * MiB - 3 * PAGE, 3)])

@@ -50,10 +50,6 @@ class QemuIo(server.Test):
         out = self.command('qemu-io', '-f', 'raw', '-c', 'write 0 512', one.uri(), status=1)
         self.assertRegex(out + self.errors, '(?i)read-only|permission denied')
 
-    def test_tcp(self):
-        self.io(self.serve(size='256M', tcp=True, unix=False), 'write -P 0x79 1 99999999', 'read -P 0x79 1 99999999',
-                'discard 0 256M', 'read -P 0 0 256M')
-
 
 if __name__ == '__main__':
     server.main()

@@ -30,8 +30,7 @@ class Reload(server.Test):
         one.reload(config(('a', '64M'), ('c', '32M')))
         self.assertEqual(self.names(one), ['a', 'c'])
         self.assertEqual(keeps.read(0, 4), b'kept')
-        with wire.connect(one.address, 'a') as client:
-            self.assertEqual(client.read(0, 4), b'kept')
+        self.assertEqual(wire.read_once(one.address, 'a', 0, 4), b'kept')
         with wire.connect(one.address, 'c') as client:
             client.write(5, b'new')
             self.assertEqual(client.read(5, 3), b'new')
@@ -43,8 +42,7 @@ class Reload(server.Test):
         # An export that is added again is a new one, without the old contents.
         one.reload(config(('a', '64M'), ('b', '64M')))
         self.assertEqual(self.names(one), ['a', 'b'])
-        with wire.connect(one.address, 'b') as client:
-            self.assertEqual(client.read(0, 4), bytes(4))
+        self.assertEqual(wire.read_once(one.address, 'b', 0, 4), bytes(4))
         self.assertEqual(keeps.read(0, 4), b'kept')
 
     def test_an_invalid_file_changes_nothing(self):
@@ -159,8 +157,7 @@ class Hangup(server.Test):
         server.wait_for_text('ready: ', one.log, 60)
 
     def ends(self, one):
-        with wire.connect(one.path) as client:
-            self.assertEqual(client.read(0, 4), bytes(4))
+        self.assertEqual(wire.read_once(one.path, '', 0, 4), bytes(4))
         one.process.terminate()
         self.assertEqual(one.process.wait(60), 0)
 

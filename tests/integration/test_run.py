@@ -50,24 +50,23 @@ class Run(server.Test):
         child, (shell, sleeper, path) = self.background(self.PROCESSES)
         child.send_signal(signal.SIGTERM)
         self.assertEqual(child.wait(60), 128 + signal.SIGTERM)
-        server.wait_until(lambda: not server.is_running(shell) and not server.is_running(sleeper), 60, 'the command to end')
+        self.wait_for_end(shell, sleeper)
         self.assertFalse(os.path.exists(os.path.dirname(path)))
 
-    def test_killed_server(self):
-        """After SIGKILL of the server, the command is terminated and the folder is removed all the same."""
-        child, (shell, sleeper, path) = self.background(self.PROCESSES)
-        self.assertTrue(os.path.exists(path))
-        child.kill()
-        child.wait(60)
-        server.wait_until(lambda: not server.is_running(shell) and not server.is_running(sleeper), 60, 'the command to end')
-        server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 60, 'the removal of the folder')
+    @staticmethod
+    def wait_for_end(*processes):
+        server.wait_until(lambda: not any(map(server.is_running, processes)), 60, 'the command to end')
 
-    def test_killed_server_whose_command_ignores_signals(self):
-        child, (shell, sleeper, path) = self.background("trap '' TERM; " + self.PROCESSES)
-        child.kill()
-        child.wait(60)
-        server.wait_until(lambda: not server.is_running(shell) and not server.is_running(sleeper), 60, 'the command to end')
-        server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 60, 'the removal of the folder')
+    def test_killed_server(self):
+        """After SIGKILL of the server, the command is ended and the folder is removed all the same."""
+        for before in ('', "trap '' TERM; "):
+            with self.subTest(before=before):
+                child, (shell, sleeper, path) = self.background(before + self.PROCESSES)
+                self.assertTrue(os.path.exists(path))
+                child.kill()
+                child.wait(60)
+                self.wait_for_end(shell, sleeper)
+                server.wait_until(lambda folder=os.path.dirname(path): not os.path.exists(folder), 60, 'the removal of the folder')
 
     def test_command_that_exceeds_the_grace_period(self):
         """The command is killed when the server ends, and the exit status reports this."""
@@ -78,7 +77,7 @@ class Run(server.Test):
             server.wait_for_text('stopping: ', lambda: pathlib.Path(log.name).read_text(encoding='utf-8'), 60)
             child.send_signal(signal.SIGTERM)  # ends the grace period
             self.assertEqual(child.wait(60), 128 + signal.SIGKILL)
-        server.wait_until(lambda: not server.is_running(shell) and not server.is_running(sleeper), 60, 'the command to end')
+        self.wait_for_end(shell, sleeper)
         self.assertFalse(os.path.exists(os.path.dirname(path)))
 
     def test_on_a_terminal(self):

@@ -33,14 +33,6 @@ class Shutdown(server.Test):
         for number in (signal.SIGTERM, signal.SIGINT):
             self.serve(config=CONFIG).stop(number)
 
-    def test_socket_is_removed(self):
-        one = self.serve()
-        path = one.path
-        self.assertTrue(os.path.exists(path))
-        one.process.send_signal(signal.SIGTERM)
-        one.process.wait(60)
-        self.assertFalse(os.path.exists(path))
-
     def test_new_clients_are_refused(self):
         one = self.serve(config=CONFIG)
         client = wire.connect(one.address)

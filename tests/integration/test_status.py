@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 import server
-from admin_endpoint import Endpoint, need_admin_endpoint
+from admin_endpoint import Endpoint
 
 STATUS = (server.PROGRAM, 'status')
 
@@ -34,24 +34,6 @@ class Status(server.Test):
 
 
 class Servers(Status):
-    def test_tables(self):
-        path = self.path()
-        one = self.endpoint(path)
-        out = self.run_status('--socket', path)
-        self.assertIn('gpunbd 0.1.0 (abc1234), pid 4711, serving for 1h00: 2 workers, 1 connection\n', out)
-        self.assertRegex(out, r'\nDEVICE +TOTAL +AVAILABLE +ALLOCATED +USED +NAME\ncuda:0 +140 GiB +70 GiB +35 GiB +1 GiB +NVIDIA H200\n')
-        self.assertRegex(out, r'\nfast +4 GiB +1 GiB +25% +1 +15 +0 bytes +8 KiB +1\n')
-        (path, headers), = one.requests
-        self.assertEqual(path, '/api/v1/status')
-        self.assertEqual(headers['Host'], 'localhost')
-
-    def test_json(self):
-        path = self.path()
-        self.endpoint(path)
-        out = self.run_status('--json', '--socket', path)
-        self.assertEqual(json.loads(out)['process']['pid'], 4711)
-        self.assertTrue(out.endswith('}\n'))
-
     def test_tcp_and_a_token(self):
         one = self.endpoint(token='secret')
         self.refused('the server refuses the request: a token is needed', '--url', one.url)
@@ -158,9 +140,6 @@ class InvalidServers(Status):
 
 
 class RealServer(Status):
-    def setUp(self):
-        need_admin_endpoint()
-
     def test_values(self):
         path = self.path()
         one = self.serve(name='real', size='3M', extra=['--admin-socket', path])

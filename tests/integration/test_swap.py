@@ -149,10 +149,9 @@ class Swap(server.Test):
 
     def check(self, prefix):
         """The output of gpunbd check for a file whose second export has swap."""
-        path = os.path.join(self.directory(), 'gpunbd.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write('listeners: {}\nexports:\n  - {name: a, size: 1M, devices: [host]}\n'
-                       '  - {name: b, size: 1M, devices: [host], swap: true}\n')
+        path = server.write_file(os.path.join(self.directory(), 'gpunbd.yaml'),
+                                 'listeners: {}\nexports:\n  - {name: a, size: 1M, devices: [host]}\n'
+                                 '  - {name: b, size: 1M, devices: [host], swap: true}\n')
         self.command(*prefix, server.PROGRAM, 'check', path, status=None)
         return self.errors.replace(path + ': ', '')
 
@@ -172,17 +171,14 @@ class Swap(server.Test):
         folder = self.directory()
         path = os.path.join(folder, 'gpunbd.yaml')
         serve = (server.PROGRAM, 'serve')
-        with open(os.path.join(folder, 'keys'), 'w', encoding='ascii') as file:
-            file.write('alice:0123456789abcdef0123456789abcdef\n')
-        os.chmod(os.path.join(folder, 'keys'), 0o600)
+        server.write_file(os.path.join(folder, 'keys'), 'alice:0123456789abcdef0123456789abcdef\n', 0o600)
         tls = ('--tls-psk', os.path.join(folder, 'keys'))
         self.command(*serve, '--size', '1M', '--device', 'host', '--swap', *tls, status=2)
         self.assertIn('TLS and an export with swap exclude each other: the kernel\'s client passes TLS through a process',
                       self.errors)
         self.command(*serve, '--size', '1M', '--device', 'host', '--swap', '--run', 'true', status=2)
         self.assertIn('--run and an export with swap exclude each other', self.errors)
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(CONFIG.replace('{socket}', os.path.join(folder, 'socket')))
+        server.write_file(path, CONFIG.replace('{socket}', os.path.join(folder, 'socket')))
         for flags in (tls, ('--run', 'true')):
             self.command(*serve, '--config', path, *flags, status=2)
             self.assertIn('exclude each other', self.errors)

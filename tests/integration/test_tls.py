@@ -27,8 +27,7 @@ def make_certificate(folder, name, common_name, alternatives='', days=2, into=No
     """`into`: the folder for the certificate, if it is not that of the authority."""
     into = into or folder
     key, request, extensions = (f'{into}/{name}-{part}' for part in ('key.pem', 'request', 'extensions'))
-    with open(extensions, 'w', encoding='ascii') as file:
-        file.write(f'subjectAltName={alternatives}\n' if alternatives else '')
+    server.write_file(extensions, f'subjectAltName={alternatives}\n' if alternatives else '')
     openssl('req', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', f'/CN={common_name}',
             '-keyout', key, '-out', request)
     openssl('x509', '-req', '-in', request, '-CA', f'{folder}/ca-cert.pem', '-CAkey', f'{folder}/ca-key.pem',
@@ -58,8 +57,7 @@ class Tls(server.Test):
         cls.certificates = make_folder(f'{cls.files}/pki')
         cls.keys = write_keys(f'{cls.files}/keys.psk', KEYS)
         # The clients use GnuTLS, which takes the permitted versions from this file, and else uses the newest.
-        with open(f'{cls.files}/tls-1.2', 'w', encoding='ascii') as file:
-            file.write('[overrides]\ndisabled-version = tls1.3\n')
+        server.write_file(f'{cls.files}/tls-1.2', '[overrides]\ndisabled-version = tls1.3\n')
         cls.image = f'{cls.files}/image'
         server.write_image(cls.image, SIZE, seed=5, data_every=1)
 
@@ -180,9 +178,8 @@ class Refused(Tls):
                                 '/nowhere: cannot be read: there is no such file; gpunbd tls-setup DIR --psk USER makes one')):
             self.command(server.PROGRAM, 'serve', '--size', '1M', '--device', 'host', *flags, '--run', 'true', status=1)
             self.assertIn(message, self.errors)
-        config = f'{self.files}/open.yaml'
-        with open(config, 'w', encoding='ascii') as file:
-            file.write(f'tls: {{certificates: {folder}}}\nexports: [{{size: 1M, devices: [host]}}]\n')
+        config = server.write_file(f'{self.files}/open.yaml',
+                                   f'tls: {{certificates: {folder}}}\nexports: [{{size: 1M, devices: [host]}}]\n')
         self.command(server.PROGRAM, 'check', config, status=1)
         self.assertIn(f'{config}: tls: {folder}/server-key.pem: contains a secret', self.errors)
 
@@ -246,8 +243,7 @@ class Selective(Tls):
         self.command('nbdinfo', self.by_certificate(one, old, unix=True), status=1)
         self.command('nbdinfo', self.by_certificate(one, folder, unix=True))
         # Invalid files change nothing.
-        with open(f'{folder}/server-cert.pem', 'w', encoding='ascii') as file:
-            file.write('no certificate\n')
+        server.write_file(f'{folder}/server-cert.pem', 'no certificate\n')
         log = one.reload()
         self.assertIn(f'{folder}/server-cert.pem: is not a usable PEM certificate', log)
         self.assertIn('SIGHUP: the configuration is unchanged', log)
@@ -258,8 +254,7 @@ class Selective(Tls):
         self.assertIn("export 'secret': it requires TLS, but TLS is off", one.reload())
         one.configure(self.config('off', folder).replace(', tls: required', ''))
         one.reload()
-        with wire.connect(one.address, 'open') as client:
-            self.assertEqual(client.read(0, 4), b'kept')
+        self.assertEqual(wire.read_once(one.address, 'open', 0, 4), b'kept')
         self.assertEqual(handle.pread(4, 0), bytearray(b'kept'))
         handle.shutdown()
 

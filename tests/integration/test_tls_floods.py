@@ -159,10 +159,9 @@ FLOODS = {
     'key updates before GO': Flood(key_update),
     'key updates, export refused': Flood(key_update, go='refused'),
 }
-# With a number of threads; 0: the default.
-CASES = [*((flood, 1) for flood in FLOODS), ('key updates', 0), ('single bytes', 0)]
-# One flood for each part of the server that handles it.
-DISTINCT_CASES = [('key updates', 1), ('renegotiations', 1), ('single bytes', 1), ('single bytes', 0)]
+# One flood for each part of the server that handles it, with a number of threads; 0: the default. server/net/transport/
+# tls_flood_test.cpp has all floods.
+CASES = [('key updates', 1), ('renegotiations', 1), ('single bytes', 1), ('single bytes', 0)]
 # The server disconnects these clients; the others send data, and stay.
 DISCONNECTED = [name for name, flood in FLOODS.items() if flood.record is not byte]
 
@@ -385,22 +384,6 @@ class TlsFloods(server.Test):
         config = CONFIG.replace('{certificates}', self.certificates)
         return self.serve(config=config.replace('{drain}', str(drain)).replace('{threads}', str(threads)), **options)
 
-    def test_other_clients_are_served(self):
-        for flood, threads in CASES:
-            with self.subTest(flood=flood, threads=threads):
-                one = self.start(threads)
-                reader = Reader(one.address, self.clock)
-                with flooded(one.address, self.certificates, flood, MiB // 4) as flooders:
-                    reader.wait_for_more(200)
-                    if flood in DISCONNECTED:
-                        server.wait_until(lambda: sum(each.disconnects.value for each in flooders) >= FLOODERS, 30,
-                                          'the end of the flooding clients')
-                        server.wait_for_text('more TLS records without data', one.log)
-                    else:
-                        self.assertEqual(sum(each.disconnects.value for each in flooders), 0)
-                reader.finish()
-                one.stop()
-
     def test_sigterm_under_a_flood(self):
         """A client in the middle of a request is waited for until the end of limits.drain."""
         one = self.start()
@@ -421,7 +404,7 @@ class TlsFloods(server.Test):
 
     def test_watchdog_upgrade_and_sigterm_under_each_flood(self):
         self.assertEqual(ctypes.CDLL(None).prctl(test_watchdog.SUBREAPER, 1), 0)
-        for flood, threads in DISTINCT_CASES:
+        for flood, threads in CASES:
             with self.subTest(flood=flood, threads=threads):
                 self.upgrade_under(flood, threads)
 

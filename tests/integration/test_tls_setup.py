@@ -180,8 +180,7 @@ class TlsSetup(server.Test):
         self.assertFalse(os.path.exists(self.folder))
         self.set_up('--host', 'a', folder=f'{self.parent}/no/such', status=1)
         self.assertIn(f'the folder {self.parent}/no does not exist', self.errors)
-        with open(self.folder, 'w', encoding='ascii'):
-            pass
+        server.write_file(self.folder, '')
         self.set_up('--host', 'a', status=1)
         self.assertIn('exists and is not a folder', self.errors)
         os.unlink(self.folder)
@@ -192,8 +191,7 @@ class TlsSetup(server.Test):
         self.assertIn('other users may place keys there', self.errors)
         os.chmod(self.folder, 0o755)
         # The last file cannot be moved into place, because a file exists instead of a folder: the others are removed.
-        with open(self.path('clients'), 'w', encoding='ascii'):
-            pass
+        server.write_file(self.path('clients'), '')
         self.set_up('--host', 'a', '--client', 'alice', '--psk', 'bob', status=1)
         self.assertIn('clients is not a folder', self.errors)
         self.assertEqual(os.listdir(self.folder), ['clients'])
@@ -203,8 +201,7 @@ class TlsSetup(server.Test):
         os.rename(self.path('ca-key.pem'), self.path('kept'))
         self.set_up('--client', 'alice', status=1)
         self.assertIn('ca-cert.pem exists without its ca-key.pem', self.errors)
-        with open(self.path('ca-key.pem'), 'w', encoding='ascii') as file:
-            file.write('junk')
+        server.write_file(self.path('ca-key.pem'), 'junk')
         self.set_up('--client', 'alice', status=1)
         self.assertIn('its key cannot be read', self.errors)
         os.replace(self.path('server-key.pem'), self.path('ca-key.pem'))

@@ -12,7 +12,7 @@ import time
 
 import server
 import wire
-from admin_endpoint import Endpoint, need_admin_endpoint
+from admin_endpoint import Endpoint
 
 SEQUENCE = re.compile(r'\x1b\[([?0-9;]*)([A-Za-z])')
 
@@ -93,6 +93,14 @@ class Top(server.Test):
         self.addCleanup(self.process.kill)
         self.screen = Screen()
 
+    def start_with_server(self):
+        """Starts `top` for a fake server. Returns the path of its socket, and the server."""
+        path = os.path.join(self.directory(), 'a')
+        one = self.endpoint(path)
+        self.start(path)
+        self.shows('>fast')
+        return path, one
+
     def resize(self, rows, columns):
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack('HHHH', rows, columns, 0, 0))
 
@@ -154,10 +162,7 @@ class OnATerminal(Top):
         self.assertIn('/api/v1/stream', [path for path, _ in one.requests])
 
     def test_resizing(self):
-        path = os.path.join(self.directory(), 'a')
-        self.endpoint(path)
-        self.start(path)
-        self.shows('>fast')
+        self.start_with_server()
         for rows, columns in ((40, 132), (5, 30), (1, 1), (24, 80)):
             self.resize(rows, columns)
             self.until_size(rows, columns)
@@ -165,24 +170,17 @@ class OnATerminal(Top):
         self.ends()
 
     def test_signals(self):
-        path = os.path.join(self.directory(), 'a')
-        self.endpoint(path)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             with self.subTest(number=number):
-                self.start(path)
-                self.shows('>fast')
+                self.start_with_server()
                 self.process.send_signal(number)
                 self.ends()
-        self.start(path)
-        self.shows('>fast')
+        self.start_with_server()
         self.press('\x03')  # the terminal sends SIGINT
         self.ends()
 
     def test_suspend_and_resume(self):
-        path = os.path.join(self.directory(), 'a')
-        self.endpoint(path)
-        self.start(path)
-        self.shows('>fast')
+        self.start_with_server()
         # The session has no shell that could resume it, so the kernel does not stop it.
         self.process.send_signal(signal.SIGTSTP)
         self.until(lambda: self.screen.left == 1, 'the primary screen')
@@ -258,10 +256,7 @@ class OnATerminal(Top):
                 self.ends()
 
     def test_a_server_that_becomes_hostile(self):
-        path = os.path.join(self.directory(), 'a')
-        one = self.endpoint(path)
-        self.start(path)
-        self.shows('>fast')
+        path, one = self.start_with_server()
         one.close()
         for raw, message in ((b'\x1b[2Jnonsense\r\n\r\n', 'is not HTTP'),
                              (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: {"status":7}\n\n', 'is not the status'),
@@ -320,9 +315,6 @@ class WithoutTerminal(Top):
 
 
 class RealServer(Top):
-    def setUp(self):
-        need_admin_endpoint()
-
     def test_a_server_and_its_successor(self):
         folder = {'RUNTIME_DIRECTORY': self.directory()}
         one = self.serve(name='real', size='8M', environment=folder)

@@ -103,10 +103,9 @@ class Names(Vulkan):
     def test_one_device_under_two_names_is_refused(self):
         uuid = self.uuid()
         folder = self.directory()
-        path = os.path.join(folder, 'gpunbd.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(f"listeners: {{unix: [{{path: '{folder}/socket'}}]}}\n"
-                       f'exports: [{{name: a, size: 1M, devices: [{ON_CPU}, "{uuid}"]}}]\n')
+        path = server.write_file(os.path.join(folder, 'gpunbd.yaml'),
+                                 f"listeners: {{unix: [{{path: '{folder}/socket'}}]}}\n"
+                                 f'exports: [{{name: a, size: 1M, devices: [{ON_CPU}, "{uuid}"]}}]\n')
         self.command(server.PROGRAM, 'serve', '--config', path, status=1)
         self.assertIn(f'{ON_CPU} and {uuid} are the same device', self.errors)
 

@@ -574,3 +574,14 @@ def connect(address, name='', structured=True, contexts=('base:allocation',), ti
             wire.meta_context(name, *contexts)
     wire.go(name)
     return wire
+
+
+def read_once(address, name, offset, length):
+    """The bytes that a connection of its own reads."""
+    with connect(address, name) as client:
+        return client.read(offset, length)
+
+
+def write_once(address, name, offset, data):
+    with connect(address, name) as client:
+        client.write(offset, data)

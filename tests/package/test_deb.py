@@ -70,10 +70,7 @@ class DropIn(server.Test):
             self.stand_in(name, '')
 
     def stand_in(self, name, text):
-        path = os.path.join(self.programs, name)
-        with open(path, 'w', encoding='ascii') as file:
-            file.write(f'#!/bin/sh\n{text}\n')
-        os.chmod(path, 0o755)
+        server.write_file(os.path.join(self.programs, name), f'#!/bin/sh\n{text}\n', 0o755)
 
     def script(self, name, *arguments, systemd=''):
         """`systemd`: the installed version; empty: none."""

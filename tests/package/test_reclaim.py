@@ -31,11 +31,7 @@ class Hooks(server.Test):
         self.folders = []
 
     def stand_in(self, name, text):
-        path = os.path.join(self.programs, name)
-        with open(path, 'w', encoding='ascii') as file:
-            file.write(f'#!/bin/sh\n{text}\n')
-        os.chmod(path, 0o755)
-        return path
+        return server.write_file(os.path.join(self.programs, name), f'#!/bin/sh\n{text}\n', 0o755)
 
     def folder(self):
         self.folders.append(self.directory())

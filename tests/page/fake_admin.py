@@ -250,14 +250,6 @@ class FakeAdmin:
         self.http.server_close()
         self.http.cut()
 
-    def restart(self):
-        """Simulates a new process: all counters restart at 0."""
-        self.pid, self.started = self.pid + 1, self.now()
-        for export in self.exports:
-            for of in export.requests.values():
-                of.requests = of.bytes = 0
-        self.start()
-
     def live(self):
         while self.running:
             time.sleep(self.every)
@@ -329,35 +321,13 @@ class FakeAdmin:
             return f"export '{export.name}' is read-only" if export.read_only else f"export '{export.name}' is writable"
         if path == 'log-level':
             return f'the log level is {body["level"]}'
-        if path.startswith('exports/'):
-            return self.perform(path.removeprefix('exports/'), body)
-        return None
-
-    def perform(self, action, body):
-        if action == 'create':
+        if path == 'exports/create':
             wanted = body['export']
-            if 'clone_of' in wanted:
-                return self.perform('clone', {'name': wanted['name'], 'source': wanted['clone_of']})
             device = wanted.get('devices', ['cuda:0'])[0]
             self.exports.append(Export(wanted['name'], parsed('export.size', wanted['size']), device=device, run_time=True,
                                        layout=wanted['layout'], provision=wanted['provision']))
             return f"Export '{wanted['name']}' is created."
-        export = self.export(body['source' if action in ('snapshot', 'clone') else 'name'])
-        if export is None:
-            return None
-        if action == 'resize':
-            export.size = parsed('size', body['size'])
-            return f"Export '{export.name}' has another size now."
-        if action == 'rename':
-            name, export.name = export.name, body['new_name']
-            return f"Export '{name}' has the name '{export.name}' now."
-        if action == 'remove':
-            self.exports.remove(export)
-            return f"Export '{export.name}' is removed."
-        clone = Export(body['name'], export.size, device=export.device, run_time=True, clone_of=export.name)
-        clone.extents, clone.read_only = list(export.extents), action == 'snapshot'
-        self.exports.append(clone)
-        return f"Export '{clone.name}' is created."
+        return None
 
 
 class InvalidValue(Exception):

@@ -73,5 +73,5 @@ chroot {self.root} systemd-sysusers gpunbd.conf
         initramfs.modules('virtio_pci', 'virtio_blk', 'virtio_net', 'crc32c_generic', 'ext4')
         return running_guest.RunningGuest(
             test, initramfs, append=f'systemd.show_status=yes systemd.log_color=no systemd.journald.forward_to_console=1 {append}', memory=memory,
-            network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='),
+            network=guest.NETWORK,
             devices=('-drive', f'file={self.image},format=raw,if=virtio,snapshot=on'), **options)

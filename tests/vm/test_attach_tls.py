@@ -22,23 +22,17 @@ if 'tls' not in guest.MODULES:
 
 class AttachTls(server.Test):
     def test_attach_tls(self):
-        files = self.directory()
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'attach_tls')
-        initramfs.programs('mkfs.ext4', 'e2fsck', 'nbdkit')
+        initramfs = guest.root(self, 'attach_tls', ('mkfs.ext4', 'e2fsck', 'nbdkit'), MODULES)
         folder = subprocess.run(['nbdkit', '--dump-config'], capture_output=True, text=True, check=True).stdout
         initramfs.program(os.path.join(re.search('^plugindir=(.*)$', folder, re.M)[1], 'nbdkit-memory-plugin.so'))
         os.rename(f'{initramfs.root}/bin/nbdkit-memory-plugin.so', f'{initramfs.root}/lib/nbdkit-memory-plugin.so')
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        initramfs.modules(*MODULES)
         of_server, of_node = recipe.blocks('server/manual/attach-and-mount.md', 'Remote node')[:2]
-        os.mkdir(f'{initramfs.root}/recipe')
         for name, lines in (('server', of_server), ('node', of_node)):
             text = '\n'.join(lines) + '\n'
             for original, replacement in REPLACEMENTS.items():
                 text = text.replace(original, replacement)
-            with open(f'{initramfs.root}/recipe/{name}', 'w', encoding='utf-8') as file:
-                file.write(text)
-        self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=1', memory=1024, seconds=840), EXPECTED)
+            initramfs.file(f'recipe/{name}', text)
+        guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=1', memory=1024)
 
 
 if __name__ == '__main__':

@@ -25,6 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SIZE = 512 * MiB
 EXPECTED = ['tcp-1-4096-xfs ok', 'tcp-4-512-ext4 ok', 'unix-1-512-ext4 ok', 'unix-4-4096-xfs ok', 'README ok',
             'server ended with 0', 'manual ok', 'vsock ok']
+NETWORK = ('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile=')
 PROGRAMS = ('dd', 'nbd-client', 'mkfs.ext4', 'e2fsck', 'mkfs.xfs', 'xfs_repair', 'sfdisk', 'nbdinfo', 'nbdcopy')
 
 server.need('qemu-system-x86_64', 'busybox', 'cpio', 'modinfo', *PROGRAMS)
@@ -59,7 +60,7 @@ if 'dynamically linked' in subprocess.run(['file', '-L', BUSYBOX], capture_outpu
 class Initramfs:
     """A folder that becomes the guest's root file system."""
 
-    def __init__(self, root, init='kernel_client'):
+    def __init__(self, root, init):
         self.root = root
         self.order = []
         for directory in ('bin', 'lib', 'lib64', 'modules'):
@@ -120,6 +121,21 @@ class Initramfs:
         subprocess.run(['/bin/sh', '-c', 'find . | cpio --quiet -o -H newc -R 0:0 >"$0"', path], check=True, cwd=self.root)
 
 
+def root(test, init, programs=(), modules=()):
+    """The root file system of a guest that runs `init`, with gpunbd, programs of this machine, and modules."""
+    initramfs = Initramfs(os.path.join(test.directory(), 'root'), init)
+    initramfs.programs(*programs)
+    initramfs.program(server.PROGRAM, 'gpunbd')
+    initramfs.modules(*modules)
+    return initramfs
+
+
+def add_hog(initramfs):
+    """Adds memory_hog, which is linked statically."""
+    path = os.environ.get('GPUNBD_MEMORY_HOG', os.path.join(os.path.dirname(server.PROGRAM), 'memory_hog'))
+    shutil.copy(path, os.path.join(initramfs.root, 'bin/memory_hog'))
+
+
 def machine(test, initramfs, append='', network=('-net', 'none'), devices=(), memory=1536):
     """The command that starts a guest. The guest's console is the command's input and output."""
     image = os.path.join(test.directory(), 'initramfs')
@@ -142,14 +158,14 @@ def console(test, command, seconds):
 
 
 def run(test, initramfs, expected, seconds=840, **guest):
-    """The results that a guest prints. If they are not as expected, also prints its console."""
+    """A guest must print these results. If it does not, also prints its console."""
     done = console(test, machine(test, initramfs, **guest), seconds)
     results = re.findall(r'RESULT ([^\r\n]*)', done)
     for figure in re.findall(r'FIGURE [^\r\n]*', done):
         print(figure)
     if results != expected:
         print(done[-12000:], file=sys.stderr)
-    return results
+    test.assertEqual(results, expected)
 
 
 def add(archive, name, content):
@@ -178,12 +194,10 @@ def pack_tree(path, folders):
 
 class KernelClient(server.Test):
     def boot(self, port):
-        files = self.directory()
-        tree = os.path.join(files, 'tree.tar')
+        tree = os.path.join(self.directory(), 'tree.tar')
         pack_tree(tree, {'gone': os.path.dirname(os.path.dirname(MODULES['nbd'])), 'kept': os.path.dirname(os.__file__)})
-        initramfs = Initramfs(os.path.join(files, 'root'))
-        initramfs.programs(*PROGRAMS)
-        initramfs.program(server.PROGRAM, 'gpunbd')
+        initramfs = root(self, 'kernel_client', PROGRAMS,
+                         ('virtio_pci', 'virtio_net', 'virtio_blk', 'nbd', 'crc32c_generic', 'ext4', 'xfs', 'vsock_loopback'))
         modprobe, *mount, unmount = recipe.blocks('README.md', 'A mount in a minute')[2]
         self.assertEqual(modprobe, 'modprobe nbd')  # done by init
         initramfs.file('manual/mount', recipe.script(mount))
@@ -194,15 +208,13 @@ class KernelClient(server.Test):
         for name, lines in (('attached', attached), ('swap', [serve, *swap]), ('kept_swap', [keep, *swap])):
             text = recipe.script(lines).replace('cuda:0', 'host').replace('8G', '32M')
             initramfs.file(f'manual/{name}', text.replace('gpunbd doctor swap', '{ gpunbd doctor swap || [ $? = 1 ]; }'))
-        initramfs.modules('virtio_pci', 'virtio_net', 'virtio_blk', 'nbd', 'crc32c_generic', 'ext4', 'xfs', 'vsock_loopback')
-        return run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={port}', seconds=840,
-                   network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='),
-                   devices=('-drive', f'file={tree},format=raw,if=virtio,readonly=on'))
+        run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={port}', network=NETWORK,
+            devices=('-drive', f'file={tree},format=raw,if=virtio,readonly=on'))
 
     def test_tcp_and_unix(self):
         """One guest for both transports, because booting takes longest."""
         one = self.serve(size=SIZE, tcp=True, unix=False)
-        self.assertEqual(self.boot(one.port), EXPECTED)
+        self.boot(one.port)
         # The guest has discarded all data at its end, so no memory is allocated.
         with wire.connect(one.address) as client:
             self.assertEqual(client.status(0, SIZE)[1], [(SIZE, 3)])

@@ -22,16 +22,11 @@ if 'tls' not in guest.MODULES:
 
 class KernelTls(server.Test):
     def test_kernel_tls(self):
-        files = self.directory()
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'tls')
-        initramfs.programs('nbdcopy', 'nbd-client')
-        initramfs.program(server.PROGRAM, 'gpunbd')
+        initramfs = guest.root(self, 'tls', ('nbdcopy', 'nbd-client'), ('gcm', 'ghash_generic', 'ctr', 'tls', 'nbd'))
         initramfs.program(SERVER_TESTS, 'server_tests')
-        initramfs.modules('gcm', 'ghash_generic', 'ctr', 'tls', 'nbd')
-        pki = test_tls.make_folder(os.path.join(files, 'root/pki'))
-        with open(f'{pki}/tls-1.2', 'w', encoding='ascii') as file:
-            file.write('[overrides]\ndisabled-version = tls1.3\n')
-        self.assertEqual(guest.run(self, initramfs, EXPECTED, memory=2048, seconds=840), EXPECTED)
+        test_tls.make_folder(f'{initramfs.root}/pki')
+        initramfs.file('pki/tls-1.2', '[overrides]\ndisabled-version = tls1.3\n')
+        guest.run(self, initramfs, EXPECTED, memory=2048)
 
 
 if __name__ == '__main__':

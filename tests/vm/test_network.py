@@ -23,7 +23,7 @@ exports:
 - {name: others, size: 64M, devices: [host]}
 '''
 STALL = 10  # seconds without any packet
-NETWORK = ('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile=',
+NETWORK = (*guest.NETWORK,
            # While it is enabled, it delays the packets of both directions without reordering them.
            '-object', 'filter-buffer,id=stall,netdev=net,queue=all,interval=4000000000,status=off')
 
@@ -43,10 +43,8 @@ def connections(port):
 
 class Network(server.Test):
     def start(self, port):
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'network')
-        initramfs.programs('mkfs.ext4', 'e2fsck', 'nbd-client')
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        initramfs.modules('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4')
+        initramfs = guest.root(self, 'network', ('mkfs.ext4', 'e2fsck', 'nbd-client'),
+                               ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4'))
         return running_guest.RunningGuest(self, initramfs, append=f'nbd.nbds_max=2 port={port}', memory=512, network=NETWORK)
 
     def wait_for_progress(self, machine, steps):

@@ -9,7 +9,6 @@ import subprocess
 import test_kernel_client as guest
 import server
 
-HOG = os.environ.get('GPUNBD_MEMORY_HOG', os.path.join(os.path.dirname(server.PROGRAM), 'memory_hog'))
 # To test without some of the protection, for example: GPUNBD_SWAP_FLAGS=--provision,full
 FLAGS = os.environ.get('GPUNBD_SWAP_FLAGS', '--swap')
 if server.SANITIZED:
@@ -49,23 +48,28 @@ def add_cases(initramfs):
         return len(re.findall(r'^    def test_', file.read(), re.MULTILINE))
 
 
-class Swap(server.Test):
-    def swap(self, device, size, hog, ways, memory, spill=None, **options):
-        files = self.directory()
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'swap')
-        if device == 'host':
-            initramfs.program(shutil.which('nbd-client'))
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        # The program is linked statically.
-        shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
-        initramfs.module('nbd')
-        append = f'nbd.nbds_max=2 flags={FLAGS} device={device} size={size}M hog={hog} ways={",".join(ways)}'
+class Swapping(server.Test):
+    def swap(self, device, size, hog, ways, memory, spill=None, flags=FLAGS, driver='nbd', **options):
+        initramfs = guest.root(self, 'swap', ('nbd-client',) if device == 'host' else (), (driver,))
+        guest.add_hog(initramfs)
+        append = f'nbd.nbds_max=2 flags={flags} device={device} size={size}M hog={hog} ways={",".join(ways)}'
         if spill:
             initramfs.modules('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4')
             append += f' spill={spill} rounds=2'
         expected = ['protected ok', *(f'{way} ok' for way in ways), 'ending ok']
-        self.assertEqual(guest.run(self, initramfs, expected, append=append, memory=memory, **options), expected)
+        guest.run(self, initramfs, expected, append=append, memory=memory, **options)
 
+    def swap_with_spill_memory(self, way, **options):
+        """Half of the memory of a card is given back to others and returned, again and again, below live swap."""
+        disk = os.path.join(self.directory(), 'disk')
+        with open(disk, 'wb') as file:
+            file.truncate(SPILL * 5 // 4 * server.MiB)
+        self.command('mkfs.ext4', '-q', disk)
+        self.swap('pci:00:04.0/2', 320, 260, (way,), memory=448, spill=SPILL, seconds=540,
+                  devices=(*CARD, '-drive', f'file={disk},format=raw,if=virtio'), **options)
+
+
+class Swap(Swapping):
     def test_memory_of_the_guest(self):
         self.swap('host', 256, 640, ('host',), memory=1024, seconds=540)
 
@@ -75,29 +79,18 @@ class Swap(server.Test):
         self.swap('pci:00:04.0/2', 448, 180, ways, memory=256, devices=CARD, seconds=540 * max(1, RUNS / 5))
 
     def test_reclaim(self):
-        """Half of the memory of a card is given back to others and returned, again and again, below live swap."""
-        disk = os.path.join(self.directory(), 'disk')
-        with open(disk, 'wb') as file:
-            file.truncate(SPILL * 5 // 4 * server.MiB)
-        self.command('mkfs.ext4', '-q', disk)
-        self.swap('pci:00:04.0/2', 320, 260, ('unix-2',), memory=448, spill=SPILL, seconds=540,
-                  devices=(*CARD, '-drive', f'file={disk},format=raw,if=virtio'))
+        self.swap_with_spill_memory('unix-2')
 
     def test_killed(self):
         """The root is a ramfs: unlike a tmpfs, it cannot be swapped out with the server and its programs."""
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'swap_killed')
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
-        initramfs.module('nbd')
-        self.assertEqual(guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250', memory=512,
-                                   seconds=540), ['killed ok'])
+        initramfs = guest.root(self, 'swap_killed', modules=('nbd',))
+        guest.add_hog(initramfs)
+        guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250', memory=512, seconds=540)
 
     def test_rights(self):
         """The swap protection with and without each capability. In the guest, root has all of them."""
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'swap_rights')
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        expected = [f'{add_cases(initramfs)} cases passed, status 0']
-        self.assertEqual(guest.run(self, initramfs, expected, memory=1024, seconds=540), expected)
+        initramfs = guest.root(self, 'swap_rights')
+        guest.run(self, initramfs, [f'{add_cases(initramfs)} cases passed, status 0'], memory=1024, seconds=540)
 
 
 if __name__ == '__main__':

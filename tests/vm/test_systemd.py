@@ -84,35 +84,30 @@ class Systemd(server.Test):
         os.makedirs(f'{root}/etc/systemd/system/gpunbd.service.d')
         self.unit(root, 'gpunbd.service.d/log.conf', Service=['StandardError=append:/log/gpunbd.log'])
 
-    def root(self, files):
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'systemd')
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        initramfs.programs('nbdcopy', 'nbdinfo', 'systemctl', 'install', 'umount')
+    def root(self):
+        initramfs = guest.root(self, 'systemd', ('nbdcopy', 'nbdinfo', 'systemctl', 'install', 'umount'),
+                               ('nbd', 'ublk_drv', 'crc32c_generic', 'ext4'))
         for program in ('systemd', 'systemd-executor'):  # systemd-executor exists since version 254
             if os.path.exists(f'{SYSTEMD}/{program}'):
                 initramfs.program(f'{SYSTEMD}/{program}')
                 for place in ('/lib/systemd', SYSTEMD):
                     os.makedirs(initramfs.root + place, exist_ok=True)
                     os.symlink(f'/bin/{program}', f'{initramfs.root}{place}/{program}')
-        for folder in ('proc', 'sys', 'dev', 'run', 'tmp', 'etc/systemd/system', 'etc/gpunbd', 'usr/bin', 'sbin', 'home', 'root', 'var/tmp',
-                       'recipes'):
+        for folder in ('proc', 'sys', 'dev', 'run', 'tmp', 'etc/systemd/system', 'usr/bin', 'sbin', 'home', 'root', 'var/tmp'):
             os.makedirs(os.path.join(initramfs.root, folder), exist_ok=True)
         os.symlink('/bin/gpunbd', os.path.join(initramfs.root, 'usr/bin/gpunbd'))
         for program in ('swapon', 'swapoff'):  # the paths that systemd calls
             os.symlink('/bin/busybox', os.path.join(initramfs.root, 'sbin', program))
         for name, text in (('etc/machine-id', '1' * 32 + '\n'), ('etc/os-release', 'ID=guest\n'),
                            ('etc/gpunbd/gpunbd.yaml', CONFIGURATION), *USERS.items(), *recipes().items()):
-            with open(os.path.join(initramfs.root, name), 'w', encoding='ascii') as file:
-                file.write(text)
-        initramfs.modules('nbd', 'ublk_drv', 'crc32c_generic', 'ext4')
+            initramfs.file(name, text)
         self.packaged(initramfs.root)
         self.units(initramfs.root)
         return initramfs
 
     def test_systemd(self):
-        results = guest.run(self, self.root(self.directory()), EXPECTED, seconds=840, devices=CARD,
-                            append='systemd.show_status=no systemd.log_target=kmsg printk.devkmsg=on')
-        self.assertEqual(results, EXPECTED)
+        guest.run(self, self.root(), EXPECTED, devices=CARD,
+                  append='systemd.show_status=no systemd.log_target=kmsg printk.devkmsg=on')
 
 
 if __name__ == '__main__':

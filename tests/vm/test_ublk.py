@@ -10,52 +10,34 @@ os.environ['GPUNBD_VM_KERNEL'] = 'ublk'  # before the next import, which looks f
 import test_kernel_client as guest  # noqa: E402
 import recipe  # noqa: E402
 import server  # noqa: E402
+import test_swap  # noqa: E402
 
 EXPECTED = ['no module ok', 'unprivileged ok', 'device ok', 'both ways ok', 'xfs ok', 'ext4 ok', 'fio ok', 'no space ok', 'limits ok', 'reload ok', 'in use ok',
             'manual ok', 'killed ok', 'upgraded ok', 'keeper ends ok', 'upgraded without it ok', 'contents gone ok', 'unloaded ok']
-
-HOG = os.environ.get('GPUNBD_MEMORY_HOG', os.path.join(os.path.dirname(server.PROGRAM), 'memory_hog'))
 
 server.need('fio', 'mkfs.ext4', 'e2fsck', 'mkfs.xfs', 'xfs_repair', 'nbdcopy', 'nbdinfo', 'blkdiscard')
 if 'ublk_drv' not in guest.MODULES:
     server.skip(f'no module ublk_drv for {os.path.basename(guest.IMAGE)}')
 
 
-class Ublk(server.Test):
+class Ublk(test_swap.Swapping):
+    def test_swap(self):
+        """Without the kernel's NBD client."""
+        self.swap_with_spill_memory('ublk', flags='--swap,--ublk', driver='ublk_drv')
+
     def test_ublk(self):
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'ublk')
-        initramfs.programs('fio', 'mkfs.ext4', 'e2fsck', 'mkfs.xfs', 'xfs_repair', 'nbdcopy', 'nbdinfo')
+        initramfs = guest.root(self, 'ublk', ('fio', 'mkfs.ext4', 'e2fsck', 'mkfs.xfs', 'xfs_repair', 'nbdcopy', 'nbdinfo'),
+                               ('crc32c_generic', 'ext4', 'xfs'))
         initramfs.program(shutil.which('blkdiscard'), 'zeroout')  # that of busybox cannot write zeroes
-        initramfs.program(server.PROGRAM, 'gpunbd')
         for name, (page, heading) in {'readme': ('README.md', 'A mount in a minute'),
                                       'manual': ('server/manual/attach-and-mount.md', 'Local devices with ublk')}.items():
             _, *lines = next(block for block in recipe.blocks(page, heading) if block[0] == 'modprobe ublk_drv')
             text = recipe.script(lines).replace('cuda:0', 'host').replace('8G', '64M').replace('1G', '64M')
             initramfs.file(f'manual/{name}', text)
-        initramfs.modules('crc32c_generic', 'ext4', 'xfs')
         order = list(initramfs.order)
         initramfs.module('ublk_drv')
         initramfs.order = order  # the guest loads it later
-        self.assertEqual(guest.run(self, initramfs, EXPECTED, seconds=840), EXPECTED)
-
-    def test_swap(self):
-        """As test_swap.py's test_reclaim, without the kernel's NBD client."""
-        disk = os.path.join(self.directory(), 'disk')
-        with open(disk, 'wb') as file:
-            file.truncate(400 * server.MiB)
-        self.command('mkfs.ext4', '-q', disk)
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'swap')
-        initramfs.program(server.PROGRAM, 'gpunbd')
-        # The program is linked statically.
-        shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
-        initramfs.modules('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4', 'ublk_drv')
-        expected = ['protected ok', 'ublk ok', 'ending ok']
-        append = 'flags=--swap,--ublk device=pci:00:04.0/2 size=320M hog=260 ways=ublk spill=320 rounds=2'
-        results = guest.run(self, initramfs, expected, append=append, memory=448, seconds=540,
-                            devices=('-object', f'memory-backend-ram,id=bar,share=on,size={512 * server.MiB}',
-                                     '-device', 'ivshmem-plain,memdev=bar,addr=04.0',
-                                     '-drive', f'file={disk},format=raw,if=virtio'))
-        self.assertEqual(results, expected)
+        guest.run(self, initramfs, EXPECTED)
 
 
 if __name__ == '__main__':

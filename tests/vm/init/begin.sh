@@ -34,6 +34,16 @@ fail() {
 
 ok() { echo "RESULT $round ok"; }
 
+start_server() { # $1: name of its log; the rest: arguments of gpunbd. Sets $server
+    log=/tmp/$1.log
+    shift
+    rm -f "$log" # of an earlier one
+    gpunbd "$@" 2>"$log" &
+    # shellcheck disable=SC2034 # for scripts that read this file
+    server=$!
+    eventually grep -qs 'ready: ' "$log"
+}
+
 drop_caches() {
     sync
     echo 3 >/proc/sys/vm/drop_caches
