@@ -202,15 +202,7 @@ Status OriginCache::load(std::uint64_t page, SlabCopier& copier) noexcept {
             PagePool::give_up(std::move(target));
             return status;
         }
-        const PageIndex index = target.index();
-        const std::uint32_t uses = volume_.pool(0).memory().pages().uses(index);
-        {
-            // Not after it is mapped: without memory for it, the clock would not find the page. The
-            // use by the client that waits for it is no reason to keep it.
-            const Lock lock(mutex_);
-            const bool is_wanted = fetches_.at(page).is_wanted;
-            clock_.push_back({page, uses + (is_wanted ? 1 : 0)});
-        }
+        remember(target.index(), page);
         const bool is_mapped = volume_.replace(page, target);
         GPUNBD_ASSERT(is_mapped, "a volume with a source is not cloned");
         return is_mapped ? Status::ok : Status::io_error;
@@ -256,26 +248,31 @@ Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copi
     return status;
 }
 
+// The use by the client that waits for the page is no reason to keep it.
+void OriginCache::remember(PageIndex index, std::uint64_t page) {
+    const std::uint32_t uses = volume_.pool(0).memory().pages().uses(index);
+    const Lock lock(mutex_);
+    if (index >= cached_.size()) cached_.resize(index + std::size_t{1});
+    cached_[index] = {.number = page, .uses = uses + (fetches_.at(page).is_wanted ? 1 : 0)};
+}
+
 bool OriginCache::evict_one() {
     std::uint64_t page = 0;
     {
         const Lock lock(mutex_);
+        const PageStates& states = volume_.pool(0).memory().pages();
         // In the second round, a page that is not used all the time has not been used since the
-        // first.
-        for (std::size_t left = 2 * clock_.size();; --left) {
+        // first one.
+        for (std::size_t left = 2 * cached_.size();; --left) {
             if (left == 0) return false;
-            const Cached cached = clock_.front();
-            clock_.pop_front();
-            const PageEntry entry = volume_.slot(cached.page).load();
-            if (!entry.is_mapped()) {
-                // It is just being mapped, or is gone.
-                if (fetches_.contains(cached.page)) clock_.push_back(cached);
-                continue;
-            }
-            page = cached.page;
-            const std::uint32_t uses = volume_.pool(0).memory().pages().uses(entry.page());
+            const std::size_t index = hand_++ % cached_.size();
+            Cached& cached = cached_[index];
+            const PageEntry entry = volume_.slot(cached.number).load();
+            if (!entry.is_mapped() || entry.page() != index) continue;
+            page = cached.number;
+            const std::uint32_t uses = states.uses(entry.page());
             if (uses == cached.uses) break;
-            clock_.push_back({page, uses});
+            cached.uses = uses;
         }
     }
     drop(page);

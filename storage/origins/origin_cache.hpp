@@ -81,10 +81,10 @@ class OriginCache final : public PageSource {
         bool is_wanted = false;  // by a client
         bool is_ahead = false;   // no client wanted it at first
     };
-    // A page in memory, in the order in which the clock comes by.
+    // A page of the pool, as the hand of the clock has left it.
     struct Cached {
-        std::uint64_t page = 0;
-        std::uint32_t uses = 0;  // PageStates::uses(), when the clock came by
+        std::uint64_t number = 0;  // in the volume, if that is mapped to this page
+        std::uint32_t uses = 0;    // PageStates::uses()
     };
 
     // Clients that read in sequence.
@@ -101,6 +101,8 @@ class OriginCache final : public PageSource {
     Status load(std::uint64_t page, SlabCopier& copier) noexcept;
     Status take(std::uint64_t page, PageRef& out);
     Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier);
+    // Before it is mapped, so that the clock finds each page in memory.
+    void remember(PageIndex index, std::uint64_t page);
     // False: no page can be dropped.
     bool evict_one();
     void log_error(const std::string& why) noexcept EXCLUDES(mutex_);
@@ -120,7 +122,8 @@ class OriginCache final : public PageSource {
     std::deque<std::uint64_t> ahead_ GUARDED_BY(mutex_);
     std::array<Stream, 8> streams_ GUARDED_BY(mutex_);
     std::uint32_t next_stream_ GUARDED_BY(mutex_) = 0;  // the one that is replaced next
-    std::deque<Cached> clock_ GUARDED_BY(mutex_);
+    std::vector<Cached> cached_ GUARDED_BY(mutex_);     // by PageIndex
+    std::size_t hand_ GUARDED_BY(mutex_) = 0;           // the next one
     std::vector<std::thread> threads_;
 };
 
