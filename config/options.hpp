@@ -209,6 +209,7 @@ enum class OriginMode { read_only };
 enum class Prefetch {
     none,
     sequential,  // those that follow for clients that read in sequence
+    all,         // besides, all from the start, as far as they fit into the memory
 };
 
 // The file or block device whose contents an export has. The memory of the export is a cache.

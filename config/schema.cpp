@@ -437,10 +437,15 @@ refuses all requests that would change the contents.)"});
              .about = R"(: the most memory that the contents take, at least 8 pages.
 The page that was used least recently makes room for another one.)"});
     v.value("prefetch", origin.prefetch,
-            one_of<Prefetch>({{"none", Prefetch::none}, {"sequential", Prefetch::sequential}}),
+            one_of<Prefetch>({{"none", Prefetch::none},
+                              {"sequential", Prefetch::sequential},
+                              {"all", Prefetch::all}}),
             {.about = R"(.
 .Ql sequential
-reads ahead for clients that read in sequence, up to 32 MiB.)"});
+reads ahead for clients that read in sequence, up to 32 MiB.
+.Ql all
+also reads everything from the beginning when the export is made, as far as it fits into
+.Va cache .)"});
     if constexpr (V::reads) {
         const bool has_file = v.map().find("file").has_value();
         if (has_file == v.map().find("device").has_value()) {

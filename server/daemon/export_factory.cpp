@@ -67,6 +67,19 @@ void warn_not_kept(const config::ExportOptions& options) {
             config::in_quotes(options.name));
 }
 
+storage::OriginCache::Ahead ahead_of(config::Prefetch wanted) {
+    using Ahead = storage::OriginCache::Ahead;
+    switch (wanted) {
+        case config::Prefetch::none:
+            return Ahead::nothing;
+        case config::Prefetch::sequential:
+            return Ahead::sequences;
+        case config::Prefetch::all:
+            break;
+    }
+    return Ahead::all;
+}
+
 std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
                                              DeviceRegistry& registry, const VolumeLife& life) {
     VolumePlan plan = plan_volume(options, registry);
@@ -83,11 +96,10 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
     }
     const std::string size = config::human_size(plan.options.size);
     if (plan.origin) {
-        const bool reads_ahead = options.origin.prefetch == config::Prefetch::sequential;
         volume->set_source(std::make_unique<storage::OriginCache>(
             *volume, std::move(plan.origin),
             storage::OriginCache::Options{.export_name = options.name,
-                                          .reads_ahead = reads_ahead}));
+                                          .reads_ahead = ahead_of(options.origin.prefetch)}));
     }
     const std::string name = config::in_quotes(options.name);
     if (!plan.instead_of_gpu.empty()) {

@@ -72,6 +72,7 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<const OriginFile> origi
     : volume_(volume), origin_(std::move(origin)), options_(std::move(options)) {
     const std::uint64_t pages = volume_.pool(0).memory().slabs().config().pages;
     longest_ = std::min(longest_window / volume_.page_size(), pages / threads_of_a_cache);
+    if (options_.reads_ahead == Ahead::all) end_of_all_ = std::min(pages, volume_.pages());
     const SignalsBlocked blocked;
     try {
         for (std::uint32_t i = 0; i != threads_of_a_cache; ++i) {
@@ -114,7 +115,7 @@ void OriginCache::fetch(PageRequest& request) noexcept {
         }
         wanted.is_wanted = true;
         wanted.waiters.push(request);
-        if (options_.reads_ahead) follow(page);
+        if (options_.reads_ahead != Ahead::nothing) follow(page);
     } catch (const std::exception&) {  // no memory
         PageRequests refused;
         refused.push(request);
@@ -160,6 +161,14 @@ std::optional<std::uint64_t> OriginCache::next() {
             return page;
         }
     }
+    while (next_of_all_ < end_of_all_) {
+        const std::uint64_t page = next_of_all_++;
+        if (!has(page) || volume_.mapped(page)) continue;
+        const auto [found, is_new] = fetches_.try_emplace(page, Fetch{.is_ahead = true});
+        if (!is_new) continue;
+        found->second.is_running = true;
+        return page;
+    }
     return std::nullopt;
 }
 
@@ -167,7 +176,12 @@ void OriginCache::run() noexcept {
     SlabCopier copier;
     Lock lock(mutex_);
     while (!is_stopping_) {
-        const std::optional<std::uint64_t> page = next();
+        std::optional<std::uint64_t> page;
+        try {
+            page = next();
+        } catch (const std::exception&) {  // no memory to read ahead of clients
+            next_of_all_ = end_of_all_;
+        }
         if (!page) {
             changed_.wait(mutex_);
             continue;

@@ -56,9 +56,14 @@ class OriginFile {
 // recently makes room, as a clock finds it.
 class OriginCache final : public PageSource {
  public:
+    enum class Ahead : std::uint8_t {
+        nothing,
+        sequences,  // what follows for clients that read in sequence
+        all,        // besides, everything from the start, as far as the memory goes
+    };
     struct Options {
         std::string export_name;  // for the log
-        bool reads_ahead = true;
+        Ahead reads_ahead = Ahead::sequences;
     };
     // The volume outlives it. Throws std::system_error if there are no threads, and what
     // Device::open_channel() throws.
@@ -95,7 +100,7 @@ class OriginCache final : public PageSource {
 
     void stop();
     void run() noexcept;
-    // The next page to be fetched; wanted ones first.
+    // The next page to be fetched; wanted ones first, and those of Ahead::all last.
     std::optional<std::uint64_t> next() REQUIRES(mutex_);
     void follow(std::uint64_t page) noexcept REQUIRES(mutex_);
     Status load(std::uint64_t page, SlabCopier& copier) noexcept;
@@ -110,8 +115,9 @@ class OriginCache final : public PageSource {
     Volume& volume_;
     const std::unique_ptr<const OriginFile> origin_;
     const Options options_;
-    std::uint64_t longest_ = 0;  // window, pages
-    Counters counters_;          // written with the mutex held
+    std::uint64_t longest_ = 0;     // window, pages
+    std::uint64_t end_of_all_ = 0;  // the page where Ahead::all ends
+    Counters counters_;             // written with the mutex held
 
     Mutex mutex_;
     Condition changed_;  // something is to be fetched, or is_stopping_
@@ -121,6 +127,7 @@ class OriginCache final : public PageSource {
     std::deque<std::uint64_t> wanted_ GUARDED_BY(mutex_);
     std::deque<std::uint64_t> ahead_ GUARDED_BY(mutex_);
     std::array<Stream, 8> streams_ GUARDED_BY(mutex_);
+    std::uint64_t next_of_all_ GUARDED_BY(mutex_) = 0;  // the page from which Ahead::all goes on
     std::uint32_t next_stream_ GUARDED_BY(mutex_) = 0;  // the one that is replaced next
     std::vector<Cached> cached_ GUARDED_BY(mutex_);     // by PageIndex
     std::size_t hand_ GUARDED_BY(mutex_) = 0;           // the next one

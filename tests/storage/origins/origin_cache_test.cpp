@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -34,7 +35,8 @@ bool is_written(std::uint64_t page) { return page != 3 && (page < 10 || page > 1
 
 class OriginRig {
  public:
-    explicit OriginRig(std::string_view devices = "h", bool reads_ahead = false)
+    explicit OriginRig(std::string_view devices = "h",
+                       OriginCache::Ahead reads_ahead = OriginCache::Ahead::nothing)
         : rig({.devices = devices, .size = origin_size, .page_size = origin_page}) {
         write_file();
         rig.volume = checked(Volume::create({.size = origin_size,
@@ -82,7 +84,7 @@ TEST_CASE("origin: clients read the file, of which a part is in memory") {
     for (const std::string_view devices : {"h", "s", "w"}) {
         if (!has_devices(devices)) continue;
         CAPTURE(devices);
-        OriginRig origin(devices, true);
+        OriginRig origin(devices, OriginCache::Ahead::sequences);
         Rig& rig = origin.rig;
         Random random(3);
         for (int round = 0; round != 20; ++round) {
@@ -134,13 +136,23 @@ TEST_CASE("origin: the page that makes room is not one that is used all the time
 }
 
 TEST_CASE("origin: only clients that read in sequence are read ahead") {
-    OriginRig origin("h", true);
+    OriginRig origin("h", OriginCache::Ahead::sequences);
     for (const std::uint64_t page : {20, 5, 30, 14}) CHECK(origin.read_page(page) == Status::ok);
     CHECK(origin.cache->counters().prefetched.value() == 0);
     for (std::uint64_t page = 20; page != origin_pages; ++page) {
         CHECK(origin.read_page(page, 512) == Status::ok);
     }
     CHECK(origin.cache->counters().prefetched.value() != 0);
+}
+
+TEST_CASE("origin: all that fits into memory is read ahead, and nothing makes room for it") {
+    const OriginRig origin("h", OriginCache::Ahead::all);
+    // Page 3 is a hole.
+    const std::uint64_t expected =
+        origin.rig.volume->in_source(3) ? pages_in_memory : pages_in_memory - 1;
+    while (origin.cache->counters().prefetched.value() != expected) std::this_thread::yield();
+    CHECK(origin.rig.volume->mapped_bytes() == expected * origin_page);
+    CHECK(origin.cache->counters().evicted.value() == 0);
 }
 
 TEST_CASE("origin: holes of the file are not read, and clients are told of them") {
