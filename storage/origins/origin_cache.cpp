@@ -94,9 +94,11 @@ void OriginCache::stop() {
     }
     changed_.notify_all();
     for (std::thread& thread : threads_) thread.join();
-    GPUNBD_ASSERT(
-        std::ranges::all_of(fetches_, [](const auto& each) { return each.second.waiters.empty(); }),
-        "the requests for pages are answered before a cache ends");
+    const Lock lock(mutex_);
+    for ([[maybe_unused]] const auto& each : fetches_) {
+        GPUNBD_ASSERT(each.second.waiters.empty(),
+                      "the requests for pages are answered before a cache ends");
+    }
 }
 
 void OriginCache::fetch(PageRequest& request) noexcept {

@@ -46,7 +46,8 @@ const std::string root_keys =
     "state, trace";
 const std::string export_keys =
     "name, description, size, devices, layout, stripe_size, provision, page_size, clone_of, "
-    "clone_per_client, origin, read_only, keep, swap, ublk, block_size, tls, access, max_connections, "
+    "clone_per_client, origin, read_only, keep, swap, ublk, block_size, tls, access, "
+    "max_connections, "
     "max_connections_per_peer, rates, rates_per_peer, save, restore";
 const std::string log_keys = "level, format";
 
