@@ -351,7 +351,7 @@ Expected<void, Failure> give_existing_volume(Export& next, const Export* kept,
         }
         return {};
     }
-    if (life.contents == nullptr || wanted.name == life.renewed) return {};
+    if (life.contents == nullptr || wanted.name == life.renewed || wanted.has_origin()) return {};
     try {
         next.volume = life.contents->take_over(wanted, making.devices, *life.disposal);
         return {};
@@ -392,6 +392,10 @@ void describe(Export& next) {
 Expected<std::shared_ptr<const Export>, Failure> make_export(const config::ExportOptions& wanted,
                                                              Making& making) {
     const VolumeLife& life = making.life;
+    if (wanted.has_origin() && !wanted.read_only) {
+        return Failure{fmt::format("export {}: its origin is read-only, so it cannot be writable",
+                                   config::in_quotes(wanted.name))};
+    }
     if (const auto failed = life.not_restored.find(wanted.name);
         failed != life.not_restored.end()) {
         return Failure{failed->second, true};

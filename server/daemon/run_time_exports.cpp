@@ -325,6 +325,9 @@ Task<> RunTimeExports::restore(RestoreExport request, Completion completion) {
     if (std::string why = served->why_incomplete(); !why.empty()) {
         co_return completion(NotDone{why});
     }
+    if (served->options.has_origin()) {
+        co_return completion(NotDone{"its contents are those of its origin"});
+    }
     completion(co_await saves_.restore(served, request.file));
     // A reload may have left out clones of it meanwhile.
     if (!context_.lifecycle.refuses_changes() && !exports_.refused().empty()) exports_.remake();

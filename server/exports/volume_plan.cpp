@@ -125,7 +125,8 @@ std::string error_text(const storage::CapacityError& error, const storage::Volum
 namespace {
 
 std::unique_ptr<storage::OriginFile> open_origin(const config::OriginOptions& wanted,
-                                                 std::uint64_t page_size) {
+                                                 std::uint64_t page_size,
+                                                 std::uint64_t minimum_block) {
     using Kind = storage::OriginFile::Kind;
     auto opened = storage::OriginFile::open(
         wanted.path(), wanted.file.empty() ? Kind::block_device : Kind::file, page_size);
@@ -133,11 +134,11 @@ std::unique_ptr<storage::OriginFile> open_origin(const config::OriginOptions& wa
         throw std::runtime_error("origin: " + *why);
     }
     auto origin = std::move(std::get<std::unique_ptr<storage::OriginFile>>(opened));
-    if (origin->size() % sector != 0) {
+    if (const std::uint64_t block = std::max(sector, minimum_block); origin->size() % block != 0) {
         throw std::runtime_error(fmt::format(
             "origin: {0}: its size of {1} bytes is not a multiple of {2}; extend it: truncate -s "
             "%{2} {0}",
-            wanted.path(), origin->size(), sector));
+            wanted.path(), origin->size(), block));
     }
     return origin;
 }
@@ -146,9 +147,14 @@ std::unique_ptr<storage::OriginFile> open_origin(const config::OriginOptions& wa
 std::uint64_t memory_of(const config::OriginOptions& wanted, const VolumePlan& plan,
                         std::uint64_t available) {
     const std::uint64_t page = plan.options.page_size;
+    const std::uint64_t whole = (plan.options.size + page - 1) / page * page;
     const std::uint64_t most = wanted.cache.value_or(available) / page * page;
-    if (most == 0) throw std::runtime_error(nothing_available(plan.devices));
-    return std::min(most, (plan.options.size + page - 1) / page * page);
+    // As in config/schema.cpp: a client may have so many pages in use at once.
+    constexpr std::uint64_t fewest = 8;
+    if (most < std::min(fewest * page, whole)) {
+        throw std::runtime_error(nothing_available(plan.devices));
+    }
+    return std::min(most, whole);
 }
 
 }  // namespace
@@ -188,7 +194,7 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
             ? share_in_bytes(size.percent, wanted.block_size.minimum, plan, available)
             : size.bytes;
     if (wanted.has_origin()) {
-        plan.origin = open_origin(wanted.origin, wanted.page_size);
+        plan.origin = open_origin(wanted.origin, wanted.page_size, wanted.block_size.minimum);
         plan.options.size = plan.origin->size();
         plan.options.memory = memory_of(wanted.origin, plan, available.front());
     }

@@ -340,16 +340,25 @@ void Migrator::await_release(std::span<Candidate* const> emptied) {
     }
 }
 
-// Slabs in the order in which they should be emptied: first those whose pages need not be copied,
-// then those that are used least, and of these, those with the fewest pages.
+// Slabs in the order in which they should be emptied: first those without pages and those whose
+// pages need not be copied, then those that are used least, and of these, those with the fewest
+// pages.
 std::vector<Migrator::Candidate> Migrator::candidates(const Volumes& volumes) {
     std::vector<Candidate> out = find_slabs(volumes);
     std::erase_if(out, [](const Candidate& slab) {
         return !slab.is_emptied() && !slab.is_clean() && slab.owner->spills().empty();
     });
     std::ranges::sort(out, {}, [](const Candidate& slab) {
-        return std::tuple(!slab.is_clean(), slab.heat, slab.pages.size());
+        return std::tuple(!slab.is_emptied(), !slab.is_clean(), slab.heat, slab.pages.size());
     });
+    // Without memory for a page, an export with a source cannot be read.
+    Pools kept;
+    for (auto slab = out.rbegin(); slab != out.rend(); ++slab) {
+        if (!slab->is_clean() || contains(kept, slab->owner)) continue;
+        kept.push_back(slab->owner);
+        slab->owner = nullptr;
+    }
+    std::erase_if(out, [](const Candidate& slab) { return slab.owner == nullptr; });
     return out;
 }
 

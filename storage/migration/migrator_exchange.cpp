@@ -21,7 +21,11 @@ void Migrator::exchange_pages() {
     // While memory is short, nothing moves that does not have to.
     if (device_.budget().limit() != SlabBudget::unlimited || device_.use(0).yielded != 0) return;
     const Volumes volumes = volumes_();
-    for (const Sharing& sharing : pools_of(volumes, false)) exchange_pages(volumes, sharing);
+    for (const Sharing& sharing : pools_of(volumes, false)) {
+        // Pages that their origin has need not be in memory that stays.
+        if (volumes[sharing.volumes.front()]->has_source()) continue;
+        exchange_pages(volumes, sharing);
+    }
 }
 
 void Migrator::exchange_pages(const Volumes& volumes, const Sharing& sharing) {

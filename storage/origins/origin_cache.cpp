@@ -20,6 +20,8 @@ namespace {
 constexpr std::uint32_t threads_of_a_cache = 4;                    // reads of the origin at once
 constexpr std::uint64_t longest_window = std::uint64_t{32} << 20;  // bytes that are read ahead
 constexpr std::uint64_t shortest_window = 2;                       // pages
+// Pages in use that the clock passes before it takes the first of them. Clients wait meanwhile.
+constexpr std::size_t longest_search = 1024;
 // A page that was dropped is free once the clients that were reading it have gone on.
 constexpr std::chrono::milliseconds retry_interval{1};
 constexpr std::chrono::seconds patience{10};
@@ -72,7 +74,10 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<const OriginFile> origi
     : volume_(volume), origin_(std::move(origin)), options_(std::move(options)) {
     const std::uint64_t pages = volume_.pool(0).memory().slabs().config().pages;
     longest_ = std::min(longest_window / volume_.page_size(), pages / threads_of_a_cache);
-    if (options_.reads_ahead == Ahead::all) end_of_all_ = std::min(pages, volume_.pages());
+    if (options_.reads_ahead == Ahead::all) {
+        const Lock lock(mutex_);
+        end_of_all_ = volume_.pages();
+    }
     const SignalsBlocked blocked;
     try {
         for (std::uint32_t i = 0; i != threads_of_a_cache; ++i) {
@@ -142,8 +147,10 @@ void OriginCache::follow(std::uint64_t page) noexcept {
     const std::uint64_t end =
         std::min(std::max(found->next, page + 1) + found->window, std::uint64_t{volume_.pages()});
     for (found->next = std::max(found->next, page + 1); found->next < end; ++found->next) {
+        if (ahead_.size() >= longest_ * streams_.size()) return;
         if (!has(found->next) || volume_.mapped(found->next)) continue;
         try {
+            if (fetches_.contains(found->next)) continue;
             ahead_.push_back(found->next);
             fetches_.try_emplace(found->next, Fetch{.is_ahead = true});
         } catch (const std::exception&) {  // no memory; the client's request will find that too
@@ -166,7 +173,8 @@ std::optional<std::uint64_t> OriginCache::next() {
     while (next_of_all_ < end_of_all_) {
         const std::uint64_t page = next_of_all_++;
         if (!has(page) || volume_.mapped(page)) continue;
-        const auto [found, is_new] = fetches_.try_emplace(page, Fetch{.is_ahead = true});
+        const auto [found, is_new] =
+            fetches_.try_emplace(page, Fetch{.is_ahead = true, .fills = true});
         if (!is_new) continue;
         found->second.is_running = true;
         return page;
@@ -189,10 +197,18 @@ void OriginCache::run() noexcept {
             continue;
         }
         lock.unlock();
-        const Status status = load(*page, copier);
+        Status status = load(*page, copier);
         lock.lock();
         const auto found = fetches_.find(*page);
         GPUNBD_ASSERT(found != fetches_.end(), "a fetch ends where it was begun");
+        if (status == Status::no_space && found->second.fills) {
+            end_of_all_ = next_of_all_;
+            if (found->second.waiters.empty()) {
+                fetches_.erase(found);
+                continue;
+            }
+            status = Status::io_error;
+        }
         const PageRequests waiters = std::exchange(found->second.waiters, PageRequests{});
         (status != Status::ok     ? counters_.errors
          : found->second.is_ahead ? counters_.prefetched
@@ -234,13 +250,22 @@ Status OriginCache::take(std::uint64_t page, PageRef& out) {
     while (true) {
         const Status status = volume_.take_page(page, out);
         if (status != Status::no_space) return status;
+        if (only_fills(page)) return status;
         if (evict_one()) continue;
-        if (std::chrono::steady_clock::now() > deadline) {
-            log_error("no page of its cache becomes free; give it a larger cache");
-            return status;
+        const bool is_late = std::chrono::steady_clock::now() > deadline;
+        if (is_late || volume_.mapped_bytes() == 0) {
+            log_error(is_late ? "no page of its cache becomes free; give it a larger cache"
+                              : "its device has no memory for a page");
+            return Status::io_error;
         }
         std::this_thread::sleep_for(retry_interval);
     }
+}
+
+bool OriginCache::only_fills(std::uint64_t page) {
+    const Lock lock(mutex_);
+    const Fetch& fetch = fetches_.at(page);
+    return is_stopping_ || (fetch.fills && !fetch.is_wanted);
 }
 
 Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copier) {
@@ -273,26 +298,28 @@ void OriginCache::remember(PageIndex index, std::uint64_t page) {
 }
 
 bool OriginCache::evict_one() {
-    std::uint64_t page = 0;
+    std::optional<std::uint64_t> page;
     {
         const Lock lock(mutex_);
         const PageStates& states = volume_.pool(0).memory().pages();
-        // In the second round, a page that is not used all the time has not been used since the
-        // first one.
-        for (std::size_t left = 2 * cached_.size();; --left) {
-            if (left == 0) return false;
+        std::size_t used = 0;
+        for (std::size_t left = cached_.size(); left != 0 && used != longest_search; --left) {
             const std::size_t index = hand_++ % cached_.size();
             Cached& cached = cached_[index];
             const PageEntry entry = volume_.slot(cached.number).load();
-            if (!entry.is_mapped() || entry.page() != index) continue;
-            page = cached.number;
+            // A page that is pinned would not make room now.
+            const bool is_here = entry.is_mapped() && entry.page() == index;
+            if (!is_here || states.is_pinned(entry.page())) continue;
             const std::uint32_t uses = states.uses(entry.page());
-            if (uses == cached.uses) break;
+            const bool is_unused = uses == cached.uses;
+            if (is_unused || !page) page = cached.number;
+            if (is_unused) break;
             cached.uses = uses;
+            ++used;
         }
     }
-    drop(page);
-    return true;
+    if (page) drop(*page);
+    return page.has_value();
 }
 
 void OriginCache::drop(std::uint64_t page) {

@@ -85,6 +85,7 @@ class OriginCache final : public PageSource {
         bool is_running = false;
         bool is_wanted = false;  // by a client
         bool is_ahead = false;   // no client wanted it at first
+        bool fills = false;      // for Ahead::all, so no other page makes room
     };
     // A page of the pool, as the hand of the clock has left it.
     struct Cached {
@@ -105,6 +106,8 @@ class OriginCache final : public PageSource {
     void follow(std::uint64_t page) noexcept REQUIRES(mutex_);
     Status load(std::uint64_t page, SlabCopier& copier) noexcept;
     Status take(std::uint64_t page, PageRef& out);
+    // Whether nobody needs the page, so that no other page has to make room for it.
+    bool only_fills(std::uint64_t page);
     Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier);
     // Before it is mapped, so that the clock finds each page in memory.
     void remember(PageIndex index, std::uint64_t page);
@@ -115,9 +118,8 @@ class OriginCache final : public PageSource {
     Volume& volume_;
     const std::unique_ptr<const OriginFile> origin_;
     const Options options_;
-    std::uint64_t longest_ = 0;     // window, pages
-    std::uint64_t end_of_all_ = 0;  // the page where Ahead::all ends
-    Counters counters_;             // written with the mutex held
+    std::uint64_t longest_ = 0;  // window, pages
+    Counters counters_;          // written with the mutex held
 
     Mutex mutex_;
     Condition changed_;  // something is to be fetched, or is_stopping_
@@ -127,7 +129,9 @@ class OriginCache final : public PageSource {
     std::deque<std::uint64_t> wanted_ GUARDED_BY(mutex_);
     std::deque<std::uint64_t> ahead_ GUARDED_BY(mutex_);
     std::array<Stream, 8> streams_ GUARDED_BY(mutex_);
-    std::uint64_t next_of_all_ GUARDED_BY(mutex_) = 0;  // the page from which Ahead::all goes on
+    // The page from which Ahead::all goes on, and the one where it ends.
+    std::uint64_t next_of_all_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t end_of_all_ GUARDED_BY(mutex_) = 0;
     std::uint32_t next_stream_ GUARDED_BY(mutex_) = 0;  // the one that is replaced next
     std::vector<Cached> cached_ GUARDED_BY(mutex_);     // by PageIndex
     std::size_t hand_ GUARDED_BY(mutex_) = 0;           // the next one

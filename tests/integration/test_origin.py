@@ -77,16 +77,24 @@ class Origin(server.Test):
         self.assertEqual([(run['offset'], run['length']) for run in devices if run['type'] == 1], [(9 * PAGE, PAGE)])
 
     def test_memory_is_given_back_without_spill_memory(self):
-        self.start()
-        self.check_reads(2)
+        block = server.random_bytes(MiB, 9)
+        with open(self.path, 'wb') as file:
+            for _ in range(160):
+                file.write(block)
+        self.start(CONFIG.replace('cache: 16M', 'cache: 144M, prefetch: all'))
+        server.wait_until(lambda: self.origin_status()[1] == 144 * MiB)
         device = os.environ.get('GPUNBD_DEVICE', 'host')
-        self.assertIn('of caches dropped', self.gpunbd('reclaim', device, '12M'))
-        self.assertLessEqual(self.origin_status()[1], CACHE - 12 * MiB)
-        self.check_reads(3)
-        self.assertLessEqual(self.origin_status()[1], CACHE - 12 * MiB)
+        self.assertIn('of caches dropped', self.gpunbd('reclaim', device, '80M'))
+
+        def read_all():
+            with wire.connect(self.one.address, 'cached') as client:
+                for page in range(80):
+                    self.assertEqual(client.read(page * PAGE + 4096, 4096), block[4096:8192])
+        read_all()
+        self.assertLessEqual(self.origin_status()[1], 64 * MiB)
         self.gpunbd('reclaim', device, '--end')
-        self.check_reads(4)
-        self.assertGreater(self.origin_status()[1], CACHE - 12 * MiB)
+        read_all()
+        self.assertGreater(self.origin_status()[1], 64 * MiB)
 
     def test_errors_of_the_file(self):
         self.start(CONFIG.replace('cache: 16M', 'prefetch: none'))
@@ -106,6 +114,14 @@ class Origin(server.Test):
                       ('save', 'cached', os.path.join(self.directory(), 'saved'))):
             with self.subTest(words=words):
                 self.gpunbd('export', *words, status=1)
+        with self.subTest('restore'):
+            self.gpunbd('export', 'restore', self.path, 'cached', status=1)
+            self.assertIn('its contents are those of its origin', self.errors)
+        with self.subTest('writable'):
+            request = json.dumps({'export': 'cached', 'read_only': False})
+            answer = self.command('curl', '-s', '--unix-socket', f'{self.one.directory}/admin', '-H', 'Content-Type: application/json',
+                                  '-d', request, 'http://localhost/api/v1/read-only')
+            self.assertIn('its origin is read-only', answer)
         self.check_reads(5, 20)
 
     def test_created_at_run_time(self):

@@ -68,7 +68,7 @@ const opened = {
     if (this.history) this.drawCharts();
     for (const id of ['rename-export', 'remove-export']) show(byId(id), exported.run_time);
     for (const id of ['snapshot-export', 'clone-export']) show(byId(id), this.name !== '');
-    show(byId('set-read-only'), !exported.snapshot);
+    show(byId('set-read-only'), !exported.snapshot && !exported.origins.length);
     put(byId('set-read-only'), exported.read_only ? 'Make writable…' : 'Make read-only…');
   },
 
