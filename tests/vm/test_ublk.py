@@ -10,7 +10,7 @@ os.environ['GPUNBD_VM_KERNEL'] = 'ublk'  # before the next import, which looks f
 import test_kernel_client as guest  # noqa: E402
 import recipe  # noqa: E402
 import server  # noqa: E402
-import test_swap  # noqa: E402
+import swapping_guest  # noqa: E402
 
 EXPECTED = ['no module ok', 'unprivileged ok', 'device ok', 'both ways ok', 'xfs ok', 'ext4 ok', 'fio ok', 'no space ok', 'limits ok', 'reload ok', 'in use ok',
             'manual ok', 'killed ok', 'upgraded ok', 'keeper ends ok', 'upgraded without it ok', 'contents gone ok', 'unloaded ok']
@@ -20,7 +20,7 @@ if 'ublk_drv' not in guest.MODULES:
     server.skip(f'no module ublk_drv for {os.path.basename(guest.IMAGE)}')
 
 
-class Ublk(test_swap.Swapping):
+class Ublk(swapping_guest.Swapping):
     def test_swap(self):
         """Without the kernel's NBD client."""
         self.swap_with_spill_memory('ublk', flags='--swap,--ublk', driver='ublk_drv')
