@@ -202,7 +202,7 @@ struct CloneTemplate {
     bool operator==(const CloneTemplate&) const = default;
 };
 
-// How an export changes the file or block device whose contents it has.
+// What writes to an export do to its origin.
 enum class OriginMode { read_only };
 
 // Which of its pages are read before a client needs them.
@@ -212,7 +212,8 @@ enum class Prefetch {
     all,         // besides, all from the start, as far as they fit into the memory
 };
 
-// The file or block device whose contents an export has. The memory of the export is a cache.
+// A file or block device that provides the contents of an export. The memory of the export is a
+// cache of it.
 struct OriginOptions {
     std::string file;    // a path
     std::string device;  // the path of a block device; one of the two is empty

@@ -21,6 +21,8 @@ struct Wrong {
 template <class T>
 using Checked = std::variant<T, Wrong>;
 
+// Of an export with an origin: one client may use so many pages at once.
+inline constexpr std::uint64_t fewest_cached_pages = 8;
 inline constexpr std::uint64_t sector = 512;  // bytes; sizes are multiples
 inline constexpr std::uint64_t max_export_size = std::uint64_t{1} << 62;  // offsets stay signed
 inline constexpr std::size_t max_text = 4096;      // bytes: NBD's string limit

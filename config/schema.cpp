@@ -602,7 +602,7 @@ in
     }
     if (!V::writes || exported.has_origin()) {
         v.section("origin", exported.origin,
-                  {.about = R"(: a file or a block device whose contents the export has.
+                  {.about = R"(: a file or a block device that provides the contents of the export.
 The export has its size and is read-only.
 What clients read is kept in the memory of the export's device, which is a cache of it.
 The other keys that set the size, the layout or the contents are excluded, and so are more than one device.
@@ -727,9 +727,12 @@ Contents that are kept take precedence.)"});
                 v.add("read_only", "contradicts origin.mode; leave it out");
             }
             if (!v.bad("page_size") &&
-                exported.origin.cache.value_or(~std::uint64_t{0}) / 8 < exported.page_size) {
-                v.add("origin", fmt::format("its cache is smaller than 8 pages; use at least {}",
-                                            size_text(8 * exported.page_size)));
+                exported.origin.cache.value_or(~std::uint64_t{0}) / rules::fewest_cached_pages <
+                    exported.page_size) {
+                v.add("origin",
+                      fmt::format("its cache is smaller than {} pages; use at least {}",
+                                  rules::fewest_cached_pages,
+                                  size_text(rules::fewest_cached_pages * exported.page_size)));
             }
             exported.read_only = true;
         }

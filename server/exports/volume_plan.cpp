@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "config/rules.hpp"
 #include "config/size.hpp"
 
 namespace gpunbd::server {
@@ -12,7 +13,6 @@ namespace gpunbd::server {
 namespace {
 
 constexpr std::uint64_t size_without_gpu = 1 * config::GiB;
-constexpr std::uint64_t sector = 512;  // bytes: the kernel's unit of disk sizes
 
 std::string ids_of(const std::vector<storage::Device*>& devices) {
     std::string ids;
@@ -66,7 +66,8 @@ std::uint64_t share_in_bytes(std::uint32_t percent, std::uint64_t block, const V
     if (stripe != 0) all = min * available.size();
     const std::uint64_t share = all / 100 * percent + all % 100 * percent / 100;
     // A stripe is only as even as its unit.
-    const std::uint64_t unit = stripe != 0 ? stripe * available.size() : std::max(sector, block);
+    const std::uint64_t unit =
+        stripe != 0 ? stripe * available.size() : std::max(config::rules::sector, block);
     if (share >= unit) return share / unit * unit;
     if (all == 0) throw std::runtime_error(nothing_available(plan.devices));
     throw std::runtime_error(fmt::format(
@@ -134,7 +135,8 @@ std::unique_ptr<storage::OriginFile> open_origin(const config::OriginOptions& wa
         throw std::runtime_error("origin: " + *why);
     }
     auto origin = std::move(std::get<std::unique_ptr<storage::OriginFile>>(opened));
-    if (const std::uint64_t block = std::max(sector, minimum_block); origin->size() % block != 0) {
+    if (const std::uint64_t block = std::max(config::rules::sector, minimum_block);
+        origin->size() % block != 0) {
         throw std::runtime_error(fmt::format(
             "origin: {0}: its size of {1} bytes is not a multiple of {2}; extend it: truncate -s "
             "%{2} {0}",
@@ -149,9 +151,7 @@ std::uint64_t memory_of(const config::OriginOptions& wanted, const VolumePlan& p
     const std::uint64_t page = plan.options.page_size;
     const std::uint64_t whole = (plan.options.size + page - 1) / page * page;
     const std::uint64_t most = wanted.cache.value_or(available) / page * page;
-    // As in config/schema.cpp: a client may have so many pages in use at once.
-    constexpr std::uint64_t fewest = 8;
-    if (most < std::min(fewest * page, whole)) {
+    if (most < std::min(config::rules::fewest_cached_pages * page, whole)) {
         throw std::runtime_error(nothing_available(plan.devices));
     }
     return std::min(most, whole);
@@ -188,15 +188,15 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
     }
     plan.options.provision = wanted.provision == config::Provision::full ? storage::Provision::full
                                                                          : storage::Provision::thin;
-    plan.options.size =
-        wanted.has_origin() ? 0
-        : size.percent != 0
-            ? share_in_bytes(size.percent, wanted.block_size.minimum, plan, available)
-            : size.bytes;
+    const std::uint64_t minimum_block = wanted.block_size.minimum;
     if (wanted.has_origin()) {
-        plan.origin = open_origin(wanted.origin, wanted.page_size, wanted.block_size.minimum);
+        plan.origin = open_origin(wanted.origin, wanted.page_size, minimum_block);
         plan.options.size = plan.origin->size();
         plan.options.memory = memory_of(wanted.origin, plan, available.front());
+    } else {
+        plan.options.size = size.percent != 0
+                                ? share_in_bytes(size.percent, minimum_block, plan, available)
+                                : size.bytes;
     }
     auto layout = storage::lay_out(plan.options, available);
     if (const auto* error = std::get_if<storage::CapacityError>(&layout)) {

@@ -289,29 +289,25 @@ std::uint64_t Migrator::excess_above(std::uint64_t limit,
 // afterwards.
 void Migrator::move_out(std::span<Candidate* const> slabs, const Target& target, Pools& full,
                         Migration& out) {
+    for (Candidate* slab : slabs) {
+        if (slab->is_clean()) drop_pages(*slab, out);
+    }
     std::vector<PageToMove> pages;
     for (int attempt = 0; attempt != retries && !stopping(); ++attempt) {
         pages.clear();
-        bool has_dropped = false;
         for (const Candidate* slab : slabs) {
             PagePool& owner = *slab->owner;
             if (contains(full, &owner)) continue;
             for (const Candidate::Page& page : slab->pages) {
-                if (slab->is_clean()) {
-                    page.volume->drop(page.number);
-                    out.dropped += page.volume->page_size();
-                    has_dropped = true;
-                    continue;
-                }
                 pages.push_back({.volume = page.volume,
                                  .from = &owner,
                                  .to = target(owner),
                                  .number = page.number});
             }
         }
-        if (pages.empty() && !has_dropped) break;
+        if (pages.empty()) break;
         if (attempt != 0) std::this_thread::sleep_for(retry_interval);
-        if (!pages.empty()) move(pages, full, out);
+        move(pages, full, out);
         for (Candidate* slab : slabs) {
             std::erase_if(slab->pages,
                           [&](const Candidate::Page& page) { return !slab->has_page(page); });
@@ -322,6 +318,14 @@ void Migrator::move_out(std::span<Candidate* const> slabs, const Target& target,
         if (!contains(full, slab->owner)) out.busy += slab->pages.size();
         slab->owner->memory().stop_draining(slab->slab);
     }
+}
+
+void Migrator::drop_pages(Candidate& slab, Migration& out) {
+    for (const Candidate::Page& page : slab.pages) {
+        page.volume->drop(page.number);
+        out.dropped += page.volume->page_size();
+    }
+    slab.pages.clear();
 }
 
 bool Migrator::Candidate::has_page(const Page& page) const {
@@ -340,8 +344,8 @@ void Migrator::await_release(std::span<Candidate* const> emptied) {
     }
 }
 
-// Slabs in the order in which they should be emptied: first those without pages and those whose
-// pages need not be copied, then those that are used least, and of these, those with the fewest
+// Slabs in the order in which they should be emptied: first those without pages and those with
+// pages that their origin has, then those that are used least, and of these, those with the fewest
 // pages.
 std::vector<Migrator::Candidate> Migrator::candidates(const Volumes& volumes) {
     std::vector<Candidate> out = find_slabs(volumes);

@@ -138,7 +138,7 @@ class Migrator {
         };
         std::vector<Page> pages;
 
-        // Its pages need not be copied.
+        // The origin of the volume has its pages, so they are dropped instead of moved.
         bool is_clean() const { return !pages.empty() && pages.front().volume->has_source(); }
         bool has_page(const Page& page) const;
         bool is_emptied() const { return pages.empty(); }
@@ -203,6 +203,7 @@ class Migrator {
     using Target = std::function<PagePool*(PagePool&)>;
     void move_out(std::span<Candidate* const> slabs, const Target& target, Pools& full,
                   Migration& out);
+    static void drop_pages(Candidate& slab, Migration& out);
     static void await_release(std::span<Candidate* const> emptied);
     static void stop_draining(std::span<const Candidate> slabs);
 

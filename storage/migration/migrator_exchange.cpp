@@ -22,7 +22,7 @@ void Migrator::exchange_pages() {
     if (device_.budget().limit() != SlabBudget::unlimited || device_.use(0).yielded != 0) return;
     const Volumes volumes = volumes_();
     for (const Sharing& sharing : pools_of(volumes, false)) {
-        // Pages that their origin has need not be in memory that stays.
+        // Their origin has the pages, so revocable memory is good enough for them.
         if (volumes[sharing.volumes.front()]->has_source()) continue;
         exchange_pages(volumes, sharing);
     }

@@ -184,7 +184,7 @@ std::optional<std::uint64_t> OriginCache::next() {
 
 void OriginCache::run() noexcept {
     SlabCopier copier;
-    Lock lock(mutex_);
+    const Lock lock(mutex_);
     while (!is_stopping_) {
         std::optional<std::uint64_t> page;
         try {
@@ -192,33 +192,33 @@ void OriginCache::run() noexcept {
         } catch (const std::exception&) {  // no memory to read ahead of clients
             next_of_all_ = end_of_all_;
         }
-        if (!page) {
+        if (page) {
+            perform(*page, copier);
+        } else {
             changed_.wait(mutex_);
-            continue;
         }
-        lock.unlock();
-        Status status = load(*page, copier);
-        lock.lock();
-        const auto found = fetches_.find(*page);
-        GPUNBD_ASSERT(found != fetches_.end(), "a fetch ends where it was begun");
-        if (status == Status::no_space && found->second.fills) {
-            end_of_all_ = next_of_all_;
-            if (found->second.waiters.empty()) {
-                fetches_.erase(found);
-                continue;
-            }
-            status = Status::io_error;
-        }
-        const PageRequests waiters = std::exchange(found->second.waiters, PageRequests{});
-        (status != Status::ok     ? counters_.errors
-         : found->second.is_ahead ? counters_.prefetched
-                                  : counters_.fetched)
-            .add();
-        fetches_.erase(found);
-        lock.unlock();
-        complete(waiters, status);
-        lock.lock();
     }
+}
+
+void OriginCache::perform(std::uint64_t page, SlabCopier& copier) {
+    Fetch& fetch = fetches_.at(page);  // no other thread removes it
+    Status status = Status::ok;
+    do {
+        const Unlock unlock(mutex_);
+        status = load(page, copier);
+    } while (status == Status::no_space && fetch.is_wanted && !is_stopping_);
+    const PageRequests waiters = std::exchange(fetch.waiters, PageRequests{});
+    if (status == Status::no_space) {
+        end_of_all_ = next_of_all_;
+    } else {
+        (status != Status::ok ? counters_.errors
+         : fetch.is_ahead     ? counters_.prefetched
+                              : counters_.fetched)
+            .add();
+    }
+    fetches_.erase(page);
+    const Unlock unlock(mutex_);
+    complete(waiters, status);
 }
 
 // --- pages ---------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-// An origin is a file whose contents a volume has. Its pages are read when clients need them, stay
-// in the memory of the volume's device as a cache, and are dropped when others need the memory.
+// An origin is a file that provides the contents of a volume. Its pages are read when clients need
+// them, stay in the memory of the volume's device as a cache, and are dropped when other programs
+// need the memory.
 #pragma once
 
 #include <array>
@@ -103,10 +104,13 @@ class OriginCache final : public PageSource {
     void run() noexcept;
     // The next page to be fetched; wanted ones first, and those of Ahead::all last.
     std::optional<std::uint64_t> next() REQUIRES(mutex_);
+    // Fetches a page that next() returned. Releases the mutex meanwhile.
+    void perform(std::uint64_t page, SlabCopier& copier) REQUIRES(mutex_);
     void follow(std::uint64_t page) noexcept REQUIRES(mutex_);
+    // no_space: there is no memory for a page that no client waits for.
     Status load(std::uint64_t page, SlabCopier& copier) noexcept;
     Status take(std::uint64_t page, PageRef& out);
-    // Whether nobody needs the page, so that no other page has to make room for it.
+    // Whether no client waits for the page. Then no other page makes room for it.
     bool only_fills(std::uint64_t page);
     Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier);
     // Before it is mapped, so that the clock finds each page in memory.
@@ -129,7 +133,7 @@ class OriginCache final : public PageSource {
     std::deque<std::uint64_t> wanted_ GUARDED_BY(mutex_);
     std::deque<std::uint64_t> ahead_ GUARDED_BY(mutex_);
     std::array<Stream, 8> streams_ GUARDED_BY(mutex_);
-    // The page from which Ahead::all goes on, and the one where it ends.
+    // The next page of Ahead::all, and its end.
     std::uint64_t next_of_all_ GUARDED_BY(mutex_) = 0;
     std::uint64_t end_of_all_ GUARDED_BY(mutex_) = 0;
     std::uint32_t next_stream_ GUARDED_BY(mutex_) = 0;  // the one that is replaced next

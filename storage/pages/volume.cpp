@@ -381,6 +381,7 @@ PageRef Volume::find(std::uint64_t page) const { return find<Access::read>(page)
 
 std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                       PageCompletions& completions) {
+    GPUNBD_ASSERT(source_ == nullptr, "a volume with a source is not written");
     const EntrySlot slot = table_.slot(page);
     while (true) {
         out = find<Access::write>(page);
@@ -415,6 +416,7 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
 }
 
 Status Volume::map(std::uint64_t page, PageRef& out) {
+    GPUNBD_ASSERT(source_ == nullptr, "a volume with a source is not written");
     const EntrySlot slot = table_.slot(page);
     Status status = Status::ok;
     do {

@@ -64,7 +64,8 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
     const Lock serialized(pools_->cloning());
     if (!complete()) return std::string("its contents are being made");
     if (has_source()) {
-        return std::string("its contents are those of its origin; it has no snapshots and clones");
+        return std::string(
+            "its contents are those of its origin, so it has no snapshots or clones");
     }
     if (wanted && *wanted < size()) {
         return fmt::format("its size of {} bytes is less than the {} bytes of its source", *wanted,

@@ -39,7 +39,7 @@ struct LoadOptions {
     }
 };
 
-// Adds an option whose value is a size, such as 4096, 4k or 1MiB: units are binary.
+// Adds an option with a size as its value, such as 4096, 4k or 1MiB. Units are binary.
 inline CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& size,
                              const std::string& help) {
     return app.add_option(name, size, help)->transform(CLI::AsSizeValue(false));

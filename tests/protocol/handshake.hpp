@@ -92,7 +92,7 @@ inline Next feed_all(Negotiation& negotiation, std::span<const std::byte> bytes,
     }
 }
 
-// The client's side of one negotiation, whose flags it has sent.
+// The client's side of a negotiation, after its flags.
 class Talk {
  public:
     explicit Talk(const ExportDirectory& directory, TlsMode mode = TlsMode::off)

@@ -512,7 +512,7 @@ TEST_CASE("meta contexts: GO fails if the contents were replaced after SET_META_
     }
 }
 
-// The headers that a client has negotiated, and the export for which it has selected a context.
+// The headers and the meta context that a client has negotiated.
 struct Selected {
     // A SET_META_CONTEXT replaces the set, even if it fails.
     void set(std::optional<std::string> name) {

@@ -132,7 +132,7 @@ const Structure& TemplateStatus::structure() {
 const Structure& OriginStatus::structure() {
     using Self = OriginStatus;
     static const Structure made = structure_of<Self>(
-        {"Origin", "The file or block device whose contents an export has."},
+        {"Origin", "The file or block device that provides the contents of an export."},
         {
             label("path", &Self::path, "path"),
             counter("fetched", &Self::fetched, "gpunbd_origin_fetched_pages",
