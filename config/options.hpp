@@ -202,8 +202,12 @@ struct CloneTemplate {
     bool operator==(const CloneTemplate&) const = default;
 };
 
-// What writes to an export do to its origin.
-enum class OriginMode { read_only };
+// When a write to an export with an origin is complete.
+enum class OriginMode {
+    read_only,      // there are none
+    write_through,  // when the origin has it
+    write_back,     // when the memory has it; the origin gets it later
+};
 
 // Which of its pages are read before a client needs them.
 enum class Prefetch {
@@ -220,7 +224,11 @@ struct OriginOptions {
     OriginMode mode = OriginMode::read_only;
     std::optional<std::uint64_t> cache;  // bytes in memory at most; unset: what is available
     Prefetch prefetch = Prefetch::sequential;
+    // Of OriginMode::write_back: how much the origin may lack, in bytes, and for how long.
+    std::optional<std::uint64_t> max_unwritten;  // unset: a quarter of the memory, at most 1 GiB
+    std::chrono::seconds max_age{30};
 
+    bool is_writable() const { return mode != OriginMode::read_only; }
     const std::string& path() const { return file.empty() ? device : file; }  // empty: none
     bool operator==(const OriginOptions&) const = default;
 };

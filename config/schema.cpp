@@ -428,10 +428,19 @@ It must not change while the server runs: requests for contents that are not in 
     v.value("device", origin.device, path(),
             {.words = "none", .about = R"(: a block device, in place of a file.
 It must not be mounted.)"});
-    v.value("mode", origin.mode, one_of<OriginMode>({{"read-only", OriginMode::read_only}}),
+    v.value("mode", origin.mode,
+            one_of<OriginMode>({{"read-only", OriginMode::read_only},
+                                {"write-through", OriginMode::write_through},
+                                {"write-back", OriginMode::write_back}}),
             {.example = "read-only", .about = R"(.
 .Ql read-only
-refuses all requests that would change the contents.)"});
+refuses all requests that would change the contents.
+.Ql write-through
+answers a write when the file or device has it.
+.Ql write-back
+answers it when the memory has it, and writes it later: all that was answered since the last FLUSH is
+lost if the server crashes.
+Both flush the file or device before they answer a FLUSH, or a write with FUA.)"});
     v.value("cache", origin.cache, bytes({MiB, rules::max_export_size}),
             {.words = "what is available on the device at start",
              .about = R"(: the most memory that the contents take, at least 8 pages.
@@ -446,7 +455,20 @@ reads ahead for clients that read in sequence, up to 32 MiB.
 .Ql all
 also reads everything from the beginning when the export is made, as far as it fits into
 .Va cache .)"});
+    v.value("max_unwritten", origin.max_unwritten, bytes({MiB, rules::max_export_size}),
+            {.words = "a quarter of the memory, at most 1G", .about = R"(: with
+.Ql write-back ,
+the most that the file or device may lack.
+Further writes wait.)"});
+    v.value("max_age", origin.max_age, seconds(1, 86'400), {.about = R"(: with
+.Ql write-back ,
+how old a change becomes before it is written to the file or device.)"});
     if constexpr (V::reads) {
+        for (const char* const key : {"max_unwritten", "max_age"}) {
+            if (origin.mode != OriginMode::write_back && v.map().find(key)) {
+                v.add(key, "has no effect without mode: write-back");
+            }
+        }
         const bool has_file = v.map().find("file").has_value();
         if (has_file == v.map().find("device").has_value()) {
             if (has_file) {
@@ -603,8 +625,8 @@ in
     if (!V::writes || exported.has_origin()) {
         v.section("origin", exported.origin,
                   {.about = R"(: a file or a block device that provides the contents of the export.
-The export has its size and is read-only.
-What clients read is kept in the memory of the export's device, which is a cache of it.
+The export has its size.
+What clients read and write is kept in the memory of the export's device, which is a cache of it.
 The other keys that set the size, the layout or the contents are excluded, and so are more than one device.
 See
 .Sx ORIGINS
@@ -723,7 +745,8 @@ Contents that are kept take precedence.)"});
             if (exported.devices.size() > 1) {
                 v.add("devices", "has several devices; an export with origin has one");
             }
-            if (v.map().find("read_only") && !exported.read_only) {
+            const bool is_writable = exported.origin.is_writable();
+            if (v.map().find("read_only") && !exported.read_only && !is_writable) {
                 v.add("read_only", "contradicts origin.mode; leave it out");
             }
             if (!v.bad("page_size") &&
@@ -734,7 +757,7 @@ Contents that are kept take precedence.)"});
                                   rules::fewest_cached_pages,
                                   size_text(rules::fewest_cached_pages * exported.page_size)));
             }
-            exported.read_only = true;
+            exported.read_only = exported.read_only || !is_writable;
         }
         if (exported.is_template() && exported.name.empty()) {
             v.add("clone_per_client",

@@ -134,6 +134,7 @@ Validated judge(const Request& request, const NegotiatedOptions& negotiated, Met
                    .cookie = request.cookie,
                    .offset = request.offset,
                    .length = request.length,
+                   .fua = (request.flags & command_flag::fua) != 0,
                    .no_hole = (request.flags & command_flag::no_hole) != 0,
                    .fast_zero = (request.flags & command_flag::fast_zero) != 0,
                    .one_extent = (request.flags & command_flag::req_one) != 0,

@@ -17,13 +17,13 @@ namespace gpunbd::protocol {
 
 // In range, aligned, permitted, with only the flags of its type. The length may be 0 except
 // for BLOCK_STATUS; offset and length are 0 for DISC and FLUSH. A READ or WRITE is no longer than
-// the export's maximum payload; other commands are limited by the export's size only. FUA is left
-// out, since nothing is answered before it is complete.
+// the export's maximum payload; other commands are limited by the export's size only.
 struct Command {
     CommandType type = CommandType::disc;
     std::uint64_t cookie = 0;
     std::uint64_t offset = 0;  // bytes
     std::uint64_t length = 0;  // bytes
+    bool fua = false;
     bool no_hole = false;
     bool fast_zero = false;
     bool one_extent = false;

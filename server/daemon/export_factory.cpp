@@ -80,6 +80,28 @@ storage::OriginCache::Ahead ahead_of(config::Prefetch wanted) {
     return Ahead::all;
 }
 
+storage::OriginCache::Options cache_options(const config::ExportOptions& exported,
+                                            const VolumePlan& plan) {
+    using Writes = storage::OriginCache::Writes;
+    const config::OriginOptions& wanted = exported.origin;
+    storage::OriginCache::Options out{.export_name = exported.name,
+                                      .reads_ahead = ahead_of(wanted.prefetch)};
+    switch (wanted.mode) {
+        case config::OriginMode::read_only:
+            break;
+        case config::OriginMode::write_through:
+            out.writes = Writes::through;
+            break;
+        case config::OriginMode::write_back:
+            out.writes = Writes::back;
+            break;
+    }
+    out.max_unwritten = wanted.max_unwritten.value_or(
+        std::min(plan.options.memory / 4, out.max_unwritten));
+    out.max_age = wanted.max_age;
+    return out;
+}
+
 std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
                                              DeviceRegistry& registry, const VolumeLife& life) {
     VolumePlan plan = plan_volume(options, registry);
@@ -96,10 +118,8 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
     }
     const std::string size = config::human_size(plan.options.size);
     if (plan.origin) {
-        volume->set_source(std::make_unique<storage::OriginCache>(
-            *volume, std::move(plan.origin),
-            storage::OriginCache::Options{.export_name = options.name,
-                                          .reads_ahead = ahead_of(options.origin.prefetch)}));
+        volume->set_source(std::make_unique<storage::OriginCache>(*volume, std::move(plan.origin),
+                                                                  cache_options(options, plan)));
     }
     const std::string name = config::in_quotes(options.name);
     if (!plan.instead_of_gpu.empty()) {
@@ -392,7 +412,7 @@ void describe(Export& next) {
 Expected<std::shared_ptr<const Export>, Failure> make_export(const config::ExportOptions& wanted,
                                                              Making& making) {
     const VolumeLife& life = making.life;
-    if (wanted.has_origin() && !wanted.read_only) {
+    if (wanted.has_origin() && !wanted.origin.is_writable() && !wanted.read_only) {
         return Failure{fmt::format("export {}: its origin is read-only, so it cannot be writable",
                                    config::in_quotes(wanted.name))};
     }

@@ -7,6 +7,7 @@
 
 #include "config/rules.hpp"
 #include "config/size.hpp"
+#include "storage/origins/origin_file.hpp"
 
 namespace gpunbd::server {
 
@@ -125,12 +126,11 @@ std::string error_text(const storage::CapacityError& error, const storage::Volum
 
 namespace {
 
-std::unique_ptr<storage::OriginFile> open_origin(const config::OriginOptions& wanted,
-                                                 std::uint64_t page_size,
-                                                 std::uint64_t minimum_block) {
+std::unique_ptr<storage::Origin> open_origin(const config::OriginOptions& wanted,
+                                             std::uint64_t minimum_block) {
     using Kind = storage::OriginFile::Kind;
     auto opened = storage::OriginFile::open(
-        wanted.path(), wanted.file.empty() ? Kind::block_device : Kind::file, page_size);
+        wanted.path(), wanted.file.empty() ? Kind::block_device : Kind::file, wanted.is_writable());
     if (const auto* const why = std::get_if<std::string>(&opened)) {
         throw std::runtime_error("origin: " + *why);
     }
@@ -190,7 +190,7 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
                                                                          : storage::Provision::thin;
     const std::uint64_t minimum_block = wanted.block_size.minimum;
     if (wanted.has_origin()) {
-        plan.origin = open_origin(wanted.origin, wanted.page_size, minimum_block);
+        plan.origin = open_origin(wanted.origin, minimum_block);
         plan.options.size = plan.origin->size();
         plan.options.memory = memory_of(wanted.origin, plan, available.front());
     } else {

@@ -9,7 +9,7 @@
 
 #include "config/options.hpp"
 #include "server/exports/device_registry.hpp"
-#include "storage/origins/origin_cache.hpp"
+#include "storage/origins/origin.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::server {
@@ -19,7 +19,7 @@ struct VolumePlan {
     std::vector<storage::Device*> devices;
     std::vector<storage::Spill> spills;
     storage::Layout layout;
-    std::unique_ptr<storage::OriginFile> origin;  // null: none
+    std::unique_ptr<storage::Origin> origin;  // null: none
     std::string instead_of_gpu;  // why no GPU was found, if one was wanted; else empty
 };
 

@@ -164,12 +164,12 @@ void Connection::execute(const protocol::Request& request, const protocol::Valid
         }
         case protocol::CommandType::trim:
         case protocol::CommandType::write_zeroes:
-            if (command.fast_zero && command.no_hole) {  // every page would have to be written
+            if (command.fast_zero && (command.no_hole || transfer_->volume.has_source())) {
                 refuse({.type = static_cast<std::uint16_t>(command.type),
                         .error = protocol::Error::enotsup,
                         .cookie = command.cookie,
                         .offset = command.offset,
-                        .text = "fast zeroing is not possible with NO_HOLE"});
+                        .text = "fast zeroing is not possible with NO_HOLE or an origin"});
                 return;
             }
             start(worker_.operations.zeroes.take(), command, cost);
@@ -177,7 +177,12 @@ void Connection::execute(const protocol::Request& request, const protocol::Valid
         case protocol::CommandType::block_status:
             start(worker_.operations.statuses.take(), command, cost);
             return;
-        case protocol::CommandType::flush:  // every answered WRITE is in device memory
+        case protocol::CommandType::flush:
+            if (transfer_->volume.has_source()) {
+                start(worker_.operations.flushes.take(), command, cost);
+                return;
+            }
+            [[fallthrough]];                // every answered WRITE is in device memory
         case protocol::CommandType::cache:  // all of it is in memory
             add_success(command);
             accounting_.answered_at_once(command);

@@ -13,6 +13,7 @@ struct OperationPools {
     Pool<ReadOperation> reads{max_free};
     Pool<WriteOperation> writes{max_free};
     Pool<ZeroOperation> zeroes{max_free};
+    Pool<FlushOperation> flushes{max_free};
     Pool<StatusOperation> statuses{max_free};
 };
 

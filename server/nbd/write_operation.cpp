@@ -9,7 +9,10 @@ namespace gpunbd::server {
 
 void ZeroOperation::begin() {
     become(RequestState::executing);
-    transfer_.begin(context_->transfer_context(), *this, range(), command_.no_hole);
+    transfer_.begin(context_->transfer_context(), *this, range(),
+                    {.keep_pages = command_.no_hole,
+                     .is_trim = command_.type == protocol::CommandType::trim,
+                     .is_durable = command_.fua});
     answer_if_done();
 }
 
@@ -35,12 +38,40 @@ void ZeroOperation::give_back_to(OperationPools& pools) {
     pools.zeroes.give_back(*this);
 }
 
+void FlushOperation::begin() {
+    become(RequestState::executing);
+    transfer_.begin(context_->transfer_context(), *this);
+    answer_if_done();
+}
+
+void FlushOperation::moved() {
+    context_->wakeup().flush_soon();
+    answer_if_done();
+}
+
+void FlushOperation::answer_if_done() {
+    if (!transfer_.done()) return;
+    if (needs_reply(state())) answer_with(transfer_.status());
+    context_->ended(*this);
+}
+
+void FlushOperation::abandon() {
+    give_up_answer();
+    answer_if_done();
+}
+
+void FlushOperation::give_back_to(OperationPools& pools) {
+    GPUNBD_ASSERT(transfer_.done(), "a FLUSH that ends has been answered");
+    pools.flushes.give_back(*this);
+}
+
 void WriteOperation::begin() {
     become(RequestState::receiving);
     GPUNBD_ASSERT(skipped_ == 0 || skipped_ < command_.length,
                   "a part of the payload is left to a WRITE that is continued");
     missing_ = command_.length - skipped_;
-    transfer_.begin(context_->transfer_context(), *this, {command_.offset + skipped_, missing_});
+    transfer_.begin(context_->transfer_context(), *this, {command_.offset + skipped_, missing_},
+                    command_.fua);
 }
 
 std::size_t WriteOperation::take(std::span<const std::byte> payload) {

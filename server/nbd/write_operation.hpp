@@ -25,6 +25,20 @@ class ZeroOperation : public Operation {
     storage::ZeroTransfer transfer_;
 };
 
+// FLUSH of a volume with a source.
+class FlushOperation : public Operation {
+ public:
+    void abandon() override;
+
+ private:
+    void begin() override;
+    void moved() override;
+    void give_back_to(OperationPools& pools) override;
+    void answer_if_done();
+
+    storage::FlushTransfer transfer_;
+};
+
 // WRITE: receives payload into memory that the volume lends, and acknowledges it once every copy
 // has succeeded.
 class WriteOperation : public Operation {

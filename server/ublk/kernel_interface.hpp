@@ -54,7 +54,9 @@ static_assert(sizeof(DeviceInfo) == 64);
 struct Parameters {
     static constexpr std::uint32_t basic = 1U << 0;
     static constexpr std::uint32_t discard = 1U << 1;
-    static constexpr std::uint32_t read_only = 1U << 0;  // UBLK_ATTR_READ_ONLY
+    static constexpr std::uint32_t read_only = 1U << 0;       // UBLK_ATTR_READ_ONLY
+    static constexpr std::uint32_t volatile_cache = 1U << 2;  // UBLK_ATTR_VOLATILE_CACHE
+    static constexpr std::uint32_t fua = 1U << 3;             // UBLK_ATTR_FUA
 
     std::uint32_t length = sizeof(Parameters);
     std::uint32_t types = basic | discard;
@@ -119,6 +121,7 @@ constexpr std::uint32_t max_depth = 4096;
 // UBLK_IO_OP_*, UBLK_IO_F_NOUNMAP
 enum class Op : std::uint8_t { read = 0, write = 1, flush = 2, discard = 3, write_zeroes = 5 };
 constexpr std::uint32_t operation_mask = 0xff;
+constexpr std::uint32_t fua = 1U << 13;
 constexpr std::uint32_t no_unmap = 1U << 15;
 
 // Where the payload of a request is in the character device, with USER_COPY.

@@ -40,7 +40,8 @@ Parameters parameters_of(const Export& exported) {
     const auto best = std::max(exported.info.preferred_block, page);
     Parameters out;
     if (exported.info.read_only) out.attributes |= Parameters::read_only;
-    // There is no volatile cache: an answered write is in device memory.
+    // Otherwise there is no volatile cache: an answered write is in device memory.
+    if (exported.volume->has_source()) out.attributes |= Parameters::volatile_cache | Parameters::fua;
     out.logical_block_shift = shift_of(block);
     out.physical_block_shift = shift_of(page);
     out.minimum_shift = shift_of(page);
@@ -60,7 +61,8 @@ Mark::Mark(const Export& exported) : value(magic << magic_shift) {
     const Parameters parameters = parameters_of(exported);
     value |= std::uint64_t{hash(exported.info.name) & 0xffffU} << name_shift;
     value |= std::uint64_t{hash(exported.info.instance) & 0xffffffU} << contents_shift;
-    value |= parameters.attributes | std::uint32_t{parameters.logical_block_shift} << 1;
+    value |= (parameters.attributes & Parameters::read_only) |
+             std::uint32_t{parameters.logical_block_shift} << 1;
 }
 
 bool Mark::is_gpunbd() const { return value >> magic_shift == magic; }

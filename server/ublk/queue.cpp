@@ -33,6 +33,7 @@ std::optional<Command> command_of(const Descriptor& descriptor, const protocol::
             break;
         case Op::write:
             command.type = CommandType::write;
+            command.fua = (descriptor.operation_and_flags & fua) != 0;
             break;
         case Op::flush:
             return Command{.type = CommandType::flush};

@@ -100,11 +100,14 @@ void Request::begin() {
         case CommandType::read:
             return read_.begin(context_.transfer, *this, range);
         case CommandType::write:
-            return write_.begin(context_.transfer, *this, range);
+            return write_.begin(context_.transfer, *this, range, command_.fua);
         case CommandType::trim:
         case CommandType::write_zeroes:
-            return zero_.begin(context_.transfer, *this, range, command_.no_hole);
-        default:  // FLUSH: every answered WRITE is in device memory
+            return zero_.begin(context_.transfer, *this, range,
+                               {.keep_pages = command_.no_hole,
+                                .is_trim = command_.type == CommandType::trim});
+        default:  // FLUSH; without a source, every answered WRITE is in device memory
+            if (flushes_source()) flush_.begin(context_.transfer, *this);
             return;
     }
 }
@@ -119,8 +122,13 @@ void Request::advance() {
         case CommandType::write_zeroes:
             return zero();
         default:
-            end(Status::ok);
+            return flush();
     }
+}
+
+void Request::flush() {
+    if (!flushes_source()) return end(Status::ok);
+    if (flush_.done()) end(flush_.status());
 }
 
 void Request::read() {

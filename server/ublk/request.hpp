@@ -117,6 +117,8 @@ class Request final : public storage::TransferOwner {
     void read();
     void write();
     void zero();
+    void flush();
+    bool flushes_source() const { return context_.transfer.volume.has_source(); }
     void end(storage::Status status) {
         GPUNBD_ASSERT(running_, "a request ends once for each start");
         running_ = false;
@@ -137,6 +139,7 @@ class Request final : public storage::TransferOwner {
     storage::ReadTransfer read_;
     storage::WriteTransfer write_;
     storage::ZeroTransfer zero_;
+    storage::FlushTransfer flush_;
 };
 
 }  // namespace gpunbd::server::ublk

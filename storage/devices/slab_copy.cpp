@@ -155,6 +155,24 @@ Status SlabCopier::fill(SlabPosition to, std::uint64_t bytes, const Read& read) 
     return Status::ok;
 }
 
+Status SlabCopier::drain(SlabPosition from, std::uint64_t bytes, const Write& write) {
+    GPUNBD_ASSERT(from.offset + bytes <= from.slab.bytes, "pages lie within their slabs");
+    const Lock lock(mutex_);
+    used_ = true;
+    End source(from, channel_to(from.device));
+    for (std::uint64_t done = 0; done != bytes;) {
+        const auto length =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - done, source.chunk_size()));
+        const std::byte* const memory = source.read(done, length);
+        if (memory == nullptr) return Status::io_error;
+        if (const Status status = write(done, {memory, length}); status != Status::ok) {
+            return status;
+        }
+        done += length;
+    }
+    return Status::ok;
+}
+
 Status Device::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,
                     std::uint64_t to_offset, std::uint64_t bytes) {
     return SlabCopier(chunk_of_one_copy)

@@ -45,6 +45,10 @@ class SlabCopier {
     using Read = std::function<Status(std::uint64_t done, std::span<std::byte> memory)>;
     // The same for contents from elsewhere. An error of `read` ends it.
     Status fill(SlabPosition to, std::uint64_t bytes, const Read& read) EXCLUDES(mutex_);
+    // Takes the bytes from `done` on out of `memory`: staging memory, or the slab itself.
+    using Write = std::function<Status(std::uint64_t done, std::span<const std::byte> memory)>;
+    // The same in the other direction.
+    Status drain(SlabPosition from, std::uint64_t bytes, const Write& write) EXCLUDES(mutex_);
 
  private:
     struct Opened {

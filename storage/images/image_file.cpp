@@ -88,10 +88,7 @@ std::optional<std::string> ImageFile::open() {
     const off_t end = ::lseek(fd_.get(), 0, SEEK_END);
     if (end < 0) return problem(std::strerror(errno));
     direct_ = OwnedFd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT));
-    struct stat its {};
-    const bool same = direct_ && ::fstat(direct_.get(), &its) == 0 &&
-                      its.st_dev == opened_.st_dev && its.st_ino == opened_.st_ino;
-    if (!same) direct_ = OwnedFd();  // the file was replaced just now
+    if (direct_ && !is_opened_as(direct_)) direct_ = OwnedFd();  // it was replaced just now
     file_size_ = size_ = static_cast<std::uint64_t>(end);
     if (size_ == 0) return problem("it is empty");
     std::array<std::byte, ImageRecord::bytes> head{};
@@ -122,6 +119,12 @@ std::optional<std::string> ImageFile::claim() const {
     }
     if (::flock(fd_.get(), LOCK_SH | LOCK_NB) == 0) return {};
     return problem(errno == EWOULDBLOCK ? "another program has locked it" : std::strerror(errno));
+}
+
+bool ImageFile::is_opened_as(const OwnedFd& other) const {
+    struct stat its {};
+    return ::fstat(other.get(), &its) == 0 && its.st_dev == opened_.st_dev &&
+           its.st_ino == opened_.st_ino;
 }
 
 bool ImageFile::changed() const {

@@ -289,14 +289,17 @@ std::uint64_t Migrator::excess_above(std::uint64_t limit,
 // afterwards.
 void Migrator::move_out(std::span<Candidate* const> slabs, const Target& target, Pools& full,
                         Migration& out) {
-    for (Candidate* slab : slabs) {
-        if (slab->is_clean()) drop_pages(*slab, out);
-    }
     std::vector<PageToMove> pages;
     for (int attempt = 0; attempt != retries && !stopping(); ++attempt) {
+        bool waits = false;
         pages.clear();
-        for (const Candidate* slab : slabs) {
+        for (Candidate* slab : slabs) {
             PagePool& owner = *slab->owner;
+            if (slab->is_droppable()) {
+                drop_pages(*slab, out);
+                waits = waits || !slab->pages.empty();
+                continue;
+            }
             if (contains(full, &owner)) continue;
             for (const Candidate::Page& page : slab->pages) {
                 pages.push_back({.volume = page.volume,
@@ -305,7 +308,7 @@ void Migrator::move_out(std::span<Candidate* const> slabs, const Target& target,
                                  .number = page.number});
             }
         }
-        if (pages.empty()) break;
+        if (pages.empty() && !waits) break;
         if (attempt != 0) std::this_thread::sleep_for(retry_interval);
         move(pages, full, out);
         for (Candidate* slab : slabs) {
@@ -320,12 +323,13 @@ void Migrator::move_out(std::span<Candidate* const> slabs, const Target& target,
     }
 }
 
+// Pages with changes stay until their origin has these.
 void Migrator::drop_pages(Candidate& slab, Migration& out) {
-    for (const Candidate::Page& page : slab.pages) {
-        page.volume->drop(page.number);
+    std::erase_if(slab.pages, [&](const Candidate::Page& page) {
+        if (!page.volume->source()->drop(page.number)) return false;
         out.dropped += page.volume->page_size();
-    }
-    slab.pages.clear();
+        return true;
+    });
 }
 
 bool Migrator::Candidate::has_page(const Page& page) const {
@@ -350,15 +354,15 @@ void Migrator::await_release(std::span<Candidate* const> emptied) {
 std::vector<Migrator::Candidate> Migrator::candidates(const Volumes& volumes) {
     std::vector<Candidate> out = find_slabs(volumes);
     std::erase_if(out, [](const Candidate& slab) {
-        return !slab.is_emptied() && !slab.is_clean() && slab.owner->spills().empty();
+        return !slab.is_emptied() && !slab.is_droppable() && slab.owner->spills().empty();
     });
     std::ranges::sort(out, {}, [](const Candidate& slab) {
-        return std::tuple(!slab.is_emptied(), !slab.is_clean(), slab.heat, slab.pages.size());
+        return std::tuple(!slab.is_emptied(), !slab.is_droppable(), slab.heat, slab.pages.size());
     });
     // Without memory for a page, an export with a source cannot be read.
     Pools kept;
     for (auto slab = out.rbegin(); slab != out.rend(); ++slab) {
-        if (!slab->is_clean() || contains(kept, slab->owner)) continue;
+        if (!slab->is_droppable() || contains(kept, slab->owner)) continue;
         kept.push_back(slab->owner);
         slab->owner = nullptr;
     }

@@ -1,9 +1,10 @@
 #include "storage/origins/origin_cache.hpp"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -17,72 +18,47 @@ namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint32_t threads_of_a_cache = 4;                    // reads of the origin at once
-constexpr std::uint64_t longest_window = std::uint64_t{32} << 20;  // bytes that are read ahead
-constexpr std::uint64_t shortest_window = 2;                       // pages
+constexpr std::uint64_t longest_window_bytes = std::uint64_t{32} << 20;  // that are read ahead
+constexpr std::uint64_t shortest_window = 2;                             // pages
 // Pages in use that the clock passes before it takes the first of them. Clients wait meanwhile.
 constexpr std::size_t longest_search = 1024;
 // A page that was dropped is free once the clients that were reading it have gone on.
 constexpr std::chrono::milliseconds retry_interval{1};
 constexpr std::chrono::seconds patience{10};
+constexpr std::chrono::seconds write_retry_interval{1};
+
+void answer(PageRequest& request, Status status) {
+    request.status = status;
+    request.completions->put(request);
+}
 
 }  // namespace
 
-// --- the file ------------------------------------------------------------------------------------
-
-OriginFile::OriginFile(std::string path, std::uint64_t page_size)
-    : path_(std::move(path)), page_size_(page_size), file_(path_) {}
-
-std::variant<std::unique_ptr<OriginFile>, std::string> OriginFile::open(const std::string& path,
-                                                                        Kind kind,
-                                                                        std::uint64_t page_size) {
-    std::unique_ptr<OriginFile> out(new OriginFile(path, page_size));
-    ImageFile& file = out->file_;
-    if (auto why = file.open()) return *std::move(why);
-    if (file.is_block_device() != (kind == Kind::block_device)) {
-        return file.problem(file.is_block_device() ? "it is a block device; write device: before it"
-                                                   : "it is a file; write file: before it");
-    }
-    if (file.compressed()) {
-        return file.problem("it is compressed; decompress it with zstd -d, and use the result");
-    }
-    if (auto why = file.claim()) return *std::move(why);
-    out->data_.resize((file.size() + page_size - 1) / page_size);
-    std::uint64_t at = 0;
-    while (const auto data = file.next_data(at)) {
-        const std::uint64_t end = (data->end + page_size - 1) / page_size;
-        for (std::uint64_t page = data->begin / page_size; page != end; ++page) {
-            out->data_[page] = true;
-        }
-        at = data->end;
-    }
-    return out;
-}
-
-std::optional<std::string> OriginFile::read(std::uint64_t offset, std::span<std::byte> to) const {
-    if (auto why = file_.read(offset, to)) return why;
-    // Some of the pages in memory may be older.
-    if (file_.changed()) {
-        return file_.problem("another program has written to it; restart the server");
-    }
-    return {};
-}
-
-// --- requests ------------------------------------------------------------------------------------
-
-OriginCache::OriginCache(Volume& volume, std::unique_ptr<const OriginFile> origin, Options options)
-    : volume_(volume), origin_(std::move(origin)), options_(std::move(options)) {
-    const std::uint64_t pages = volume_.pool(0).memory().slabs().config().pages;
-    longest_ = std::min(longest_window / volume_.page_size(), pages / threads_of_a_cache);
-    if (options_.reads_ahead == Ahead::all) {
+OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options options)
+    : volume_(volume),
+      origin_(std::move(origin)),
+      options_(std::move(options)),
+      pages_in_memory_(volume.pool(0).memory().slabs().config().pages),
+      longest_(std::min(longest_window_bytes / volume.page_size(), pages_in_memory_ / 4)),
+      data_((volume.pages() + data_bits - 1) / data_bits),
+      written_(volume.page_size()) {
+    {
         const Lock lock(mutex_);
-        end_of_all_ = volume_.pages();
+        std::uint64_t at = 0;
+        while (const auto data = origin_->next_data(at)) {
+            const std::uint64_t end = volume_.page_of(data->end - 1) + 1;
+            for (std::uint64_t page = volume_.page_of(data->begin); page != end; ++page) {
+                set_data(page, true);
+            }
+            at = data->end;
+        }
+        if (options_.reads_ahead == Ahead::all) end_of_all_ = volume_.pages();
     }
     const SignalsBlocked blocked;
     try {
-        for (std::uint32_t i = 0; i != threads_of_a_cache; ++i) {
-            threads_.emplace_back([this] { run(); });
-            ::pthread_setname_np(threads_.back().native_handle(), "origin");
+        for (Worker& worker : workers_) {
+            worker.thread = std::thread([this, &worker] { run(worker); });
+            ::pthread_setname_np(worker.thread.native_handle(), "origin");
         }
     } catch (...) {
         stop();
@@ -90,7 +66,25 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<const OriginFile> origi
     }
 }
 
-OriginCache::~OriginCache() { stop(); }
+OriginCache::~OriginCache() {
+    std::uint64_t lost = 0;
+    {
+        const Lock lock(mutex_);
+        is_draining_ = true;
+        changed_.notify_all();
+        while ((lost = written_.bytes()) != 0) {
+            const auto is_less = [&]() REQUIRES(mutex_) { return written_.bytes() < lost; };
+            if (!round_ended_.wait_for(mutex_, patience, is_less)) break;
+        }
+    }
+    stop();
+    if (lost != 0) {
+        log_error("cannot be written to",
+                  fmt::format("{} bytes that clients wrote are lost", lost));
+    } else if (counters_.written.value() != 0) {
+        if (const auto why = origin_->flush()) log_error("cannot be flushed", *why);
+    }
+}
 
 void OriginCache::stop() {
     {
@@ -98,13 +92,28 @@ void OriginCache::stop() {
         is_stopping_ = true;
     }
     changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (Worker& worker : workers_) {
+        if (worker.thread.joinable()) worker.thread.join();
+    }
     const Lock lock(mutex_);
+    GPUNBD_ASSERT(held_.empty() && rooms_.empty() && zeroes_.empty() && syncs_.empty(),
+                  "the requests of clients are answered before a cache ends");
     for ([[maybe_unused]] const auto& each : fetches_) {
         GPUNBD_ASSERT(each.second.waiters.empty(),
                       "the requests for pages are answered before a cache ends");
     }
 }
+
+PageSource::Unwritten OriginCache::unwritten() const {
+    const Lock lock(mutex_);
+    Unwritten out{.bytes = written_.bytes()};
+    if (const auto oldest = written_.oldest()) {
+        out.age = std::chrono::duration<double>(Clock::now() - *oldest).count();
+    }
+    return out;
+}
+
+// --- reads ---------------------------------------------------------------------------------------
 
 void OriginCache::fetch(PageRequest& request) noexcept {
     const std::uint64_t page = request.number;
@@ -123,13 +132,10 @@ void OriginCache::fetch(PageRequest& request) noexcept {
         wanted.is_wanted = true;
         wanted.waiters.push(request);
         if (options_.reads_ahead != Ahead::nothing) follow(page);
+        ahead_.empty() ? changed_.notify_one() : changed_.notify_all();
     } catch (const std::exception&) {  // no memory
-        PageRequests refused;
-        refused.push(request);
-        complete(refused, Status::io_error);
-        return;
+        answer(request, Status::io_error);
     }
-    changed_.notify_all();
 }
 
 // A client waits for the page.
@@ -159,54 +165,47 @@ void OriginCache::follow(std::uint64_t page) noexcept {
     }
 }
 
-std::optional<std::uint64_t> OriginCache::next() {
-    for (std::deque<std::uint64_t>* const queue : {&wanted_, &ahead_}) {
-        while (!queue->empty()) {
-            const std::uint64_t page = queue->front();
-            queue->pop_front();
-            const auto found = fetches_.find(page);
-            if (found == fetches_.end() || found->second.is_running) continue;
-            found->second.is_running = true;
+std::optional<std::uint64_t> OriginCache::next_of(std::deque<std::uint64_t>& queue) {
+    if (fetching_ >= most_fetching) return std::nullopt;
+    for (auto at = queue.begin(); at != queue.end();) {
+        const auto found = fetches_.find(*at);
+        if (found == fetches_.end() || found->second.is_running) {
+            at = queue.erase(at);
+        } else if (!is_free(*at)) {
+            ++at;
+        } else {
+            const std::uint64_t page = *at;
+            queue.erase(at);
             return page;
         }
     }
-    while (next_of_all_ < end_of_all_) {
-        const std::uint64_t page = next_of_all_++;
-        if (!has(page) || volume_.mapped(page)) continue;
-        const auto [found, is_new] =
-            fetches_.try_emplace(page, Fetch{.is_ahead = true, .fills = true});
-        if (!is_new) continue;
-        found->second.is_running = true;
+    return std::nullopt;
+}
+
+std::optional<std::uint64_t> OriginCache::next_of_all() {
+    if (fetching_ >= most_fetching) return std::nullopt;
+    for (; next_of_all_ < end_of_all_; ++next_of_all_) {
+        const std::uint64_t page = next_of_all_;
+        if (!has(page) || volume_.mapped(page) || fetches_.contains(page)) continue;
+        if (!is_free(page)) return std::nullopt;
+        fetches_.try_emplace(page, Fetch{.is_ahead = true, .fills = true});
+        ++next_of_all_;
         return page;
     }
     return std::nullopt;
 }
 
-void OriginCache::run() noexcept {
-    SlabCopier copier;
-    const Lock lock(mutex_);
-    while (!is_stopping_) {
-        std::optional<std::uint64_t> page;
-        try {
-            page = next();
-        } catch (const std::exception&) {  // no memory to read ahead of clients
-            next_of_all_ = end_of_all_;
-        }
-        if (page) {
-            perform(*page, copier);
-        } else {
-            changed_.wait(mutex_);
-        }
-    }
-}
-
-void OriginCache::perform(std::uint64_t page, SlabCopier& copier) {
+void OriginCache::perform_fetch(std::uint64_t page, Worker& worker) {
     Fetch& fetch = fetches_.at(page);  // no other thread removes it
+    fetch.is_running = true;
+    begin_pages(worker, {page, page + 1});
+    ++fetching_;
     Status status = Status::ok;
     do {
         const Unlock unlock(mutex_);
-        status = load(page, copier);
+        status = load(page, worker.copier);
     } while (status == Status::no_space && fetch.is_wanted && !is_stopping_);
+    --fetching_;
     const PageRequests waiters = std::exchange(fetch.waiters, PageRequests{});
     if (status == Status::no_space) {
         end_of_all_ = next_of_all_;
@@ -217,69 +216,50 @@ void OriginCache::perform(std::uint64_t page, SlabCopier& copier) {
             .add();
     }
     fetches_.erase(page);
+    end_pages(worker);
     const Unlock unlock(mutex_);
     complete(waiters, status);
 }
-
-// --- pages ---------------------------------------------------------------------------------------
 
 Status OriginCache::load(std::uint64_t page, SlabCopier& copier) noexcept {
     PageRef target;
     try {
         if (volume_.mapped(page)) return Status::ok;
-        Status status = take(page, target);
+        Status status = take(page, target, [&] {
+            const Lock lock(mutex_);
+            const Fetch& fetch = fetches_.at(page);
+            return !is_stopping_ && (fetch.is_wanted || !fetch.fills);
+        });
         if (status != Status::ok) return status;
         status = read(page, target, copier);
         if (status != Status::ok) {
             PagePool::give_up(std::move(target));
             return status;
         }
-        remember(target.index(), page);
-        const bool is_mapped = volume_.replace(page, target);
-        GPUNBD_ASSERT(is_mapped, "a volume with a source is not cloned");
-        return is_mapped ? Status::ok : Status::io_error;
+        const Lock lock(mutex_);
+        if (volume_.fill_hole(page, target)) {
+            // The use by the client that waits for the page is no reason to keep it.
+            remember(target.index(), page, fetches_.at(page).is_wanted ? 1 : 0);
+        } else {
+            PagePool::give_up(std::move(target));  // a client has written the whole page
+        }
+        return Status::ok;
     } catch (const std::exception& error) {
         if (!target.hole()) PagePool::give_up(std::move(target));
-        log_error(error.what());
+        log_error("cannot be read", error.what());
         return Status::io_error;
     }
-}
-
-Status OriginCache::take(std::uint64_t page, PageRef& out) {
-    const auto deadline = std::chrono::steady_clock::now() + patience;
-    while (true) {
-        const Status status = volume_.take_page(page, out);
-        if (status != Status::no_space) return status;
-        if (only_fills(page)) return status;
-        if (evict_one()) continue;
-        const bool is_late = std::chrono::steady_clock::now() > deadline;
-        if (is_late || volume_.mapped_bytes() == 0) {
-            log_error(is_late ? "no page of its cache becomes free; give it a larger cache"
-                              : "its device has no memory for a page");
-            return Status::io_error;
-        }
-        std::this_thread::sleep_for(retry_interval);
-    }
-}
-
-bool OriginCache::only_fills(std::uint64_t page) {
-    const Lock lock(mutex_);
-    const Fetch& fetch = fetches_.at(page);
-    return is_stopping_ || (fetch.fills && !fetch.is_wanted);
 }
 
 Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copier) {
     if (to.device().failed()) return Status::io_error;
     const std::uint64_t begin = page * volume_.page_size();
-    const std::uint64_t length = std::min(volume_.page_size(), origin_->size() - begin);
-    const PoolSlabs& slabs = to.owner().slabs();
-    const Status status = copier.fill({.device = to.device(),
-                                       .slab = to.slab(),
-                                       .offset = slabs.numbers().offset_in_slab(to.index())},
-                                      length, [&](std::uint64_t done, std::span<std::byte> memory) {
+    const std::uint64_t length = std::min(volume_.page_size(), volume_.size() - begin);
+    const Status status = copier.fill(to.position(), length,
+                                      [&](std::uint64_t done, std::span<std::byte> memory) {
                                           const auto why = origin_->read(begin + done, memory);
                                           if (!why) return Status::ok;
-                                          log_error(*why);
+                                          log_error("cannot be read", *why);
                                           return Status::io_error;
                                       });
     if (status == Status::ok) {
@@ -289,46 +269,468 @@ Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copi
     return status;
 }
 
-// The use by the client that waits for the page is no reason to keep it.
-void OriginCache::remember(PageIndex index, std::uint64_t page) {
-    const std::uint32_t uses = volume_.pool(0).memory().pages().uses(index);
+// --- memory --------------------------------------------------------------------------------------
+
+template <typename MayWait>
+Status OriginCache::take(std::uint64_t page, PageRef& out, MayWait may_wait) {
+    const auto deadline = Clock::now() + patience;
+    while (true) {
+        const Status status = volume_.take_page(page, out);
+        if (status != Status::no_space) return status;
+        if (!may_wait()) return status;
+        if (evict_one()) continue;
+        const bool is_late = Clock::now() > deadline;
+        if (is_late || volume_.mapped_bytes() == 0) {
+            log_error("is not cached",
+                      is_late ? "no page of its cache becomes free; give it a larger cache"
+                              : "its device has no memory for a page");
+            return Status::io_error;
+        }
+        std::this_thread::sleep_for(retry_interval);
+    }
+}
+
+void OriginCache::make_room(PageRequest& request) noexcept {
     const Lock lock(mutex_);
-    if (index >= cached_.size()) cached_.resize(index + std::size_t{1});
-    cached_[index] = {.number = page, .uses = uses + (fetches_.at(page).is_wanted ? 1 : 0)};
+    rooms_.push(request);
+    changed_.notify_one();
+}
+
+void OriginCache::perform_room(PageRequest& request) {
+    ++fetching_;
+    Status status = Status::ok;
+    {
+        const Unlock unlock(mutex_);
+        try {
+            PageRef page;
+            status = take(request.number, page, [] { return true; });
+            if (status == Status::ok) PagePool::give_up(std::move(page));
+        } catch (const std::exception&) {
+            status = Status::io_error;
+        }
+    }
+    --fetching_;
+    answer(request, status);
+}
+
+void OriginCache::remember(PageIndex index, std::uint64_t page, std::uint32_t uses) {
+    try {
+        if (index >= cached_.size()) cached_.resize(index + std::size_t{1});
+    } catch (const std::exception&) {  // no memory; the page stays
+        return;
+    }
+    const PageStates& states = volume_.pool(0).memory().pages();
+    cached_[index] = {.number = page, .uses = states.uses(index) + uses};
 }
 
 bool OriginCache::evict_one() {
+    const Lock lock(mutex_);
     std::optional<std::uint64_t> page;
-    {
-        const Lock lock(mutex_);
-        const PageStates& states = volume_.pool(0).memory().pages();
-        std::size_t used = 0;
-        for (std::size_t left = cached_.size(); left != 0 && used != longest_search; --left) {
-            const std::size_t index = hand_++ % cached_.size();
-            Cached& cached = cached_[index];
-            const PageEntry entry = volume_.slot(cached.number).load();
-            // A page that is pinned would not make room now.
-            const bool is_here = entry.is_mapped() && entry.page() == index;
-            if (!is_here || states.is_pinned(entry.page())) continue;
-            const std::uint32_t uses = states.uses(entry.page());
-            const bool is_unused = uses == cached.uses;
-            if (is_unused || !page) page = cached.number;
-            if (is_unused) break;
-            cached.uses = uses;
-            ++used;
-        }
+    const PageStates& states = volume_.pool(0).memory().pages();
+    std::size_t used = 0;
+    for (std::size_t left = cached_.size(); left != 0 && used != longest_search; --left) {
+        const std::size_t index = hand_++ % cached_.size();
+        Cached& cached = cached_[index];
+        const PageEntry entry = volume_.slot(cached.number).load();
+        const bool is_here = entry.is_mapped() && entry.page() == index;
+        // A page that is pinned would not make room now.
+        if (!is_here || states.is_pinned(entry.page()) || !is_droppable(cached.number)) continue;
+        const std::uint32_t uses = states.uses(entry.page());
+        const bool is_unused = uses == cached.uses;
+        if (is_unused || !page) page = cached.number;
+        if (is_unused) break;
+        cached.uses = uses;
+        ++used;
     }
-    if (page) drop(*page);
+    if (page) {
+        volume_.unmap(*page);
+        counters_.evicted.add();
+    }
     return page.has_value();
 }
 
-void OriginCache::drop(std::uint64_t page) {
-    volume_.unmap(page);
-    const Lock lock(mutex_);
-    counters_.evicted.add();
+bool OriginCache::is_droppable(std::uint64_t page) const {
+    return !written_.contains(page) && is_free(page);
 }
 
-void OriginCache::log_error(const std::string& why) noexcept {
+bool OriginCache::drop(std::uint64_t page) {
+    const Lock lock(mutex_);
+    if (written_.contains(page)) {
+        written_.urge(page);
+        changed_.notify_one();
+        return false;
+    }
+    if (!is_free(page)) return false;
+    volume_.unmap(page);
+    counters_.evicted.add();
+    return true;
+}
+
+// --- writes --------------------------------------------------------------------------------------
+
+bool OriginCache::may_begin(std::uint64_t page) const {
+    if (written_.bytes() >= options_.max_unwritten) return false;
+    // So that other pages can be evicted for clients that read.
+    return written_.contains(page) ||
+           written_.size() < std::max<std::uint64_t>(pages_in_memory_ / 2, 1);
+}
+
+std::optional<Status> OriginCache::begin_write(std::uint64_t page, PageRequest& request) noexcept {
+    const Lock lock(mutex_);
+    if (!may_begin(page)) {
+        held_.push(request);
+        changed_.notify_one();
+        return std::nullopt;
+    }
+    try {
+        written_.begin(page);
+    } catch (const std::exception&) {  // no memory
+        return Status::io_error;
+    }
+    set_data(page, true);
+    return Status::ok;
+}
+
+void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
+                            SourceRequest& write) noexcept {
+    const Lock lock(mutex_);
+    const std::uint64_t page = volume_.page_of(offset);
+    const bool waits = options_.writes == Writes::through || write.is_durable;
+    const bool was_empty = written_.bytes() == 0;
+    written_.end(page, volume_.offset_in_page(offset), length, waits ? &write : nullptr,
+                 Clock::now());
+    const PageEntry entry = volume_.slot(page).load();
+    const bool is_new = entry.is_mapped() && (entry.page() >= cached_.size() ||
+                                              cached_[entry.page()].number != page);
+    if (is_new) remember(entry.page(), page, 0);
+    if (waits || was_empty || writes_now()) changed_.notify_one();
+}
+
+bool OriginCache::finish(SourceRequest& write, PageRequest& request) noexcept {
+    const Lock lock(mutex_);
+    const bool is_synced = !write.is_durable || write.status != Status::ok;
+    if (write.pages_left == 0 && is_synced) return true;
+    write.request = &request;
+    if (write.pages_left == 0) {
+        syncs_.push(write);
+        changed_.notify_one();
+    }
+    return false;
+}
+
+bool OriginCache::writes_now() const {
+    if (written_.bytes() == 0) return false;
+    const auto now = Clock::now();
+    if (now < retry_at_) return false;
+    if (has_to_write()) return true;
+    const auto oldest = written_.oldest();
+    return oldest && now - *oldest >= options_.max_age;
+}
+
+bool OriginCache::has_to_write() const {
+    return is_draining_ || !held_.empty() || written_.bytes() > options_.max_unwritten / 2;
+}
+
+void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
+    begin_pages(worker, {page, page + 1});
+    ++rounds_;
+    const WrittenPages::Blocks& blocks = written_.begin_round(page);
+    const std::uint64_t bytes = blocks.count() * WrittenPages::block_size;
+    Status status = Status::ok;
+    {
+        const Unlock unlock(mutex_);
+        status = store(page, blocks, worker.copier);
+    }
+    --rounds_;
+    // Requests wait for all changes of Writes::through, and fail.
+    const WrittenPages::Requests done = written_.end_round(
+        page, status,
+        options_.writes == Writes::back ? WrittenPages::AfterFailure::keep
+                                        : WrittenPages::AfterFailure::give_up);
+    if (status == Status::ok) {
+        counters_.written.add(bytes);
+        has_failed_ = false;
+    } else {
+        counters_.errors.add();
+        retry_at_ = Clock::now() + write_retry_interval;
+    }
+    end_pages(worker);
+    settle(page);
+    // Changes that stay unwritten leave no room for more of them.
+    complete(std::exchange(held_, PageRequests{}),
+             options_.writes == Writes::back ? status : Status::ok);
+    complete_all(done);
+    round_ended_.notify_all();
+}
+
+Status OriginCache::store(std::uint64_t page, const WrittenPages::Blocks& blocks,
+                          SlabCopier& copier) noexcept {
+    try {
+        const PageRef from = volume_.find(page);
+        if (from.hole()) return Status::ok;  // it was zeroed after the write
+        if (!from.device().readable()) return Status::io_error;
+        const std::uint64_t begin = page * volume_.page_size();
+        for (auto first = blocks.find_first(); first != WrittenPages::Blocks::npos;) {
+            auto last = first;
+            while (last + 1 != blocks.size() && blocks.test(last + 1)) ++last;
+            SlabPosition position = from.position();
+            const std::uint64_t skipped = first * WrittenPages::block_size;
+            position.offset += skipped;
+            const std::uint64_t length = std::min((last + 1) * WrittenPages::block_size,
+                                                  volume_.size() - begin) - skipped;
+            const Status status = copier.drain(
+                position, length, [&](std::uint64_t done, std::span<const std::byte> memory) {
+                    const auto why = origin_->write(begin + skipped + done, memory);
+                    if (!why) return Status::ok;
+                    log_error("cannot be written to", *why);
+                    return Status::io_error;
+                });
+            if (status != Status::ok) return status;
+            first = blocks.find_next(last);
+        }
+        return Status::ok;
+    } catch (const std::exception& error) {
+        log_error("cannot be written to", error.what());
+        return Status::io_error;
+    }
+}
+
+void OriginCache::settle(std::uint64_t page) {
+    if (written_.forget(page) == WrittenPages::Rest::spoiled) volume_.unmap(page);
+}
+
+void OriginCache::complete_all(WrittenPages::Requests requests) {
+    while (SourceRequest* const each = requests.pop()) {
+        if (each->is_durable && each->status == Status::ok) {
+            syncs_.push(*each);
+            changed_.notify_one();
+        } else {
+            answer(*each->request, each->status);
+        }
+    }
+}
+
+void OriginCache::flush(SourceRequest& flush, PageRequest& request) noexcept {
+    const Lock lock(mutex_);
+    flush.is_durable = true;
+    flush.request = &request;
+    try {
+        // Otherwise the origin has everything that is complete.
+        if (options_.writes == Writes::back) written_.wait_for_all(flush);
+    } catch (const std::exception&) {  // no memory
+        return answer(request, Status::io_error);
+    }
+    if (flush.pages_left == 0) syncs_.push(flush);
+    changed_.notify_all();
+}
+
+void OriginCache::perform_syncs() {
+    is_syncing_ = true;
+    ChainedQueue<SourceRequest> requests = std::exchange(syncs_, {});
+    if (!is_unsafe_) {
+        bool has_failed = false;
+        {
+            const Unlock unlock(mutex_);
+            if (const auto why = origin_->flush()) {
+                has_failed = true;
+                log_error("cannot be flushed",
+                          *why + "; writes may be lost, so no flush succeeds before a restart");
+            }
+        }
+        is_unsafe_ = is_unsafe_ || has_failed;
+    }
+    is_syncing_ = false;
+    if (is_unsafe_) counters_.errors.add();
+    while (SourceRequest* const each = requests.pop()) {
+        answer(*each->request, is_unsafe_ ? Status::io_error : Status::ok);
+    }
+}
+
+// --- zeroes --------------------------------------------------------------------------------------
+
+void OriginCache::zero(ZeroRequest& zero, PageRequest& request) noexcept {
+    const Lock lock(mutex_);
+    zero.request = &request;
+    zeroes_.push(zero);
+    changed_.notify_one();
+}
+
+OriginCache::Pages OriginCache::pages_of(const ZeroRequest& zero) const {
+    return {.begin = volume_.page_of(zero.offset),
+            .end = volume_.page_of(zero.offset + zero.length - 1) + 1};
+}
+
+void OriginCache::perform_zero(ZeroRequest& zero, Worker& worker) {
+    is_zeroing_ = true;
+    begin_pages(worker, pages_of(zero));
+    const Pages& mine = used(worker);
+    const auto overlaps = [&](const Pages& each) { return &each != &mine && each.overlaps(mine); };
+    while (std::ranges::any_of(used_, overlaps)) {
+        awaits_pages_ = true;
+        pages_ended_.wait(mutex_);
+    }
+    if (!zero.is_trim || origin_->can_zero()) {
+        Status status = Status::ok;
+        {
+            const Unlock unlock(mutex_);
+            status = zero_origin(zero, worker.copier);
+        }
+        if (status == Status::ok) {
+            forget_pages(zero);
+        } else {
+            counters_.errors.add();
+            zero.status = status;
+        }
+    }
+    is_zeroing_ = false;
+    end_pages(worker);
+    changed_.notify_all();  // what waited for the pages, and the next one
+    WrittenPages::Requests done;
+    done.push(zero);
+    complete_all(done);
+}
+
+Status OriginCache::zero_origin(const ZeroRequest& zero, SlabCopier& copier) noexcept {
+    try {
+        if (const auto why = origin_->zero(zero.offset, zero.length, zero.keeps_space)) {
+            log_error("cannot be written to", *why);
+            return Status::io_error;
+        }
+        // The parts of pages at both ends; whole pages are dropped.
+        const std::uint64_t end = zero.offset + zero.length;
+        const std::uint64_t size = volume_.page_size();
+        const Pages all = pages_of(zero);
+        for (const std::uint64_t page : {all.begin, all.end - 1}) {
+            const std::uint64_t from = std::max(zero.offset, page * size);
+            const std::uint64_t until = std::min(end, (page + 1) * size);
+            const Pages whole = whole_pages_of(zero);
+            if (page >= whole.begin && page < whole.end) continue;
+            const PageRef to = volume_.find(page);
+            if (to.hole()) continue;
+            SlabPosition position = to.position();
+            position.offset += from - page * size;
+            const Status status =
+                copier.fill(position, until - from, [](std::uint64_t, std::span<std::byte> memory) {
+                    std::memset(memory.data(), 0, memory.size());
+                    return Status::ok;
+                });
+            if (status != Status::ok) return status;
+            if (all.begin == all.end - 1) break;
+        }
+        return Status::ok;
+    } catch (const std::exception& error) {
+        log_error("cannot be written to", error.what());
+        return Status::io_error;
+    }
+}
+
+OriginCache::Pages OriginCache::whole_pages_of(const ZeroRequest& zero) const {
+    const std::uint64_t end = zero.offset + zero.length;
+    const std::uint64_t begin = volume_.page_of(zero.offset + volume_.page_size() - 1);
+    return {.begin = begin,
+            .end = std::max(begin, end == volume_.size() ? volume_.pages() : volume_.page_of(end))};
+}
+
+void OriginCache::forget_pages(const ZeroRequest& zero) {
+    const Pages pages = whole_pages_of(zero);
+    for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
+        if (page % pages_at_once == 0) {
+            const Unlock unlock(mutex_);  // clients may wait for it
+        }
+        if (written_.contains(page)) {
+            complete_all(written_.discard(page));
+            settle(page);
+        }
+        if (!zero.keeps_space && origin_->can_zero() && !written_.contains(page)) {
+            set_data(page, false);
+        }
+        if (volume_.mapped(page)) volume_.unmap(page);
+    }
+    complete(std::exchange(held_, PageRequests{}), Status::ok);
+}
+
+void OriginCache::set_data(std::uint64_t page, bool has_data) {
+    const std::uint64_t bit = std::uint64_t{1} << page % data_bits;
+    auto& word = data_[page / data_bits];
+    if (has_data) {
+        word.fetch_or(bit, std::memory_order_relaxed);
+    } else {
+        word.fetch_and(~bit, std::memory_order_relaxed);
+    }
+}
+
+// --- the workers ---------------------------------------------------------------------------------
+
+void OriginCache::run(Worker& worker) noexcept {
+    const Lock lock(mutex_);
+    while (!is_stopping_) {
+        if (!work(worker)) wait_for_work();
+    }
+}
+
+bool OriginCache::work(Worker& worker) {
+    if (work_on_request(worker)) return true;
+    try {
+        return work_ahead(worker);
+    } catch (const std::exception&) {  // no memory to read ahead of clients
+        next_of_all_ = end_of_all_;
+        return false;
+    }
+}
+
+bool OriginCache::work_on_request(Worker& worker) {
+    const auto is_free = [this](std::uint64_t page) REQUIRES(mutex_) { return this->is_free(page); };
+    const auto round = [&]() REQUIRES(mutex_) {
+        const auto page = written_.next_urgent(is_free);
+        if (page) perform_round(*page, worker);
+        return page.has_value();
+    };
+    // Half of the workers prefer writes, so that neither reads nor writes wait for all of the other.
+    if (rounds_ < workers / 2 && round()) return true;
+    if (const auto page = next_of(wanted_)) return perform_fetch(*page, worker), true;
+    if (round()) return true;
+    if (fetching_ < most_fetching && !rooms_.empty()) return perform_room(*rooms_.pop()), true;
+    if (!is_syncing_ && !syncs_.empty()) return perform_syncs(), true;
+    if (is_zeroing_ || zeroes_.empty()) return false;
+    perform_zero(static_cast<ZeroRequest&>(*zeroes_.pop()), worker);
+    return true;
+}
+
+bool OriginCache::work_ahead(Worker& worker) {
+    const auto is_free = [this](std::uint64_t page) REQUIRES(mutex_) { return this->is_free(page); };
+    if (const auto page = next_of(ahead_)) return perform_fetch(*page, worker), true;
+    if (writes_now()) {
+        const auto page = written_.next_by_age(is_free);
+        if (page) return perform_round(*page, worker), true;
+    }
+    if (const auto page = next_of_all()) return perform_fetch(*page, worker), true;
+    return false;
+}
+
+void OriginCache::wait_for_work() {
+    const auto oldest = written_.oldest();
+    if (!oldest || options_.writes != Writes::back) return changed_.wait(mutex_);
+    const auto due = has_to_write() ? retry_at_ : std::max(*oldest + options_.max_age, retry_at_);
+    bool has_waited = false;
+    changed_.wait_until(mutex_, std::max(due, Clock::now() + retry_interval),
+                        [&] { return std::exchange(has_waited, true); });
+}
+
+bool OriginCache::is_free(std::uint64_t page) const {
+    const bool is_used = std::ranges::any_of(
+        used_, [&](const Pages& each) { return each.overlaps({page, page + 1}); });
+    if (is_used) awaits_pages_ = true;
+    return !is_used;
+}
+
+void OriginCache::end_pages(const Worker& worker) {
+    used(worker) = {};
+    if (!std::exchange(awaits_pages_, false)) return;
+    pages_ended_.notify_all();
+    changed_.notify_all();
+}
+
+void OriginCache::log_error(const char* what, const std::string& why) noexcept {
     {
         const Lock lock(mutex_);
         if (std::exchange(has_failed_, true)) return;
@@ -336,8 +738,8 @@ void OriginCache::log_error(const std::string& why) noexcept {
     log_if_possible([&] {
         LogLine(spdlog::level::err)
             .with("export", options_.export_name)
-            .with("file", origin_->path())
-            .log("export '{}': its origin cannot be read: {}", options_.export_name, why);
+            .with("origin", origin_->name())
+            .log("export '{}': its origin {}: {}", options_.export_name, what, why);
     });
 }
 

@@ -1,9 +1,11 @@
-// An origin is a file that provides the contents of a volume. Its pages are read when clients need
-// them, stay in the memory of the volume's device as a cache, and are dropped when other programs
-// need the memory.
+// The pages of a volume with an origin are read from it when clients need them, stay in the memory
+// of the volume's device as a cache, and are dropped when other programs need the memory. Those that
+// clients write are written to the origin.
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -13,12 +15,12 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "storage/base/mutex.hpp"
 #include "storage/devices/slab_copy.hpp"
-#include "storage/images/image_file.hpp"
+#include "storage/origins/origin.hpp"
+#include "storage/origins/written_pages.hpp"
 #include "storage/pages/page_pool.hpp"
 #include "storage/pages/page_source.hpp"
 
@@ -26,35 +28,9 @@ namespace gpunbd::storage {
 
 class Volume;
 
-// A file that is open for reading, and which of its pages have contents.
-class OriginFile {
- public:
-    enum class Kind : std::uint8_t { file, block_device };
-    // A text is the reason why the file cannot be an origin, for users.
-    static std::variant<std::unique_ptr<OriginFile>, std::string> open(const std::string& path,
-                                                                       Kind kind,
-                                                                       std::uint64_t page_size);
-
-    const std::string& path() const { return path_; }
-    std::uint64_t size() const { return file_.size(); }  // bytes
-    // Whether the page is not a hole of the file. Of the time when the file was opened.
-    bool has(std::uint64_t page) const { return data_[page]; }
-    // Exactly that many bytes. Returns an error, if there is one. Also an error: another program
-    // has written to the file since it was opened. Any thread.
-    std::optional<std::string> read(std::uint64_t offset, std::span<std::byte> to) const;
-
- private:
-    OriginFile(std::string path, std::uint64_t page_size);
-
-    const std::string path_;
-    const std::uint64_t page_size_;  // bytes
-    ImageFile file_;
-    std::vector<bool> data_;  // by page
-};
-
-// Fetches the absent pages of one volume from its origin, on threads of its own, and ahead of
-// clients that read in sequence. If the volume's memory is in use, the page that was used least
-// recently makes room, as a clock finds it.
+// Does the work between one volume and its origin, on threads of its own: fetches absent pages, also
+// ahead of clients that read in sequence, and writes changed ones. If the volume's memory is in use,
+// the page that was used least recently makes room, as a clock finds it.
 class OriginCache final : public PageSource {
  public:
     enum class Ahead : std::uint8_t {
@@ -62,24 +38,49 @@ class OriginCache final : public PageSource {
         sequences,  // what follows for clients that read in sequence
         all,        // besides, everything from the start, as far as the memory goes
     };
+    // When a write is complete: when the origin has it, or when the memory has it.
+    enum class Writes : std::uint8_t { none, through, back };
     struct Options {
         std::string export_name;  // for the log
         Ahead reads_ahead = Ahead::sequences;
+        Writes writes = Writes::none;
+        // Of Writes::back. Writes wait while so much is unwritten. Older changes than so long, and
+        // those beyond half of the bytes, are written to the origin.
+        std::uint64_t max_unwritten = std::uint64_t{1} << 30;  // bytes
+        std::chrono::milliseconds max_age{30'000};
     };
-    // The volume outlives it. Throws std::system_error if there are no threads, and what
-    // Device::open_channel() throws.
-    OriginCache(Volume& volume, std::unique_ptr<const OriginFile> origin, Options options);
-    // Waits for reads in progress.
+    // The volume outlives it. Throws std::system_error if there are no threads, and std::bad_alloc.
+    OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options options);
+    // Writes what is unwritten, and waits for reads in progress.
     ~OriginCache() override;
 
-    bool has(std::uint64_t page) const override { return origin_->has(page); }
-    void fetch(PageRequest& request) noexcept override;
-    void drop(std::uint64_t page) override;
-
-    const std::string& name() const override { return origin_->path(); }
+    const std::string& name() const override { return origin_->name(); }
     const Counters& counters() const override { return counters_; }
+    Unwritten unwritten() const override EXCLUDES(mutex_);
+
+    bool has(std::uint64_t page) const override {
+        return (data_[page / data_bits].load(std::memory_order_relaxed) >> page % data_bits & 1) != 0;
+    }
+    void fetch(PageRequest& request) noexcept override EXCLUDES(mutex_);
+    void make_room(PageRequest& request) noexcept override EXCLUDES(mutex_);
+    bool drop(std::uint64_t page) override EXCLUDES(mutex_);
+
+    std::optional<Status> begin_write(std::uint64_t page, PageRequest& request) noexcept override
+        EXCLUDES(mutex_);
+    void end_write(std::uint64_t offset, std::uint64_t length,
+                   SourceRequest& write) noexcept override EXCLUDES(mutex_);
+    bool finish(SourceRequest& write, PageRequest& request) noexcept override EXCLUDES(mutex_);
+    void zero(ZeroRequest& zero, PageRequest& request) noexcept override EXCLUDES(mutex_);
+    void flush(SourceRequest& flush, PageRequest& request) noexcept override EXCLUDES(mutex_);
 
  private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::uint32_t workers = 8;  // reads and writes of the origin at once
+    // These may wait for memory, which writes make free.
+    static constexpr std::uint32_t most_fetching = workers - 2;
+    static constexpr std::uint64_t pages_at_once = 1024;  // with the mutex held
+    static constexpr std::uint64_t data_bits = 64;
+
     // A page that is to be fetched, or is being fetched.
     struct Fetch {
         PageRequests waiters = {};
@@ -93,42 +94,104 @@ class OriginCache final : public PageSource {
         std::uint64_t number = 0;  // in the volume, if that is mapped to this page
         std::uint32_t uses = 0;    // PageStates::uses()
     };
-
     // Clients that read in sequence.
     struct Stream {
         std::uint64_t next = 0;    // the page after those that are read ahead
         std::uint64_t window = 0;  // how many pages were read ahead the last time
     };
+    struct Pages {
+        std::uint64_t begin = 0;
+        std::uint64_t end = 0;
+
+        bool overlaps(Pages other) const { return begin < other.end && other.begin < end; }
+    };
+    struct Worker {
+        SlabCopier copier;
+        std::thread thread;
+    };
 
     void stop();
-    void run() noexcept;
-    // The next page to be fetched; wanted ones first, and those of Ahead::all last.
-    std::optional<std::uint64_t> next() REQUIRES(mutex_);
-    // Fetches a page that next() returned. Releases the mutex meanwhile.
-    void perform(std::uint64_t page, SlabCopier& copier) REQUIRES(mutex_);
+    void run(Worker& worker) noexcept;
+    // Does what is most urgent, if there is anything.
+    bool work(Worker& worker) REQUIRES(mutex_);
+    bool work_on_request(Worker& worker) REQUIRES(mutex_);
+    bool work_ahead(Worker& worker) REQUIRES(mutex_);
+    void wait_for_work() REQUIRES(mutex_);
+    // Whether no worker works on the page. False: the caller's work is looked for again later.
+    bool is_free(std::uint64_t page) const REQUIRES(mutex_);
+    // The worker works on these pages from now on, and on none again.
+    void begin_pages(const Worker& worker, Pages pages) REQUIRES(mutex_) { used(worker) = pages; }
+    void end_pages(const Worker& worker) REQUIRES(mutex_);
+    Pages& used(const Worker& worker) REQUIRES(mutex_) {
+        return used_[static_cast<std::size_t>(&worker - workers_.data())];
+    }
+
+    // The next page to be fetched.
+    std::optional<std::uint64_t> next_of(std::deque<std::uint64_t>& queue) REQUIRES(mutex_);
+    std::optional<std::uint64_t> next_of_all() REQUIRES(mutex_);
+    // These release the mutex meanwhile.
+    void perform_fetch(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
+    void perform_round(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
+    void perform_zero(ZeroRequest& zero, Worker& worker) REQUIRES(mutex_);
+    void perform_syncs() REQUIRES(mutex_);
+    void perform_room(PageRequest& request) REQUIRES(mutex_);
+
     void follow(std::uint64_t page) noexcept REQUIRES(mutex_);
     // no_space: there is no memory for a page that no client waits for.
-    Status load(std::uint64_t page, SlabCopier& copier) noexcept;
-    Status take(std::uint64_t page, PageRef& out);
-    // Whether no client waits for the page. Then no other page makes room for it.
-    bool only_fills(std::uint64_t page);
-    Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier);
-    // Before it is mapped, so that the clock finds each page in memory.
-    void remember(PageIndex index, std::uint64_t page);
+    Status load(std::uint64_t page, SlabCopier& copier) noexcept EXCLUDES(mutex_);
+    // `may_wait`: a client waits for the page, so that another one makes room for it.
+    template <typename MayWait>
+    Status take(std::uint64_t page, PageRef& out, MayWait may_wait) EXCLUDES(mutex_);
+    Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier) EXCLUDES(mutex_);
+    Status store(std::uint64_t page, const WrittenPages::Blocks& blocks,
+                 SlabCopier& copier) noexcept EXCLUDES(mutex_);
+    // The clock finds the page in memory from now on. `uses`: that are no reason to keep it.
+    void remember(PageIndex index, std::uint64_t page, std::uint32_t uses) REQUIRES(mutex_);
     // False: no page can be dropped.
-    bool evict_one();
-    void log_error(const std::string& why) noexcept EXCLUDES(mutex_);
+    bool evict_one() EXCLUDES(mutex_);
+    bool is_droppable(std::uint64_t page) const REQUIRES(mutex_);
+
+    bool may_begin(std::uint64_t page) const REQUIRES(mutex_);
+    // Whether changes that no request waits for are written to the origin now; and whether that
+    // does not depend on their age.
+    bool writes_now() const REQUIRES(mutex_);
+    bool has_to_write() const REQUIRES(mutex_);
+    // Ends the record of a page that no write and no worker uses any more.
+    void settle(std::uint64_t page) REQUIRES(mutex_);
+    // Of these requests, no page is left. Those that are durable wait for a flush of the origin.
+    void complete_all(WrittenPages::Requests requests) REQUIRES(mutex_);
+    Status zero_origin(const ZeroRequest& zero, SlabCopier& copier) noexcept EXCLUDES(mutex_);
+    // What is in memory of whole pages is not needed any more.
+    void forget_pages(const ZeroRequest& zero) REQUIRES(mutex_);
+    Pages pages_of(const ZeroRequest& zero) const;
+    Pages whole_pages_of(const ZeroRequest& zero) const;
+    void set_data(std::uint64_t page, bool has_data) REQUIRES(mutex_);
+    void log_error(const char* what, const std::string& why) noexcept EXCLUDES(mutex_);
 
     Volume& volume_;
-    const std::unique_ptr<const OriginFile> origin_;
+    const std::unique_ptr<Origin> origin_;
     const Options options_;
-    std::uint64_t longest_ = 0;  // window, pages
-    Counters counters_;          // written with the mutex held
+    const std::uint64_t pages_in_memory_;  // at most
+    const std::uint64_t longest_;          // window, pages
+    std::vector<std::atomic<std::uint64_t>> data_;  // a bit for each page; changed with the mutex held
+    Counters counters_;                             // written with the mutex held
 
-    Mutex mutex_;
-    Condition changed_;  // something is to be fetched, or is_stopping_
+    mutable Mutex mutex_;
+    Condition changed_;      // something is to be done, or is_stopping_
+    Condition pages_ended_;  // a worker has ended its work on pages that another one waits for
+    Condition round_ended_;
+    mutable bool awaits_pages_ GUARDED_BY(mutex_) = false;  // a worker, or work
+    bool is_draining_ GUARDED_BY(mutex_) = false;  // everything is written, for the end
     bool is_stopping_ GUARDED_BY(mutex_) = false;
-    bool has_failed_ GUARDED_BY(mutex_) = false;  // the last read of the origin
+    bool has_failed_ GUARDED_BY(mutex_) = false;  // the last read or write of the origin
+    // A flush has failed, so what was written before may be lost: no later flush may succeed.
+    bool is_unsafe_ GUARDED_BY(mutex_) = false;
+    Clock::time_point retry_at_ GUARDED_BY(mutex_);  // of failed writes that no request waits for
+    std::uint32_t rounds_ GUARDED_BY(mutex_) = 0;    // workers that write a page
+    std::uint32_t fetching_ GUARDED_BY(mutex_) = 0;  // that fetch one, or make room for one
+    bool is_zeroing_ GUARDED_BY(mutex_) = false;
+    bool is_syncing_ GUARDED_BY(mutex_) = false;
+
     std::unordered_map<std::uint64_t, Fetch> fetches_ GUARDED_BY(mutex_);
     std::deque<std::uint64_t> wanted_ GUARDED_BY(mutex_);
     std::deque<std::uint64_t> ahead_ GUARDED_BY(mutex_);
@@ -139,7 +202,15 @@ class OriginCache final : public PageSource {
     std::uint32_t next_stream_ GUARDED_BY(mutex_) = 0;  // the one that is replaced next
     std::vector<Cached> cached_ GUARDED_BY(mutex_);     // by PageIndex
     std::size_t hand_ GUARDED_BY(mutex_) = 0;           // the next one
-    std::vector<std::thread> threads_;
+
+    WrittenPages written_ GUARDED_BY(mutex_);
+    PageRequests held_ GUARDED_BY(mutex_);   // of writes that wait until more is written
+    PageRequests rooms_ GUARDED_BY(mutex_);  // of make_room()
+    ChainedQueue<SourceRequest> zeroes_ GUARDED_BY(mutex_);  // each is a ZeroRequest
+    ChainedQueue<SourceRequest> syncs_ GUARDED_BY(mutex_);   // wait for a flush of the origin
+    // By worker. No other one fetches, writes or zeroes these pages meanwhile.
+    std::array<Pages, workers> used_ GUARDED_BY(mutex_);
+    std::array<Worker, workers> workers_;
 };
 
 }  // namespace gpunbd::storage

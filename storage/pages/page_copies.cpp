@@ -111,6 +111,16 @@ PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
     return Replaced::done;
 }
 
+bool PagePool::fill_hole(EntrySlot slot, const PageRef& page) {
+    GPUNBD_ASSERT(&page.owner() == &memory_, "a page is mapped by the pool that it is from");
+    const Lock lock(memory_.mutex());
+    if (slot.load().is_mapped()) return false;
+    memory_.pages().end_filling();
+    memory_.pages().add_first_entry(page.index());
+    slot.become(entry_of(memory_, page.index()));
+    return true;
+}
+
 void PagePool::give_up(PageRef page) {
     GPUNBD_ASSERT(!page.hole(), "a replacement is given up once");
     PageAllocator& owner = page.owner();

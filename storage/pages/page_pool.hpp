@@ -68,6 +68,11 @@ class PageRef {
     }
     Device& device() const { return owner().slabs().device(); }
     const Slab& slab() const { return owner().slabs().slab_of(page_); }
+    SlabPosition position() const {
+        return {.device = device(),
+                .slab = slab(),
+                .offset = owner().slabs().numbers().offset_in_slab(page_)};
+    }
     // Null if the CPU cannot address the page.
     std::byte* cpu() const { return owner().slabs().cpu_of(page_); }
     std::uint64_t address() const { return owner().slabs().address_of(page_); }
@@ -204,6 +209,8 @@ class PagePool {
     // The entry of a page of this pool, or of a hole, refers to `page` from now on, which has the
     // new contents. `later`: nothing has changed, since a clone is being made.
     Replaced replace(EntrySlot slot, const PageRef& page);
+    // The same for a hole of a volume that has no clones. False: it is none any more.
+    bool fill_hole(EntrySlot slot, const PageRef& page);
     // The page is free once it is not pinned any more.
     static void give_up(PageRef page);
 

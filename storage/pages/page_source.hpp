@@ -1,36 +1,83 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "storage/base/counter.hpp"
+#include "storage/base/status.hpp"
 #include "storage/devices/page_completions.hpp"
 
 namespace gpunbd::storage {
 
-// Where the pages of a volume come from that are not in its memory: see Volume::set_source().
+// A change of the contents that a source keeps, or a flush. It belongs to the source, and must not
+// move, from the call with it until its page request is complete.
+struct SourceRequest {
+    bool is_durable = false;   // FUA: complete once a loss of power does not undo it
+    Status status = Status::ok;
+    PageRequest* request = nullptr;  // null: it has not ended yet
+    // For the source.
+    std::uint64_t pages_left = 0;  // that are not in the source
+    SourceRequest* next = nullptr;
+};
+
+// A WRITE_ZEROES or TRIM for a source.
+struct ZeroRequest : SourceRequest {
+    std::uint64_t offset = 0;  // bytes, in the volume
+    std::uint64_t length = 0;
+    bool keeps_space = false;  // NO_HOLE
+    bool is_trim = false;      // the source may do nothing
+};
+
+// Where the pages of a volume come from that are not in its memory, and where written ones go: see
+// Volume::set_source(). Any thread may call these functions.
 class PageSource {
  public:
     struct Counters {
         Counter fetched;     // pages that a client needed
         Counter prefetched;  // pages that were read ahead of a client
         Counter evicted;     // pages that made room
-        Counter errors;      // pages that could not be read
+        Counter errors;      // pages that could not be read, and failed writes and flushes
+        Counter written;     // bytes that were written to the source
+    };
+    // What the source does not have yet.
+    struct Unwritten {
+        std::uint64_t bytes = 0;
+        double age = 0;  // of the oldest of these, seconds
     };
 
     virtual ~PageSource() = default;
 
-    // A path.
+    // For users: a path or an address.
     virtual const std::string& name() const = 0;
     virtual const Counters& counters() const = 0;
+    virtual Unwritten unwritten() const = 0;
 
-    // Whether the page has contents. Otherwise it reads as zeroes. Any thread; does not block.
+    // Whether the page has contents. Otherwise it reads as zeroes. Does not block.
     virtual bool has(std::uint64_t page) const = 0;
     // Maps the page `request.number` with its contents, and completes the request; io_error: they
-    // cannot be read. The page may be gone again when the waiter looks. Any thread; does not block.
+    // cannot be read. The page may be gone again when the waiter looks. Does not block.
     virtual void fetch(PageRequest& request) noexcept = 0;
-    // The page is not in memory any more. Any thread.
-    virtual void drop(std::uint64_t page) = 0;
+    // Provides a free page for a write of the whole page `request.number`, and completes the
+    // request. Another writer may have taken it when the waiter looks. Does not block.
+    virtual void make_room(PageRequest& request) noexcept = 0;
+    // The page is not in memory any more. False: it has to stay, until it has been written.
+    virtual bool drop(std::uint64_t page) = 0;
+
+    // The following functions do not block, and are for a source that can be written to.
+    //
+    // A write to this page begins. The page stays in memory until end_write(). Empty: too much is
+    // unwritten, and `request` is completed when the caller may try again.
+    virtual std::optional<Status> begin_write(std::uint64_t page, PageRequest& request) noexcept = 0;
+    // `length` bytes from `offset` on, in one page, have been changed, or 0 bytes. `write` is
+    // complete once its pages are as safe as the source promises for a write; see finish().
+    virtual void end_write(std::uint64_t offset, std::uint64_t length,
+                           SourceRequest& write) noexcept = 0;
+    // The write has ended all of its pages. True: it is complete. Otherwise `request` is completed.
+    virtual bool finish(SourceRequest& write, PageRequest& request) noexcept = 0;
+    virtual void zero(ZeroRequest& zero, PageRequest& request) noexcept = 0;
+    // Everything that was complete before survives a loss of power when this is complete.
+    virtual void flush(SourceRequest& flush, PageRequest& request) noexcept = 0;
 };
 
 }  // namespace gpunbd::storage

@@ -381,12 +381,15 @@ PageRef Volume::find(std::uint64_t page) const { return find<Access::read>(page)
 
 std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                       PageCompletions& completions) {
-    GPUNBD_ASSERT(source_ == nullptr, "a volume with a source is not written");
     const EntrySlot slot = table_.slot(page);
     while (true) {
         out = find<Access::write>(page);
         if (!out.hole()) return Status::ok;
         const PageEntry entry = slot.load();
+        if (!entry.is_mapped() && source_ != nullptr) {
+            fetch(page, request, completions);
+            return std::nullopt;
+        }
         if (!entry.is_mapped()) {
             PagePool& pool = pool_for(page);
             if (!pool.map_at_once(page, slot, out)) {
@@ -416,7 +419,7 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
 }
 
 Status Volume::map(std::uint64_t page, PageRef& out) {
-    GPUNBD_ASSERT(source_ == nullptr, "a volume with a source is not written");
+    GPUNBD_ASSERT(source_ == nullptr, "the pages of a volume with a source are fetched");
     const EntrySlot slot = table_.slot(page);
     Status status = Status::ok;
     do {

@@ -113,18 +113,17 @@ class Volume {
     };
     Contents contents() const;
 
-    // Pages that are not in memory are fetched from there from now on. Call it before the volume is
-    // read. Such a volume is not written, cloned or resized. It ends its source before its pools.
+    // Pages that are not in memory are fetched from there from now on, and written to it. Call it
+    // before the volume is read. Such a volume is not cloned or resized. It ends its source before
+    // its pools.
     void set_source(std::unique_ptr<PageSource> source);
     bool has_source() const { return source_ != nullptr; }
-    const PageSource* source() const { return source_.get(); }  // null: none
+    PageSource* source() const { return source_.get(); }  // null: none
     // Whether the page has contents even while it is a hole.
     bool in_source(std::uint64_t page) const { return source_ != nullptr && source_->has(page); }
     // Of such a page that was a hole: submits `request`. Its waiter is called when it may look
     // again, or when request.status is an error.
     void fetch(std::uint64_t page, PageRequest& request, PageCompletions& completions);
-    // The memory of the page is needed elsewhere. For a volume with a source.
-    void drop(std::uint64_t page) { source_->drop(page); }
 
     // Whether one is a clone of the other, or both are clones of a third volume.
     bool shares_pools_of(const Volume& other) const { return pools_ == other.pools_; }
@@ -201,15 +200,15 @@ class Volume {
     // volume gets the page before it is unpinned.
     PageRef find(std::uint64_t page) const;
     // Like find(), but pins the page for writing, and maps a page that reads as zeroes if there is
-    // none, or a copy of a shared page. Does not block: if the device has to be called, or if the
-    // page is moving, returns nothing and submits `request`. Its waiter is called when it may try
+    // none, or one that its source has, or a copy of a shared page. Does not block: if the device or
+    // the source has to be called, or if the page is moving, returns nothing and submits `request`. Its waiter is called when it may try
     // again, or when request.status is an error.
     std::optional<Status> acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                   PageCompletions& completions);
     // Like acquire(), but blocks.
     Status map(std::uint64_t page, PageRef& out);
-    // For a write of a whole page that is shared: a page with any contents, pinned for writing,
-    // which replace() or PagePool::give_up() ends. A hole: use acquire().
+    // For a write of a whole page that is shared or only in the source: a page with any contents,
+    // pinned for writing, which replace() or PagePool::give_up() ends. A hole: use acquire().
     PageRef take_replacement(std::uint64_t page);
     // A page with any contents for this number, pinned for writing, which replace() or
     // PagePool::give_up() ends. May call the device. Blocks.
@@ -217,6 +216,8 @@ class Volume {
     // The page number has page `by` from now on, and readers find it. False: not now, since a clone
     // is being made.
     bool replace(std::uint64_t page, const PageRef& by);
+    // The same for a page number without a page. False: it has one.
+    bool fill_hole(std::uint64_t page, const PageRef& by);
     // Makes the page number a hole. Its page is reused once it is neither pinned nor shared. May
     // wait for a clone in progress.
     void unmap(std::uint64_t page);

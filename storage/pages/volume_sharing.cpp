@@ -207,6 +207,7 @@ Status Volume::settle_sent(const Volume& target, std::vector<std::uint64_t>& sen
 
 PageRef Volume::take_replacement(std::uint64_t page) {
     const PageEntry entry = table_.slot(page).load();
+    if (source_ != nullptr) return entry.is_mapped() ? PageRef() : pool_for(page).take_replacement();
     if (!entry.is_shared() || !pools_->at(entry.device()).memory().pages().is_shared(entry.page()))
         return {};
     return pool_for(page).take_replacement();
@@ -221,6 +222,11 @@ bool Volume::replace(std::uint64_t page, const PageRef& by) {
         const PagePool::Replaced end = pool.replace(slot, by);
         if (end != PagePool::Replaced::moved_to_other_pool) return end == PagePool::Replaced::done;
     }
+}
+
+bool Volume::fill_hole(std::uint64_t page, const PageRef& by) {
+    GPUNBD_ASSERT(source_ != nullptr, "only pages that a source has are filled before they are mapped");
+    return pool_for(page).fill_hole(table_.slot(page), by);
 }
 
 template <typename Call>

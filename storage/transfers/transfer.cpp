@@ -41,6 +41,12 @@ std::optional<Status> Transfer::fetch() {
     return std::nullopt;
 }
 
+PageRequest& Transfer::begin_request() {
+    owner_->waits.begin_wait(channels_->now());
+    channels_->page_completions().begin(request_);
+    return request_;
+}
+
 bool Transfer::unmap() {
     if (request_.in_progress) return false;
     return volume_->unmap(volume_->page_of(position_), request_, channels_->page_completions());

@@ -96,6 +96,12 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
     // For reading at position_, where the source of the volume has the contents. Nothing: they are
     // being fetched, and advance() is called then. Otherwise the error.
     std::optional<Status> fetch();
+    // For a call of the volume's source, which completes the request; advance() is called then.
+    // cancel_request(): it does not.
+    PageRequest& begin_request();
+    void cancel_request() { channels_->page_completions().cancel(request_); }
+    // Of the last request; see PageRequest.
+    Status request_status() const { return request_.status; }
     // Whether acquire() may submit a request.
     bool can_acquire() const { return !request_.in_progress && request_.status == Status::ok; }
     // Makes the page at position_ a hole. False: it has to wait, and advance() is called then.

@@ -10,15 +10,31 @@
 namespace gpunbd::storage {
 
 void ZeroTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range,
-                         bool keep_pages) {
+                         const Options& options) {
     GPUNBD_ASSERT(!deferred_, "a deferred step of an earlier request has been resumed");
     start(context, owner, range);
-    keep_pages_ = keep_pages;
+    options_ = options;
     deferred_ = false;
     advance();
 }
 
+void ZeroTransfer::zero_source() {
+    if (position_ == end_) {
+        if (status_ == Status::ok && !page_requested()) status_ = request_status();
+        return;
+    }
+    zero_ = ZeroRequest{};
+    zero_.is_durable = options_.is_durable;
+    zero_.offset = position_;
+    zero_.length = end_ - position_;
+    zero_.keeps_space = options_.keep_pages;
+    zero_.is_trim = options_.is_trim;
+    position_ = end_;
+    volume_->source()->zero(zero_, begin_request());
+}
+
 void ZeroTransfer::advance() {
+    if (volume_->has_source()) return zero_source();
     for (std::uint32_t pages = 0; position_ != end_ && issued_ - returned_ != window && !deferred_;
          ++pages) {
         if (pages == pages_per_step) {
@@ -36,11 +52,11 @@ void ZeroTransfer::advance() {
             volume_->offset_in_page(position_) == 0 &&
             (length == volume_->page_size() || position_ + length == volume_->size());
         // A shared page would be copied only to be zeroed.
-        const bool drops = whole && (!keep_pages_ || volume_->shared(page));
+        const bool drops = whole && (!options_.keep_pages || volume_->shared(page));
         if (drops && !unmap()) return;
         const bool was_mapped = volume_->mapped(page);
         Chunk& next = chunk(issued_);
-        if (keep_pages_ || (was_mapped && !whole)) {
+        if (options_.keep_pages || (was_mapped && !whole)) {
             const std::optional<Status> mapped = acquire(next.page);
             if (!mapped) return;
             status_ = *mapped;
@@ -85,11 +101,26 @@ void ZeroTransfer::chunk_done(Chunk& moved) {
     advance();
 }
 
-void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range) {
+void FlushTransfer::begin(const TransferContext& context, TransferOwner& owner) {
+    start(context, owner, {});
+    flush_ = SourceRequest{};
+    volume_->source()->flush(flush_, begin_request());
+}
+
+void FlushTransfer::advance() { status_ = request_status(); }
+
+void FlushTransfer::chunk_done(Chunk&) { GPUNBD_ASSERT(false, "a flush copies nothing"); }
+
+void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range,
+                          bool is_durable) {
     GPUNBD_ASSERT(!deferred_ && replacement_.hole(),
                   "each whole page of an earlier write replaces the shared one, or is given up");
     start(context, owner, range);
     begin_ = range.offset;
+    source_begin_ = source_end_ = range.offset;
+    is_finished_ = !volume_->has_source();
+    write_ = SourceRequest{};
+    write_.is_durable = is_durable;
     filled_ = 0;
     filled_bytes_ = 0;
     deferred_ = false;
@@ -98,6 +129,7 @@ void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, 
 
 void WriteTransfer::advance() {
     while (position_ != end_ && issued_ - returned_ != window && status_ == Status::ok) {
+        if (!begin_page()) return;
         Chunk& next = chunk(issued_);
         next.offset = position_;
         next.length = next_length();
@@ -128,15 +160,64 @@ void WriteTransfer::advance() {
             replacement_.reset();
         }
     }
+    end_pages();
 }
 
 std::optional<Status> WriteTransfer::find_page(PageRef& page) {
     if (replacement_.hole() && next_length() == volume_->page_size() && can_acquire()) {
-        replacement_ = volume_->take_replacement(volume_->page_of(position_));
+        const std::uint64_t number = volume_->page_of(position_);
+        replacement_ = volume_->take_replacement(number);
+        if (replacement_.hole() && volume_->has_source() && !volume_->mapped(number)) {
+            PageRequest& request = begin_request();
+            request.number = number;
+            volume_->source()->make_room(request);
+            return std::nullopt;
+        }
     }
     if (replacement_.hole()) return acquire(page);
     page = replacement_.again();
     return Status::ok;
+}
+
+bool WriteTransfer::begin_page() {
+    if (is_finished_ || position_ < source_end_) return true;
+    if (page_requested()) return false;
+    status_ = request_status();
+    if (status_ != Status::ok) return false;
+    PageRequest& request = begin_request();
+    const std::optional<Status> begun =
+        volume_->source()->begin_write(volume_->page_of(position_), request);
+    if (!begun) return false;
+    cancel_request();
+    status_ = *begun;
+    if (status_ != Status::ok) return false;
+    source_end_ = position_ + next_length();
+    return true;
+}
+
+void WriteTransfer::end_pages() {
+    if (is_finished_) {
+        if (status_ == Status::ok && !page_requested()) status_ = request_status();
+        return;
+    }
+    const bool is_over = position_ == end_ && returned_ == issued_;
+    const std::uint64_t begins = returned_ == issued_ ? position_ : chunk(returned_).offset;
+    const std::uint64_t in_memory = is_over ? source_end_ : begins;
+    if (source_begin_ != in_memory) store_fence();  // the source reads the pages
+    while (source_begin_ != source_end_) {
+        const std::uint64_t page_left =
+            volume_->page_size() - volume_->offset_in_page(source_begin_);
+        const std::uint64_t length = std::min(page_left, source_end_ - source_begin_);
+        if (source_begin_ + length > in_memory) break;
+        volume_->source()->end_write(source_begin_, length, write_);
+        source_begin_ += length;
+    }
+    if (!is_over || page_requested() || deferred_) return;
+    is_finished_ = true;
+    PageRequest& request = begin_request();
+    if (!volume_->source()->finish(write_, request)) return;
+    cancel_request();
+    if (status_ == Status::ok) status_ = write_.status;
 }
 
 std::uint32_t WriteTransfer::length_in_page() const {
@@ -215,6 +296,7 @@ void WriteTransfer::release_done() {
         }
         ++returned_;
     }
+    end_pages();
 }
 
 bool WriteTransfer::replace(Chunk& chunk) {

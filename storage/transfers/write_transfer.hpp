@@ -10,11 +10,16 @@
 namespace gpunbd::storage {
 
 // TRIM and WRITE_ZEROES. Whole pages are unmapped without any copying. The device zeroes the
-// partial pages at both ends.
+// partial pages at both ends. If the volume has a source, that does all of it.
 class ZeroTransfer final : public Transfer, private DeferredWork {
  public:
-    // `keep_pages` (NO_HOLE): every page of the range is mapped afterwards.
-    void begin(const TransferContext& context, TransferOwner& owner, Range range, bool keep_pages);
+    struct Options {
+        bool keep_pages = false;  // NO_HOLE: every page of the range is mapped afterwards
+        bool is_trim = false;
+        bool is_durable = false;  // see SourceRequest
+    };
+    void begin(const TransferContext& context, TransferOwner& owner, Range range,
+               const Options& options);
     // Starts nothing more. Copies in flight continue until done().
     void abandon();
     // If true, status() is final.
@@ -31,21 +36,40 @@ class ZeroTransfer final : public Transfer, private DeferredWork {
     void chunk_done(Chunk& chunk) override;
     void resume() override;
     void defer_remainder();
+    void zero_source();
 
-    bool keep_pages_ = false;
+    Options options_;
     bool deferred_ = false;
+    ZeroRequest zero_;
+};
+
+// FLUSH of a volume with a source.
+class FlushTransfer final : public Transfer {
+ public:
+    void begin(const TransferContext& context, TransferOwner& owner);
+    // If true, status() is final.
+    bool done() const { return !page_requested(); }
+
+ private:
+    void advance() override;
+    void chunk_done(Chunk& chunk) override;
+
+    SourceRequest flush_;
 };
 
 // A write. It lends memory for the payload in order. If the CPU can store into the page, it lends
 // the page itself. Otherwise it lends staging memory, and the device copies one chunk while the
 // next is received.
 //
-// A write of a whole page that is shared with another volume fills a new page, which replaces the
-// shared one when it is complete.
+// A write of a whole page that is shared with another volume, or that is only in the source of the
+// volume, fills a new page, which replaces that one when it is complete.
+//
+// If the volume has a source, it is told of each page that the write changes.
 class WriteTransfer final : public Transfer, private DeferredWork {
  public:
-    // May lend memory at once, without calling the owner.
-    void begin(const TransferContext& context, TransferOwner& owner, Range range);
+    // May lend memory at once, without calling the owner. `is_durable`: see SourceRequest.
+    void begin(const TransferContext& context, TransferOwner& owner, Range range,
+               bool is_durable = false);
 
     // Where to store the next payload bytes: returns the number of entries in `out`. 0: nothing can
     // be lent now, and the owner is called when that changes; or everything is filled; or status()
@@ -60,7 +84,8 @@ class WriteTransfer final : public Transfer, private DeferredWork {
     // Nothing is in flight or lent, and status() is final. The write may be acknowledged after
     // store_fence().
     bool done() const {
-        return position_ == end_ && returned_ == issued_ && !page_requested() && !deferred_;
+        return position_ == end_ && returned_ == issued_ && !page_requested() && !deferred_ &&
+               is_finished_;
     }
 
     // No more payload arrives, and lent memory is no longer used. Copies in flight continue until
@@ -78,6 +103,11 @@ class WriteTransfer final : public Transfer, private DeferredWork {
     void give_back_unfilled();
     // The page at position_, see acquire().
     std::optional<Status> find_page(PageRef& page);
+    // The source knows that the page at position_ is being written. False: it has to wait, or
+    // status() is an error.
+    bool begin_page();
+    // Reports to the source what is in memory, and at the end, that it is all.
+    void end_pages();
     // The page of the chunk replaces a shared one, unless the write has failed. False: later.
     bool replace(Chunk& chunk);
     void resume() override;
@@ -88,8 +118,13 @@ class WriteTransfer final : public Transfer, private DeferredWork {
     std::uint64_t begin_ = 0;         // in the volume, bytes
     std::uint32_t filled_ = 0;        // chunks before this one are filled
     std::uint32_t filled_bytes_ = 0;  // in chunk number filled_
-    PageRef replacement_;             // the page at position_, if it replaces a shared one
+    PageRef replacement_;             // the page at position_, if it replaces another one
     bool deferred_ = false;           // replace() waits
+    // For the source of the volume. The pages in this range are being written.
+    std::uint64_t source_begin_ = 0;
+    std::uint64_t source_end_ = 0;
+    bool is_finished_ = true;  // the source knows that it is all; or there is no source
+    SourceRequest write_;
 };
 
 }  // namespace gpunbd::storage

@@ -163,7 +163,7 @@ void Rig::check_pages() {
 }
 
 WriteJob::WriteJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
-                   std::uint32_t length, std::uint32_t seed)
+                   std::uint32_t length, std::uint32_t seed, bool is_durable)
     : rig_(rig), offset_(offset), payload_(length) {
     // Never zero, as holes are.
     std::uint32_t state = seed;
@@ -173,7 +173,7 @@ WriteJob::WriteJob(Rig& rig, Channels& channels, ClientAccount& account, std::ui
     }
     // Unknown until the request has ended.
     rig_.set_known(offset, length, false);
-    transfer_.begin({*rig.volume, channels, account}, *this, {offset, length});
+    transfer_.begin({*rig.volume, channels, account}, *this, {offset, length}, is_durable);
 }
 
 bool WriteJob::step(Random& random) {
@@ -338,7 +338,7 @@ ZeroJob::ZeroJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint
         if (page * size >= offset && end <= offset + length) whole_.push_back(page);
     }
     rig_.set_known(offset, length, false);
-    transfer_.begin({*rig.volume, channels, account}, *this, {offset, length}, keep_pages);
+    transfer_.begin({*rig.volume, channels, account}, *this, {offset, length}, {.keep_pages = keep_pages});
 }
 
 bool ZeroJob::step(Random&) {

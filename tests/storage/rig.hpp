@@ -124,7 +124,7 @@ class Job : public TransferOwner {
 class WriteJob final : public Job {
  public:
     WriteJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
-             std::uint32_t length, std::uint32_t seed);
+             std::uint32_t length, std::uint32_t seed, bool is_durable = false);
     bool step(Random& random) override;
     void abandon() override;
 
@@ -174,6 +174,22 @@ class ZeroJob final : public Job {
     std::uint64_t offset_;
     std::uint32_t length_;
     std::vector<std::uint64_t> whole_;  // pages
+};
+
+class FlushJob final : public Job {
+ public:
+    FlushJob(Rig& rig, Channels& channels, ClientAccount& account) {
+        transfer_.begin({*rig.volume, channels, account}, *this);
+    }
+    bool step(Random&) override {
+        if (ended() || !transfer_.done()) return false;
+        end(transfer_.status());
+        return true;
+    }
+    void abandon() override {}
+
+ private:
+    FlushTransfer transfer_;
 };
 
 // An owner that needs no calls.

@@ -246,7 +246,7 @@ TEST_CASE("threads: workers write, read and zero concurrently within the same pa
                 expected = payload;
 
                 ZeroTransfer zero;
-                zero.begin({*rig.volume, mine, account}, owner, {at + skip, length}, false);
+                zero.begin({*rig.volume, mine, account}, owner, {at + skip, length}, {});
                 while (!zero.done()) mine.poll();
                 if (zero.status() != Status::ok) ++wrong;
                 std::fill_n(expected.begin() + skip, length, std::byte{0});

@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "storage/origins/origin_file.hpp"
 #include "tests/checked.hpp"
 #include "tests/contains.hpp"
 #include "tests/storage/random.hpp"
@@ -46,7 +47,7 @@ class OriginRig {
                                              .memory = pages_in_memory * origin_page},
                                             {rig.devices.front().get()}));
         auto made = std::make_unique<OriginCache>(
-            *rig.volume, checked(OriginFile::open(path(), OriginFile::Kind::file, origin_page)),
+            *rig.volume, checked(OriginFile::open(path(), OriginFile::Kind::file, false)),
             OriginCache::Options{.export_name = "cached", .reads_ahead = reads_ahead});
         cache = made.get();
         rig.volume->set_source(std::move(made));
@@ -199,7 +200,7 @@ TEST_CASE("origin: such a volume is neither cloned nor resized") {
 TEST_CASE("origin: files that cannot be one") {
     const gpunbd::test::TemporaryFolder folder;
     const auto error_of = [&](const std::string& path) {
-        return std::get<std::string>(OriginFile::open(path, OriginFile::Kind::file, origin_page));
+        return std::get<std::string>(OriginFile::open(path, OriginFile::Kind::file, false));
     };
     CHECK(contains(error_of(folder.path("none")), "No such file"));
     CHECK(contains(error_of(folder.path()), "neither a file nor a block device"));

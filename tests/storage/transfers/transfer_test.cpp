@@ -320,7 +320,7 @@ TEST_CASE("transfers: a TRIM of many pages is spread over polls, and others are 
     CountingOwner owner;
     CountingOwner reader;
     ZeroTransfer zero;
-    zero.begin({*rig.volume, *rig.channels, account}, owner, {1, 100 * page - 1}, false);
+    zero.begin({*rig.volume, *rig.channels, account}, owner, {1, 100 * page - 1}, {});
     CHECK_FALSE(zero.done());
     CHECK(rig.mapped(99));
     ReadTransfer read;

@@ -110,7 +110,7 @@ TEST_CASE("waiting transfer: zeroing that keeps pages ends after the allocation"
         CAPTURE(is_abandoned);
         WaitingClient client;
         ZeroTransfer zero;
-        zero.begin(client.context(), client, across_pages, true);
+        zero.begin(client.context(), client, across_pages, {.keep_pages = true});
         client.device.allocating.wait_for_one();
         if (is_abandoned) zero.abandon();
         for (int polls = 0; polls != 10; ++polls) {
@@ -159,7 +159,7 @@ TEST_CASE("waiting transfer: a failed allocation fails it, but not the next one"
         CHECK(client.is(0, std::byte{2}));
 
         ZeroTransfer zero;
-        zero.begin(client.context(), client, across_pages, true);
+        zero.begin(client.context(), client, across_pages, {.keep_pages = true});
         client.wait_for_answer();
         while (client.channels.busy()) client.channels.poll();
         CHECK(zero.done());
@@ -200,7 +200,7 @@ TEST_CASE("waiting transfer: other requests of the worker are served meanwhile")
     CHECK(other.fill(std::span(twos).first(part)) == part);
     CHECK(other.done());
     ZeroTransfer trim;
-    trim.begin(client.context(), client, {.offset = 0, .length = waiting_page_size}, false);
+    trim.begin(client.context(), client, {.offset = 0, .length = waiting_page_size}, {.keep_pages = false});
     CHECK(trim.done());
     CHECK_FALSE(client.volume->mapped(0));
     CHECK_FALSE(write.done());

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace gpunbd::storage {
+
+// What provides the contents of a volume: a file, a block device, or an export of another server.
+// Any thread may call these functions, several at once, also for the same bytes. Each blocks. Each
+// returns an error for users, if there is one.
+class Origin {
+ public:
+    using Error = std::optional<std::string>;
+
+    virtual ~Origin() = default;
+
+    virtual const std::string& name() const = 0;  // for users: a path or an address
+    virtual std::uint64_t size() const = 0;       // bytes
+    // The next range at or after `offset` that may have other contents than zeroes, of the time when
+    // the origin was opened; empty: there is none.
+    struct Extent {
+        std::uint64_t begin = 0;  // bytes
+        std::uint64_t end = 0;
+    };
+    virtual std::optional<Extent> next_data(std::uint64_t offset) const = 0;
+
+    virtual Error read(std::uint64_t offset, std::span<std::byte> to) = 0;
+    // These are called only for an origin that was opened to be written to.
+    virtual Error write(std::uint64_t offset, std::span<const std::byte> from) = 0;
+    // The bytes read as zeroes. `keeps_space`: the origin does not release their memory.
+    virtual Error zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) = 0;
+    // Whether zero() is faster than writing zeroes.
+    virtual bool can_zero() const = 0;
+    // What was written survives a loss of power.
+    virtual Error flush() = 0;
+};
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,161 @@
+#include "storage/origins/written_pages.hpp"
+
+#include <algorithm>
+
+#include "storage/assertions/assert.hpp"
+
+namespace gpunbd::storage {
+
+WrittenPages::~WrittenPages() {
+    for ([[maybe_unused]] const auto& each : records_) {
+        GPUNBD_ASSERT(each.second.writers == 0 && each.second.waiting.empty(),
+                      "writes end before the cache");
+    }
+}
+
+std::optional<WrittenPages::Clock::time_point> WrittenPages::oldest() const {
+    std::optional<Clock::time_point> out;
+    for (const Records* const list : {&urgent_, &aged_}) {
+        if (!list->empty()) out = std::min(out.value_or(list->front().since), list->front().since);
+    }
+    return out;
+}
+
+void WrittenPages::begin(std::uint64_t page) {
+    const auto [found, is_new] = records_.try_emplace(page, blocks_);
+    Record& record = found->second;
+    try {
+        const std::size_t writers = record.writers + std::size_t{1};
+        record.waiting.reserve(record.waiting.size() + writers);
+        record.waiting_in_round.reserve(record.waiting_in_round.size() + writers);
+    } catch (...) {
+        if (is_new) records_.erase(found);
+        throw;
+    }
+    record.page = page;
+    ++record.writers;
+}
+
+void WrittenPages::end(std::uint64_t page, std::uint64_t offset, std::uint64_t length,
+                       SourceRequest* waits, Clock::time_point now) {
+    Record& record = records_.at(page);
+    GPUNBD_ASSERT(record.writers != 0, "a write to a page ends once");
+    --record.writers;
+    if (length == 0) return;
+    if (record.unwritten.none()) record.since = now;
+    const std::uint64_t first = offset / block_size;
+    const std::uint64_t last = (offset + length - 1) / block_size;
+    for (std::uint64_t block = first; block <= last; ++block) {
+        if (!record.unwritten.test_set(block)) ++unwritten_;
+    }
+    if (waits != nullptr) {
+        GPUNBD_ASSERT(record.waiting.size() < record.waiting.capacity(),
+                      "nothing is allocated when a write ends");
+        record.waiting.push_back(waits);
+        ++waits->pages_left;
+    }
+    enqueue(record);
+}
+
+void WrittenPages::wait_for_all(SourceRequest& flush) {
+    const auto list_of = [](Record& record) -> std::vector<SourceRequest*>* {
+        if (record.unwritten.any()) return &record.waiting;
+        return record.is_in_round ? &record.waiting_in_round : nullptr;
+    };
+    for (auto& [page, record] : records_) {
+        if (auto* const list = list_of(record)) list->reserve(list->size() + record.writers + 1);
+    }
+    for (auto& [page, record] : records_) {
+        auto* const list = list_of(record);
+        if (list == nullptr) continue;
+        list->push_back(&flush);
+        ++flush.pages_left;
+        enqueue(record);
+    }
+}
+
+void WrittenPages::urge(std::uint64_t page) {
+    Record& record = records_.at(page);
+    record.is_urgent = true;
+    enqueue(record);
+}
+
+void WrittenPages::enqueue(Record& record) {
+    Records* list = nullptr;
+    if (!record.is_in_round && record.unwritten.any()) {
+        list = record.is_urgent || !record.waiting.empty() ? &urgent_ : &aged_;
+    }
+    if (list == record.list) return;  // its place there is that of its age
+    record.hook.unlink();
+    record.list = list;
+    if (list != nullptr) list->push_back(record);
+}
+
+const WrittenPages::Blocks& WrittenPages::begin_round(std::uint64_t page) {
+    Record& record = records_.at(page);
+    GPUNBD_ASSERT(!record.is_in_round && record.waiting_in_round.empty() && record.in_round.none(),
+                  "a page is written to the origin once at a time");
+    record.is_in_round = true;
+    record.is_urgent = false;
+    record.in_round.swap(record.unwritten);
+    record.waiting_in_round.swap(record.waiting);
+    record.round_since = record.since;
+    enqueue(record);
+    return record.in_round;
+}
+
+WrittenPages::Requests WrittenPages::end_round(std::uint64_t page, Status status,
+                                               AfterFailure after) {
+    Record& record = records_.at(page);
+    GPUNBD_ASSERT(record.is_in_round, "a round ends once");
+    const std::uint64_t before = record.in_round.count() + record.unwritten.count();
+    if (status != Status::ok && after == AfterFailure::keep) {
+        record.unwritten |= record.in_round;
+        record.since = record.round_since;
+    }
+    if (status != Status::ok && after == AfterFailure::give_up) record.is_spoiled = true;
+    record.in_round.reset();
+    record.is_in_round = false;
+    unwritten_ -= before - record.unwritten.count();
+    Requests done;
+    for (SourceRequest* const each : record.waiting_in_round) complete_one(*each, status, done);
+    record.waiting_in_round.clear();
+    enqueue(record);
+    return done;
+}
+
+WrittenPages::Requests WrittenPages::discard(std::uint64_t page) {
+    Record& record = records_.at(page);
+    GPUNBD_ASSERT(!record.is_in_round, "what is being written cannot be discarded");
+    unwritten_ -= record.unwritten.count();
+    record.unwritten.reset();
+    record.is_urgent = false;
+    Requests done;
+    for (SourceRequest* const each : record.waiting) complete_one(*each, Status::ok, done);
+    record.waiting.clear();
+    enqueue(record);
+    return done;
+}
+
+bool WrittenPages::is_being_written(std::uint64_t page) const {
+    const auto found = records_.find(page);
+    return found != records_.end() && found->second.is_in_round;
+}
+
+WrittenPages::Rest WrittenPages::forget(std::uint64_t page) {
+    const auto found = records_.find(page);
+    if (found == records_.end()) return Rest::clean;
+    const Record& record = found->second;
+    if (record.writers != 0 || record.is_in_round || record.unwritten.any()) return Rest::busy;
+    const Rest rest = record.is_spoiled ? Rest::spoiled : Rest::clean;
+    records_.erase(found);
+    return rest;
+}
+
+void WrittenPages::complete_one(SourceRequest& request, Status status, Requests& done) {
+    GPUNBD_ASSERT(request.pages_left != 0, "a request waits once for each page");
+    if (request.status == Status::ok) request.status = status;
+    if (--request.pages_left == 0 && request.request != nullptr) done.push(request);
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,269 @@
+// Volumes whose writes go to an origin.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "storage/origins/origin_cache.hpp"
+#include "tests/checked.hpp"
+#include "tests/storage/origins/memory_origin.hpp"
+#include "tests/storage/random.hpp"
+#include "tests/storage/rig.hpp"
+#include "tests/storage/sizes.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+using Writes = OriginCache::Writes;
+
+constexpr std::uint64_t cached_page = 64 * kib;
+constexpr std::uint64_t pages = 24;
+constexpr std::uint64_t size = pages * cached_page - 3 * 512;
+
+struct WriteRig {
+    explicit WriteRig(Writes writes, std::string_view devices = "h", std::uint64_t memory = 8,
+                      std::uint64_t max_unwritten = 1 << 20, std::chrono::milliseconds max_age =
+                                                                 std::chrono::hours(1))
+        : rig({.devices = devices, .size = size, .page_size = cached_page}) {
+        Random random(7);
+        for (std::uint64_t at = 0; at != size; ++at) {
+            rig.model[at] = static_cast<std::byte>(random.below(256));
+        }
+        contents.now = contents.durable = rig.model;
+        rig.set_known(0, size, true);
+        rig.volume = checked(Volume::create(
+            {.size = size, .page_size = cached_page, .memory = memory * cached_page},
+            {rig.devices.front().get()}));
+        auto made = std::make_unique<OriginCache>(
+            *rig.volume, std::make_unique<MemoryOrigin>(contents),
+            OriginCache::Options{.export_name = "cached",
+                                 .reads_ahead = OriginCache::Ahead::sequences,
+                                 .writes = writes,
+                                 .max_unwritten = max_unwritten,
+                                 .max_age = max_age});
+        cache = made.get();
+        rig.volume->set_source(std::move(made));
+    }
+
+    Status write(std::uint64_t offset, std::uint32_t length, bool is_durable = false) {
+        WriteJob job(rig, *rig.channels, client.account, offset, length, ++client.seed, is_durable);
+        return client.finish(job);
+    }
+    Status flush() {
+        FlushJob job(rig, *rig.channels, client.account);
+        return client.finish(job);
+    }
+    bool origin_is_current() { return contents.holds(contents.now, rig.model, rig.known); }
+    bool origin_is_durable() { return contents.holds(contents.durable, rig.model, rig.known); }
+
+    OriginContents contents{size};
+    Rig rig;
+    Requests client{rig, Random(1)};
+    OriginCache* cache = nullptr;
+};
+
+std::unique_ptr<Job> random_job(WriteRig& origin, ClientAccount& account, std::uint64_t begin,
+                                std::uint64_t end, Random& random) {
+    const auto room = static_cast<std::uint32_t>(end - begin);
+    // Often whole pages.
+    std::uint64_t at = begin + random.below(room - 1);
+    if (random.one_in(2) && at / cached_page * cached_page >= begin) at -= at % cached_page;
+    auto length = 1 + random.below(static_cast<std::uint32_t>(end - at));
+    if (random.one_in(3) && length > cached_page) length -= length % std::uint32_t{cached_page};
+    Rig& rig = origin.rig;
+    switch (random.below(8)) {
+        case 0:
+            return std::make_unique<ZeroJob>(rig, *rig.channels, account, at, length,
+                                             random.one_in(2));
+        case 1:
+        case 2:
+        case 3:
+            return std::make_unique<ReadJob>(rig, *rig.channels, account, at, length);
+        case 4:
+            return std::make_unique<FlushJob>(rig, *rig.channels, account);
+        default:
+            return std::make_unique<WriteJob>(rig, *rig.channels, account, at, length,
+                                              random.below(1 << 30), random.one_in(4));
+    }
+}
+
+TEST_CASE("origin: what clients write is read again, and the origin has it in the end") {
+    for (const std::string_view devices : {"h", "s", "w"}) {
+        if (!has_devices(devices)) continue;
+        for (const Writes writes : {Writes::through, Writes::back}) {
+            CAPTURE(devices);
+            CAPTURE(static_cast<int>(writes));
+            WriteRig origin(writes, devices, 8, 256 * kib, std::chrono::milliseconds(5));
+            Random random(3);
+            for (int round = 0; round != 40; ++round) {
+                origin.contents.can_zero = random.one_in(2);
+                // Each client has a part of the volume, and shares pages with its neighbours.
+                std::vector<ClientAccount> accounts(4);
+                std::vector<std::unique_ptr<Job>> owned;
+                std::vector<Job*> jobs;
+                for (std::uint64_t i = 0; i != accounts.size(); ++i) {
+                    owned.push_back(random_job(origin, accounts[i], i * size / accounts.size(),
+                                               (i + 1) * size / accounts.size(), random));
+                    jobs.push_back(owned.back().get());
+                }
+                origin.rig.finish(jobs, random);
+                for (const Job* job : jobs) CHECK(job->status() == Status::ok);
+                if (writes == Writes::through) CHECK(origin.origin_is_current());
+                if (!random.one_in(8)) continue;
+                CHECK(origin.flush() == Status::ok);
+                CHECK(origin.origin_is_durable());
+            }
+            CHECK(origin.client.read_all() == Status::ok);
+            CHECK(origin.rig.volume->mapped_bytes() <= 8 * cached_page);
+            origin.rig.volume.reset();  // as an orderly stop does
+            CHECK(origin.origin_is_durable());
+        }
+    }
+}
+
+TEST_CASE("origin: a write is as safe as the mode, FUA and FLUSH promise") {
+    SUBCASE("write-through: the origin has an answered write") {
+        WriteRig origin(Writes::through);
+        CHECK(origin.write(100, 5000) == Status::ok);
+        CHECK(origin.origin_is_current());
+        CHECK(origin.contents.flushes == 0);
+    }
+    SUBCASE("write-back: the memory has it") {
+        WriteRig origin(Writes::back);
+        CHECK(origin.write(100, 5000) == Status::ok);
+        CHECK(origin.contents.writes == 0);
+        CHECK(origin.cache->unwritten().bytes == 8 * kib);  // two blocks
+        CHECK(origin.flush() == Status::ok);
+        CHECK(origin.origin_is_durable());
+        CHECK(origin.cache->unwritten().bytes == 0);
+    }
+    SUBCASE("FUA: it survives a loss of power") {
+        for (const Writes writes : {Writes::through, Writes::back}) {
+            WriteRig origin(writes);
+            CHECK(origin.write(cached_page - 100, 5000, true) == Status::ok);
+            CHECK(origin.origin_is_durable());
+        }
+    }
+    SUBCASE("write-back: old changes are written without a request") {
+        WriteRig origin(Writes::back, "h", 8, 1 << 20, std::chrono::milliseconds(1));
+        CHECK(origin.write(100, 5000) == Status::ok);
+        while (origin.cache->unwritten().bytes != 0) std::this_thread::yield();
+        CHECK(origin.origin_is_current());
+    }
+}
+
+TEST_CASE("origin: a write of whole pages does not read them") {
+    WriteRig origin(Writes::through);
+    CHECK(origin.write(2 * cached_page, 12 * cached_page) == Status::ok);
+    CHECK(origin.contents.reads == 0);
+    CHECK(origin.client.read(2 * cached_page, 12 * cached_page) == Status::ok);
+}
+
+TEST_CASE("origin: writes wait while too much is unwritten") {
+    WriteRig origin(Writes::back, "h", 24, 2 * cached_page);
+    origin.contents.blocks_writes = true;
+    CHECK(origin.write(0, 2 * cached_page) == Status::ok);
+    WriteJob job(origin.rig, *origin.rig.channels, origin.client.account, 5 * cached_page, 100, 9);
+    for (int i = 0; i != 100; ++i) {
+        job.step(origin.client.random);
+        origin.rig.channels->poll();
+    }
+    CHECK_FALSE(job.ended());
+    CHECK(origin.client.rig.volume->in_source(0));
+    origin.contents.blocks_writes = false;
+    CHECK(origin.client.finish(job) == Status::ok);
+}
+
+TEST_CASE("origin: failed writes") {
+    SUBCASE("write-through: the request fails, and the contents are those of the origin") {
+        WriteRig origin(Writes::through);
+        const std::vector<std::byte> before = origin.rig.model;
+        origin.contents.fails_writes = true;
+        CHECK(origin.write(0, 2 * cached_page) == Status::io_error);
+        CHECK(origin.write(5 * cached_page + 1, 100) == Status::io_error);
+        ZeroJob zero(origin.rig, *origin.rig.channels, origin.client.account, 100, 200, false);
+        CHECK(origin.client.finish(zero) == Status::io_error);
+        origin.contents.fails_writes = false;
+        origin.rig.set_known(0, size, true);
+        CHECK(origin.rig.model == before);
+        CHECK(origin.client.read_all() == Status::ok);
+        CHECK(origin.write(0, 2 * cached_page) == Status::ok);
+    }
+    SUBCASE("write-back: FUA and FLUSH fail, and nothing that was answered is lost") {
+        WriteRig origin(Writes::back);
+        CHECK(origin.write(100, 5000) == Status::ok);
+        origin.contents.fails_writes = true;
+        CHECK(origin.flush() == Status::io_error);
+        CHECK(origin.write(3 * cached_page, 100, true) == Status::io_error);
+        CHECK(origin.client.read(100, 5000) == Status::ok);
+        origin.contents.fails_writes = false;
+        CHECK(origin.flush() == Status::ok);
+        CHECK(origin.origin_is_durable());
+    }
+    SUBCASE("a flush that fails is the last one: nobody knows what the origin has lost") {
+        WriteRig origin(Writes::through);
+        CHECK(origin.write(100, 5000) == Status::ok);
+        origin.contents.fails_flushes = true;
+        CHECK(origin.flush() == Status::io_error);
+        origin.contents.fails_flushes = false;
+        CHECK(origin.flush() == Status::io_error);
+        CHECK(origin.write(100, 100, true) == Status::io_error);
+        CHECK(origin.write(100, 100) == Status::ok);
+    }
+    SUBCASE("a page that cannot be read cannot be changed") {
+        WriteRig origin(Writes::back);
+        origin.contents.fails_reads = true;
+        CHECK(origin.write(100, 100) == Status::io_error);
+        CHECK(origin.write(cached_page, cached_page) == Status::ok);
+        origin.contents.fails_reads = false;
+        origin.rig.set_known(0, cached_page, true);
+        CHECK(origin.client.read_all() == Status::ok);
+    }
+}
+
+TEST_CASE("origin: a page with changes is dropped once the origin has them") {
+    WriteRig origin(Writes::back);
+    CHECK(origin.write(100, 5000) == Status::ok);
+    CHECK(origin.client.read(3 * cached_page, 1) == Status::ok);
+    origin.contents.blocks_writes = true;
+    CHECK(origin.cache->drop(3));
+    CHECK_FALSE(origin.cache->drop(0));
+    origin.contents.blocks_writes = false;
+    while (!origin.cache->drop(0)) std::this_thread::yield();
+    CHECK_FALSE(origin.rig.mapped(0));
+    CHECK(origin.client.read_all() == Status::ok);
+}
+
+TEST_CASE("origin: a TRIM makes holes, if the origin can") {
+    WriteRig origin(Writes::through);
+    const auto zero = [&](ZeroTransfer::Options options) {
+        SilentOwner owner;
+        ZeroTransfer transfer;
+        transfer.begin({*origin.rig.volume, *origin.rig.channels, origin.client.account}, owner,
+                       {cached_page, 2 * cached_page}, options);
+        settle(*origin.rig.channels);
+        CHECK(transfer.done());
+        CHECK(transfer.status() == Status::ok);
+    };
+    origin.contents.can_zero = false;
+    zero({.is_trim = true});
+    CHECK(origin.origin_is_current());
+    CHECK(origin.client.read_all() == Status::ok);
+    origin.contents.can_zero = true;
+    zero({.is_trim = true, .is_durable = true});
+    std::fill_n(origin.rig.model.begin() + cached_page, 2 * cached_page, std::byte{});
+    CHECK(origin.origin_is_durable());
+    CHECK_FALSE(origin.rig.volume->in_source(1));
+    CHECK(origin.client.read_all() == Status::ok);
+    CHECK(origin.write(cached_page + 5, 10) == Status::ok);
+    CHECK(origin.client.read_all() == Status::ok);
+    CHECK(origin.origin_is_current());
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
