@@ -455,14 +455,16 @@ reads ahead for clients that read in sequence, up to 32 MiB.
 .Ql all
 also reads everything from the beginning when the export is made, as far as it fits into
 .Va cache .)"});
-    v.value("max_unwritten", origin.max_unwritten, bytes({MiB, rules::max_export_size}),
-            {.words = "a quarter of the memory, at most 1G", .about = R"(: with
+    if (!V::writes || origin.mode == OriginMode::write_back) {
+        v.value("max_unwritten", origin.max_unwritten, bytes({MiB, rules::max_export_size}),
+                {.words = "a quarter of the memory, at most 1G", .about = R"(: with
 .Ql write-back ,
 the most that the file or device may lack.
 Further writes wait.)"});
-    v.value("max_age", origin.max_age, seconds(1, 86'400), {.about = R"(: with
+        v.value("max_age", origin.max_age, seconds(1, 86'400), {.about = R"(: with
 .Ql write-back ,
 how old a change becomes before it is written to the file or device.)"});
+    }
     if constexpr (V::reads) {
         for (const char* const key : {"max_unwritten", "max_age"}) {
             if (origin.mode != OriginMode::write_back && v.map().find(key)) {

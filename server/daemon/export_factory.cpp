@@ -104,6 +104,8 @@ storage::OriginCache::Options cache_options(const config::ExportOptions& exporte
 
 std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
                                              DeviceRegistry& registry, const VolumeLife& life) {
+    // A removed export may still be writing to the same file.
+    if (options.origin.is_writable() && life.disposal != nullptr) life.disposal->wait();
     VolumePlan plan = plan_volume(options, registry);
     plan.options.complete = options.restore.empty();
     std::shared_ptr<storage::Volume> volume;

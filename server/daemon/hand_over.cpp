@@ -139,6 +139,11 @@ std::string HandOver::obstacle() const {
         return "this machine swaps to it, and not all of its exports have keep: true";
     }
     for (const auto& each : *exports) {
+        if (each->options.origin.is_writable()) {
+            return fmt::format("export {} writes to its origin, which one server at a time can do; "
+                               "restart this server",
+                               config::in_quotes(each->info.name));
+        }
         for (const storage::Device* device : each->volume->devices()) {
             if (!device->exclusive()) continue;
             return fmt::format("{} supports only one server at a time; restart this server",

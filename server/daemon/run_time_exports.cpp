@@ -54,6 +54,14 @@ Expected<void> resize_volume(const Export& served, const ResizeExport& request,
     return {};
 }
 
+Expected<std::shared_ptr<const Export>, NotDone> find_with_origin(const ExportRegistry& exports,
+                                                                  const std::string& name) {
+    std::shared_ptr<const Export> served = exports.find(name);
+    if (!served) return NotDone{.why = unknown(name), .unknown = true};
+    if (served->volume->has_source()) return served;
+    return NotDone{fmt::format("export {} has no origin", config::in_quotes(name))};
+}
+
 // `text`: of a success.
 Outcome outcome_of(const Expected<void>& done, std::string text) {
     return done ? Outcome(Done{std::move(text)}) : Outcome(NotDone{done.error()});
@@ -77,6 +85,8 @@ void RunTimeExports::perform(const ExportRequest& request, const Completion& com
         Task<> operator()(const RenameExport& its) const { return self.rename(its, answer); }
         Task<> operator()(const SaveExport& its) const { return self.save(its, answer); }
         Task<> operator()(const RestoreExport& its) const { return self.restore(its, answer); }
+        Task<> operator()(const FlushExport& its) const { return self.flush(its, answer); }
+        Task<> operator()(const EvictExport& its) const { return self.evict(its, answer); }
         Task<> operator()(const SetRates& its) const { return self.set_rates(its, answer); }
         Task<> operator()(const SetReadOnly& its) const { return self.set_read_only(its, answer); }
         RunTimeExports& self;
@@ -228,6 +238,18 @@ Task<> RunTimeExports::resize(ResizeExport request, Completion completion) {
                     served->options.provenance.run_time
                         ? ""
                         : " Set this size in the configuration as well.")));
+}
+
+Task<> RunTimeExports::flush(FlushExport request, Completion completion) {
+    const auto served = find_with_origin(context_.exports, request.name);
+    if (!served) co_return completion(served.error());
+    completion(co_await saves_.flush(*served));
+}
+
+Task<> RunTimeExports::evict(EvictExport request, Completion completion) {
+    const auto served = find_with_origin(context_.exports, request.name);
+    if (!served) co_return completion(served.error());
+    completion(co_await saves_.evict(*served, request.size));
 }
 
 Task<> RunTimeExports::rename(RenameExport request, Completion completion) {

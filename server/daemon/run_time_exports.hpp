@@ -32,6 +32,8 @@ class RunTimeExports final : public Service {
     Task<> remove(RemoveExport request, Completion completion);
     Task<> remove_template(config::ExportOptions removed, Completion completion);
     Task<> resize(ResizeExport request, Completion completion);
+    Task<> flush(FlushExport request, Completion completion);
+    Task<> evict(EvictExport request, Completion completion);
     Task<> rename(RenameExport request, Completion completion);
     Task<> save(SaveExport request, Completion completion);
     Task<> restore(RestoreExport request, Completion completion);

@@ -117,11 +117,20 @@ ExportStatus describe(const Export& served) {
     status.memory = memory_of(volume);
     if (const storage::PageSource* const source = volume.source(); source != nullptr) {
         const storage::PageSource::Counters& counters = source->counters();
-        status.origins.push_back({.path = source->name(),
-                                  .fetched = counters.fetched.value(),
-                                  .prefetched = counters.prefetched.value(),
-                                  .evicted = counters.evicted.value(),
-                                  .errors = counters.errors.value()});
+        const storage::PageSource::Unwritten unwritten = source->unwritten();
+        status.origins.push_back(
+            {.path = source->name(),
+             .misses = counters.misses.value(),
+             .fetched = counters.fetched.value(),
+             .prefetched = counters.prefetched.value(),
+             .wasted = counters.wasted.value(),
+             .evicted = counters.evicted.value(),
+             .errors = counters.errors.value(),
+             .written = counters.written.value(),
+             .unwritten = unwritten.bytes,
+             .unwritten_age = unwritten.age,
+             .reads = counters.reads.value(),
+             .read_seconds = static_cast<double>(counters.nanoseconds.value()) / 1e9});
     }
     status.last_second.longest = status.longest = no_longest_request();
     return status;

@@ -130,6 +130,7 @@ void OriginCache::fetch(PageRequest& request) noexcept {
             }
         }
         wanted.is_wanted = true;
+        counters_.misses.add();
         wanted.waiters.push(request);
         if (options_.reads_ahead != Ahead::nothing) follow(page);
         ahead_.empty() ? changed_.notify_one() : changed_.notify_all();
@@ -238,8 +239,7 @@ Status OriginCache::load(std::uint64_t page, SlabCopier& copier) noexcept {
         }
         const Lock lock(mutex_);
         if (volume_.fill_hole(page, target)) {
-            // The use by the client that waits for the page is no reason to keep it.
-            remember(target.index(), page, fetches_.at(page).is_wanted ? 1 : 0);
+            remember(target.index(), page, fetches_.at(page).is_wanted);
         } else {
             PagePool::give_up(std::move(target));  // a client has written the whole page
         }
@@ -255,6 +255,7 @@ Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copi
     if (to.device().failed()) return Status::io_error;
     const std::uint64_t begin = page * volume_.page_size();
     const std::uint64_t length = std::min(volume_.page_size(), volume_.size() - begin);
+    const auto began = Clock::now();
     const Status status = copier.fill(to.position(), length,
                                       [&](std::uint64_t done, std::span<std::byte> memory) {
                                           const auto why = origin_->read(begin + done, memory);
@@ -262,10 +263,11 @@ Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copi
                                           log_error("cannot be read", *why);
                                           return Status::io_error;
                                       });
-    if (status == Status::ok) {
-        const Lock lock(mutex_);
-        has_failed_ = false;
-    }
+    const std::chrono::nanoseconds took = Clock::now() - began;
+    const Lock lock(mutex_);
+    counters_.reads.add();
+    counters_.nanoseconds.add(static_cast<std::uint64_t>(took.count()));
+    if (status == Status::ok) has_failed_ = false;
     return status;
 }
 
@@ -313,19 +315,21 @@ void OriginCache::perform_room(PageRequest& request) {
     answer(request, status);
 }
 
-void OriginCache::remember(PageIndex index, std::uint64_t page, std::uint32_t uses) {
+void OriginCache::remember(PageIndex index, std::uint64_t page, bool is_wanted) {
     try {
         if (index >= cached_.size()) cached_.resize(index + std::size_t{1});
     } catch (const std::exception&) {  // no memory; the page stays
         return;
     }
     const PageStates& states = volume_.pool(0).memory().pages();
-    cached_[index] = {.number = page, .uses = states.uses(index) + uses};
+    cached_[index] = {.number = page,
+                      .uses = states.uses(index) + (is_wanted ? 1 : 0),
+                      .is_ahead = !is_wanted};
 }
 
 bool OriginCache::evict_one() {
     const Lock lock(mutex_);
-    std::optional<std::uint64_t> page;
+    const Cached* found = nullptr;
     const PageStates& states = volume_.pool(0).memory().pages();
     std::size_t used = 0;
     for (std::size_t left = cached_.size(); left != 0 && used != longest_search; --left) {
@@ -337,16 +341,23 @@ bool OriginCache::evict_one() {
         if (!is_here || states.is_pinned(entry.page()) || !is_droppable(cached.number)) continue;
         const std::uint32_t uses = states.uses(entry.page());
         const bool is_unused = uses == cached.uses;
-        if (is_unused || !page) page = cached.number;
+        if (is_unused || found == nullptr) found = &cached;
         if (is_unused) break;
         cached.uses = uses;
+        cached.is_ahead = false;
         ++used;
     }
-    if (page) {
-        volume_.unmap(*page);
-        counters_.evicted.add();
-    }
-    return page.has_value();
+    if (found == nullptr) return false;
+    if (found->is_ahead) counters_.wasted.add();
+    volume_.unmap(found->number);
+    counters_.evicted.add();
+    return true;
+}
+
+std::uint64_t OriginCache::evict(std::uint64_t pages) {
+    std::uint64_t evicted = 0;
+    while (evicted != pages && evict_one()) ++evicted;
+    return evicted;
 }
 
 bool OriginCache::is_droppable(std::uint64_t page) const {
@@ -402,7 +413,7 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     const PageEntry entry = volume_.slot(page).load();
     const bool is_new = entry.is_mapped() && (entry.page() >= cached_.size() ||
                                               cached_[entry.page()].number != page);
-    if (is_new) remember(entry.page(), page, 0);
+    if (is_new) remember(entry.page(), page, true);
     if (waits || was_empty || writes_now()) changed_.notify_one();
 }
 

@@ -64,6 +64,7 @@ class OriginCache final : public PageSource {
     void fetch(PageRequest& request) noexcept override EXCLUDES(mutex_);
     void make_room(PageRequest& request) noexcept override EXCLUDES(mutex_);
     bool drop(std::uint64_t page) override EXCLUDES(mutex_);
+    std::uint64_t evict(std::uint64_t pages) override EXCLUDES(mutex_);
 
     std::optional<Status> begin_write(std::uint64_t page, PageRequest& request) noexcept override
         EXCLUDES(mutex_);
@@ -93,6 +94,7 @@ class OriginCache final : public PageSource {
     struct Cached {
         std::uint64_t number = 0;  // in the volume, if that is mapped to this page
         std::uint32_t uses = 0;    // PageStates::uses()
+        bool is_ahead = false;     // it was read ahead of clients, and none has used it
     };
     // Clients that read in sequence.
     struct Stream {
@@ -145,8 +147,9 @@ class OriginCache final : public PageSource {
     Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier) EXCLUDES(mutex_);
     Status store(std::uint64_t page, const WrittenPages::Blocks& blocks,
                  SlabCopier& copier) noexcept EXCLUDES(mutex_);
-    // The clock finds the page in memory from now on. `uses`: that are no reason to keep it.
-    void remember(PageIndex index, std::uint64_t page, std::uint32_t uses) REQUIRES(mutex_);
+    // The clock finds the page in memory from now on. `is_wanted`: by a client, whose use is no
+    // reason to keep it.
+    void remember(PageIndex index, std::uint64_t page, bool is_wanted) REQUIRES(mutex_);
     // False: no page can be dropped.
     bool evict_one() EXCLUDES(mutex_);
     bool is_droppable(std::uint64_t page) const REQUIRES(mutex_);

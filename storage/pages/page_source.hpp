@@ -34,11 +34,15 @@ struct ZeroRequest : SourceRequest {
 class PageSource {
  public:
     struct Counters {
-        Counter fetched;     // pages that a client needed
-        Counter prefetched;  // pages that were read ahead of a client
-        Counter evicted;     // pages that made room
-        Counter errors;      // pages that could not be read, and failed writes and flushes
-        Counter written;     // bytes that were written to the source
+        Counter misses;       // requests that waited for a page
+        Counter fetched;      // pages that a client needed
+        Counter prefetched;   // pages that were read ahead of a client
+        Counter wasted;       // of these, pages that were evicted before a client used them
+        Counter evicted;      // pages that were dropped
+        Counter errors;       // pages that could not be read, and failed writes and flushes
+        Counter written;      // bytes that were written to the source
+        Counter reads;        // calls that read from the source
+        Counter nanoseconds;  // of these calls together
     };
     // What the source does not have yet.
     struct Unwritten {
@@ -63,6 +67,9 @@ class PageSource {
     virtual void make_room(PageRequest& request) noexcept = 0;
     // The page is not in memory any more. False: it has to stay, until it has been written.
     virtual bool drop(std::uint64_t page) = 0;
+    // Drops so many pages that were not used recently, and need not be written. Returns how many
+    // there were.
+    virtual std::uint64_t evict(std::uint64_t pages) = 0;
 
     // The following functions do not block, and are for a source that can be written to.
     //
@@ -78,6 +85,8 @@ class PageSource {
     virtual void zero(ZeroRequest& zero, PageRequest& request) noexcept = 0;
     // Everything that was complete before survives a loss of power when this is complete.
     virtual void flush(SourceRequest& flush, PageRequest& request) noexcept = 0;
+    // The same. Blocks.
+    Status flush_now();
 };
 
 }  // namespace gpunbd::storage

@@ -1,6 +1,7 @@
 // The key `origin` of an export.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -11,14 +12,18 @@ namespace gpunbd::config::test {
 namespace {
 
 constexpr const char* export_with_origin =
-    "exports: [{origin: {file: /srv/models.img, mode: read-only, cache: 1G}}]\n";
+    "exports:\n"
+    "  - {name: a, origin: {file: /srv/models.img, mode: read-only, cache: 1G}}\n"
+    "  - {name: b, origin: {device: /dev/sdb, mode: write-back, max_age: 1m, max_unwritten: 64M}}\n";
 
-TEST_CASE("origin: the export is read-only, and is the same after it was written") {
+TEST_CASE("origin: the export is writable if its mode is, and is the same after it was written") {
     const Loaded loaded = load_text(export_with_origin, "f");
     REQUIRE(joined(loaded.problems) == "");
     const ExportOptions& exported = loaded.options.exports[0];
     CHECK(exported.has_origin());
     CHECK(exported.read_only);
+    CHECK_FALSE(loaded.options.exports[1].read_only);
+    CHECK(loaded.options.exports[1].origin.max_age == std::chrono::minutes(1));
     CHECK(exported.origin.path() == "/srv/models.img");
     CHECK(exported.origin.cache == GiB);
     CHECK(exported.origin.prefetch == Prefetch::sequential);
@@ -29,10 +34,13 @@ TEST_CASE("origin: the export is read-only, and is the same after it was written
 
 TEST_CASE("origin: contradictions are problems") {
     const std::pair<const char*, const char*> rows[] = {
-        {"exports: [{origin: {file: /a, mode: write-back}}]",
-         "f:1:37: exports[0].origin.mode: 'write-back' is none of read-only\n"},
+        {"exports: [{origin: {file: /a, mode: write-around}}]",
+         "f:1:37: exports[0].origin.mode: 'write-around' is none of read-only, write-through or "
+         "write-back\n"},
         {"exports: [{origin: {file: /a}}]",
          "f:1:20: exports[0].origin.mode: is missing; write for example read-only\n"},
+        {"exports: [{origin: {file: /a, mode: write-through, max_age: 1m}}]",
+         "f:1:61: exports[0].origin.max_age: has no effect without mode: write-back\n"},
         {"exports: [{origin: {mode: read-only}}]",
          "f:1:20: exports[0].origin.file: is missing; write for example /srv/models.img\n"},
         {"exports: [{origin: {file: /a, device: /b, mode: read-only}}]",

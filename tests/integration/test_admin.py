@@ -107,13 +107,15 @@ class Admin(server.Test):
                   '/exports/restore': {'file': f'{one.directory}/image', 'export': {'name': 'restored', 'devices': ['host']},
                                        'persist': False},
                   '/exports/resize': {'name': 'other', 'size': '128M', 'discard': False, 'reconnect': False},
+                  '/exports/flush': {'name': 'other'},
+                  '/exports/evict': {'name': 'other', 'size': '4M'},
                   '/exports/snapshot': {'source': '<script>', 'name': 'snapshot'},
                   '/exports/clone': {'source': '<script>', 'name': 'clone'},
                   '/exports/save': {'name': '<script>', 'file': f'{one.directory}/image', 'compress': 'zstd', 'threads': 2},
                   '/kept/drop': {'name': '<script>'},
                   '/reclaim': {'device': 'host', 'bytes': None, 'seconds': 60},
                   '/reclaim/end': {'device': None, 'claim': None}}
-        statuses = {'/connections/end': 404, '/kept/drop': 409}
+        statuses = {'/connections/end': 404, '/kept/drop': 409, '/exports/flush': 409, '/exports/evict': 409}
         operations = self.description.operations('post')
         self.assertEqual(set(operations), set(bodies))
         for path, operation in operations.items():

@@ -160,6 +160,8 @@ const Api::Route* Api::find_route(std::string_view path) {
         {"/api/v1/exports/create", true, false, &Api::create_export},
         {"/api/v1/exports/remove", true, false, &Api::remove_export},
         {"/api/v1/exports/resize", true, false, &Api::resize_export},
+        {"/api/v1/exports/flush", true, false, &Api::flush_export},
+        {"/api/v1/exports/evict", true, false, &Api::evict_export},
         {"/api/v1/exports/rename", true, false, &Api::rename_export},
         {"/api/v1/exports/snapshot", true, false, &Api::snapshot_export},
         {"/api/v1/exports/clone", true, false, &Api::clone_export},
@@ -395,6 +397,26 @@ Response Api::resize_export(const Request& request) const {
     const auto size = take_value(body, "size", config::rules::export_size);
     wanted.discard = body.flag("discard");
     wanted.reconnect = body.flag("reconnect");
+    if (!size || size->percent != 0) {
+        body.set_error("size", "is not a number of bytes; write for example \"8G\"");
+    } else {
+        wanted.size = size->bytes;
+    }
+    if (const auto error = body.error()) return error_response(400, *error);
+    return perform(std::move(wanted));
+}
+
+Response Api::flush_export(const Request& request) const {
+    Body body(request.body);
+    FlushExport wanted{.name = body.text("name")};
+    if (const auto error = body.error()) return error_response(400, *error);
+    return perform(std::move(wanted));
+}
+
+Response Api::evict_export(const Request& request) const {
+    Body body(request.body);
+    EvictExport wanted{.name = body.text("name")};
+    const auto size = take_value(body, "size", config::rules::export_size);
     if (!size || size->percent != 0) {
         body.set_error("size", "is not a number of bytes; write for example \"8G\"");
     } else {

@@ -48,6 +48,8 @@ class Api {
     Response create_export(const Request& request) const;
     Response remove_export(const Request& request) const;
     Response resize_export(const Request& request) const;
+    Response flush_export(const Request& request) const;
+    Response evict_export(const Request& request) const;
     Response rename_export(const Request& request) const;
     Response snapshot_export(const Request& request) const;
     Response clone_export(const Request& request) const;

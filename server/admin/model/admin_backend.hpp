@@ -101,6 +101,14 @@ struct ResizeExport {
     bool discard = false;    // data beyond the new end
     bool reconnect = false;  // disconnects clients, so that they see the new size
 };
+// Of an export with an origin.
+struct FlushExport {
+    std::string name = {};
+};
+struct EvictExport {
+    std::string name = {};
+    std::uint64_t size = 0;  // bytes
+};
 struct RenameExport {
     std::string name = {};
     std::string new_name = {};
@@ -115,7 +123,8 @@ struct SetReadOnly {
     bool read_only = false;
 };
 using ExportRequest = std::variant<CreateExport, RemoveExport, ResizeExport, RenameExport,
-                                   SaveExport, RestoreExport, SetRates, SetReadOnly>;
+                                   SaveExport, RestoreExport, FlushExport, EvictExport, SetRates,
+                                   SetReadOnly>;
 
 // Receives the outcome of an operation, once: a second call does nothing. It may be copied, and
 // called on any thread. If the last copy is destroyed without a call, the outcome is that the

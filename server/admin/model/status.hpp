@@ -92,10 +92,17 @@ struct TemplateStatus {
 // The file or block device that provides the contents of an export.
 struct OriginStatus {
     std::string path = {};
+    std::uint64_t misses = 0;
     std::uint64_t fetched = 0;
     std::uint64_t prefetched = 0;
+    std::uint64_t wasted = 0;
     std::uint64_t evicted = 0;
     std::uint64_t errors = 0;
+    std::uint64_t written = 0;    // bytes
+    std::uint64_t unwritten = 0;  // bytes
+    double unwritten_age = 0;     // seconds
+    std::uint64_t reads = 0;
+    double read_seconds = 0;
 
     static const Structure& structure();
 };

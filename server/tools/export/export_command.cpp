@@ -167,6 +167,8 @@ HttpRequest request_for(const ExportRequest& request, const std::string& name) {
                                {"discard", request.discard},
                                {"reconnect", request.reconnect}});
     }
+    if (request.action == "flush") return post("flush", {{"name", name}});
+    if (request.action == "evict") return post("evict", {{"name", name}, {"size", request.names[1]}});
     if (request.action == "rename") {
         return post("rename", {{"name", name}, {"new_name", request.names[1]}});
     }
@@ -263,9 +265,9 @@ Expected<std::string, Failure> change(const ExportRequest& request,
                                                     {"file", absolute(request.names[1])}}) +
                        '\n');
     }
-    return export_object(
-        request, request.names[request.names.size() == 1 || request.action == "resize" ? 0 : 1],
-        folders);
+    const bool has_new_name = request.names.size() == 2 && request.action != "resize" &&
+                              request.action != "evict";
+    return export_object(request, request.names[has_new_name ? 1 : 0], folders);
 }
 
 // Removes each, also after a failure. Returns the exit status.

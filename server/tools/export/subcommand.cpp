@@ -29,6 +29,8 @@ const Form* form_of(std::string_view action) {
         {.action = "create", .takes = {"NAME"}, .example = "create fast --size 8G"},
         {.action = "remove", .takes = {"NAME"}, .example = "remove fast", .several = true},
         {.action = "resize", .takes = {"NAME", "SIZE"}, .example = "resize fast 16G"},
+        {.action = "flush", .takes = {"NAME"}, .example = "flush disk"},
+        {.action = "evict", .takes = {"NAME", "SIZE"}, .example = "evict disk 4G"},
         {.action = "rename", .takes = {"NAME", "NEW"}, .example = "rename fast faster"},
         {.action = "snapshot", .takes = {"SOURCE", "NAME"}, .example = "snapshot fast before"},
         {.action = "clone", .takes = {"SOURCE", "NAME"}, .example = "clone fast copy"},
@@ -80,6 +82,14 @@ their contents. Those of the configuration cannot be removed.
                "EXPORT SIZE", "resize NAME SIZE [--discard] [--reconnect] [--json]",
                "Clients see the new size when they connect again.\n",
                "  gpunbd export resize fast 16G\n"),
+        action("flush", "sync write-back", "Write what the origin of an export lacks", "EXPORT",
+               "flush NAME [--json]",
+               "Returns when the origin has all that clients have written, also after a power cut.\n",
+               "  gpunbd export flush disk\n"),
+        action("evict", "drop-cache shrink-cache uncache", "Drop pages that the origin has from memory",
+               "EXPORT SIZE", "evict NAME SIZE [--json]",
+               "Drops the pages first that clients did not use recently.\n",
+               "  gpunbd export evict disk 4G\n"),
         action("rename", "mv move name", "Change the name of an export", "EXPORT NAME",
                "rename NAME NEW [--json]",
                R"(Clients stay connected; later ones open the export by its new name. Those of the
@@ -172,6 +182,8 @@ ExportCommand::ExportCommand()
        gpunbd export create NAME --size SIZE [--persist] [--json] [FLAG...]
        gpunbd export remove NAME... [--force] [--keep-contents] [--json]
        gpunbd export resize NAME SIZE [--discard] [--reconnect] [--json]
+       gpunbd export flush NAME [--json]
+       gpunbd export evict NAME SIZE [--json]
        gpunbd export rename NAME NEW [--json]
        gpunbd export snapshot SOURCE NAME [--json]
        gpunbd export clone SOURCE NAME [--json]
@@ -278,6 +290,11 @@ remain for
 makes it larger or smaller; clients see this when they connect again, and
 .Nm Cm attach
 passes it to the kernel then.
+.Cm flush
+writes what the origin of an export does not have yet, and flushes the origin; see
+.Sx ORIGINS .
+.Cm evict
+drops pages that the origin has from memory.
 .Cm rename
 gives an export that was created at run time another name; clients stay connected, and later ones open it by that name.
 .Cm snapshot

@@ -41,6 +41,25 @@ std::string counted(std::uint64_t count, std::string_view what) {
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+std::string origin_text(const ExportFigures& exported, const server::OriginStatus& origin) {
+    std::string out = fmt::format("{} caches {}", exported.name, origin.path);
+    const std::uint64_t requests = exported.total(&RequestFigures::requests);
+    if (requests != 0) {
+        const std::uint64_t hits = requests - std::min(requests, origin.misses);
+        out += fmt::format(": {}% of its requests found their pages in memory",
+                           100 * hits / requests);
+    }
+    out += fmt::format("; {} fetched, {} prefetched ({} of them unused), {} dropped",
+                       counted(origin.fetched, "page"), origin.prefetched, origin.wasted,
+                       origin.evicted);
+    if (origin.written != 0) out += fmt::format(", {} written", size(origin.written));
+    if (origin.unwritten != 0) {
+        out += fmt::format(", {} unwritten for {:.0f} s", size(origin.unwritten),
+                           origin.unwritten_age);
+    }
+    return out + fmt::format(", {}\n", counted(origin.errors, "error"));
+}
+
 std::string server_line(const Snapshot& status) {
     const ProcessFigures& process = status.process;
     std::string out =
@@ -149,9 +168,7 @@ std::string status_text(const Snapshot& status) {
                                exported.name, each.clones, each.max);
         }
         for (const server::OriginStatus& each : exported.origins) {
-            out += fmt::format(
-                "{} caches {}: {} pages fetched, {} prefetched, {} evicted, {} errors\n",
-                exported.name, each.path, each.fetched, each.prefetched, each.evicted, each.errors);
+            out += origin_text(exported, each);
         }
     }
     return out;

@@ -92,6 +92,14 @@ class FakeServer final : public AdminBackend {
                  (resize->discard ? " discard" : "") + (resize->reconnect ? " reconnect" : ""));
             return completion(Done{"resized"});
         }
+        if (const auto* const flush = std::get_if<FlushExport>(&request)) {
+            note("flush " + flush->name);
+            return completion(Done{"flushed"});
+        }
+        if (const auto* const evict = std::get_if<EvictExport>(&request)) {
+            note("evict " + evict->name + " " + std::to_string(evict->size));
+            return completion(Done{"evicted"});
+        }
         if (const auto* const rename = std::get_if<RenameExport>(&request)) {
             note("rename " + rename->name + " " + rename->new_name);
             return completion(Done{"renamed"});

@@ -207,6 +207,10 @@ TEST_CASE("api: exports are created with the keys of the configuration, and remo
     CHECK(rig.post("/exports/rename", R"({"name":"old","new_name":"a/b"})").body ==
           R"({"done":"renamed"})");
     CHECK(rig.server.calls().back() == "rename old a/b");
+    CHECK(rig.post("/exports/flush", R"({"name":"old"})").status == 200);
+    CHECK(rig.server.calls().back() == "flush old");
+    CHECK(rig.post("/exports/evict", R"({"name":"old","size":"4K"})").status == 200);
+    CHECK(rig.server.calls().back() == "evict old 4096");
 }
 
 TEST_CASE("api: only the server's own user can name files of the server") {
@@ -304,6 +308,7 @@ TEST_CASE("api: invalid bodies change nothing") {
          "g' holds a control character"},
         {"/exports/remove", R"({"name":"a","force":1})", "force: is not true or false"},
         {"/exports/snapshot", R"({"source":"","name":"b"})", "source: is empty"},
+        {"/exports/evict", R"({"name":"a","size":"5%"})", "is not a number of bytes"},
         {"/exports/rename", R"({"name":"a","new_name":""})", "new_name: is empty"},
         {"/exports/rename", R"({"name":"a","new_name":"b\u0000"})", "holds a control character"},
         {"/reclaim", R"({"device":"cuda:0","bytes":1})", "seconds: is missing"},
