@@ -531,8 +531,9 @@ std::string source_error(const ExportsByName& above, const std::string& source,
         return fmt::format("the export {} has clone_per_client and therefore no contents; write {}",
                            in_quotes(source), in_quotes(found->clone_per_client.of));
     }
-    if (found->has_origin()) {
-        return fmt::format("the export {} has an origin, and cannot be cloned; write another one",
+    if (found->origin.is_writable()) {
+        return fmt::format("the export {} writes to its origin, and cannot be cloned; only one with "
+                           "mode: read-only can",
                            in_quotes(source));
     }
     if (size && found->size && found->size->percent == 0 && *size < found->size->bytes) {

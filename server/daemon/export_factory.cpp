@@ -16,6 +16,7 @@
 #include "storage/base/long_work.hpp"
 #include "storage/images/restore_image.hpp"
 #include "storage/origins/origin_cache.hpp"
+#include "storage/origins/origin_clone.hpp"
 
 namespace gpunbd::server {
 
@@ -181,10 +182,15 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
                                              config::in_quotes(options.clone_of)));
     }
     const Export& source = **found;
+    if (source.options.origin.is_writable()) {
+        throw std::runtime_error("clone_of: its origin is writable; only a read-only one has clones");
+    }
     if (std::string why = source.why_incomplete(); !why.empty()) throw std::runtime_error(why);
     const auto size = options.size ? std::optional(options.size->bytes) : std::nullopt;
     const auto create = [&](const storage::KeepOptions& keeping) {
-        auto made = source.volume->clone(keeping, size);
+        auto made = source.volume->cache() != nullptr
+                        ? storage::OriginClone::make(source.volume, keeping.name, size)
+                        : source.volume->clone(keeping, size);
         if (const auto* reason = std::get_if<std::string>(&made)) {
             throw std::runtime_error(fmt::format("it cannot be a clone of {}: {}",
                                                  config::in_quotes(options.clone_of), *reason));
@@ -218,7 +224,7 @@ SpillPlan plan_spills(const std::string& name, const std::shared_ptr<storage::Vo
                       DeviceRegistry& devices) {
     std::vector<storage::Device*> layout = volume->devices();
     layout.resize(volume->layout_devices());
-    auto spills = volume->has_source() ? std::vector<storage::Spill>() : devices.spills_of(layout);
+    auto spills = volume->source() != nullptr ? std::vector<storage::Spill>() : devices.spills_of(layout);
     return {.name = name, .volume = volume, .spills = std::move(spills)};
 }
 

@@ -58,7 +58,7 @@ Expected<std::shared_ptr<const Export>, NotDone> find_with_origin(const ExportRe
                                                                   const std::string& name) {
     std::shared_ptr<const Export> served = exports.find(name);
     if (!served) return NotDone{.why = unknown(name), .unknown = true};
-    if (served->volume->has_source()) return served;
+    if (served->volume->cache() != nullptr) return served;
     return NotDone{fmt::format("export {} has no origin", config::in_quotes(name))};
 }
 

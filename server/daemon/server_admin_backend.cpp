@@ -115,11 +115,11 @@ ExportStatus describe(const Export& served) {
     status.own = contents.own;
     status.shared = contents.shared;
     status.memory = memory_of(volume);
-    if (const storage::PageSource* const source = volume.source(); source != nullptr) {
-        const storage::PageSource::Counters& counters = source->counters();
-        const storage::PageSource::Unwritten unwritten = source->unwritten();
+    if (const storage::PageCache* const cache = volume.cache(); cache != nullptr) {
+        const storage::PageCache::Counters& counters = cache->counters();
+        const storage::PageCache::Unwritten unwritten = cache->unwritten();
         status.origins.push_back(
-            {.path = source->name(),
+            {.path = cache->name(),
              .misses = counters.misses.value(),
              .fetched = counters.fetched.value(),
              .prefetched = counters.prefetched.value(),

@@ -164,7 +164,7 @@ void Connection::execute(const protocol::Request& request, const protocol::Valid
         }
         case protocol::CommandType::trim:
         case protocol::CommandType::write_zeroes:
-            if (command.fast_zero && (command.no_hole || transfer_->volume.has_source())) {
+            if (command.fast_zero && (command.no_hole || transfer_->volume.cache() != nullptr)) {
                 refuse({.type = static_cast<std::uint16_t>(command.type),
                         .error = protocol::Error::enotsup,
                         .cookie = command.cookie,
@@ -178,7 +178,7 @@ void Connection::execute(const protocol::Request& request, const protocol::Valid
             start(worker_.operations.statuses.take(), command, cost);
             return;
         case protocol::CommandType::flush:
-            if (transfer_->volume.has_source()) {
+            if (transfer_->volume.cache() != nullptr) {
                 start(worker_.operations.flushes.take(), command, cost);
                 return;
             }

@@ -27,7 +27,7 @@ std::string suspects(const storage::Volume& volume, storage::Status status) {
         all += (all.empty() ? "" : ", ") + id;
         if (device->failed()) failed += (failed.empty() ? "" : ", ") + id;
     }
-    if (volume.has_source()) all += ", " + volume.source()->name();
+    if (volume.cache() != nullptr) all += ", " + volume.cache()->name();
     return failed.empty() || status == storage::Status::no_space ? all : failed;
 }
 

@@ -25,7 +25,7 @@ class ZeroOperation : public Operation {
     storage::ZeroTransfer transfer_;
 };
 
-// FLUSH of a volume with a source.
+// FLUSH of a volume that is a cache.
 class FlushOperation : public Operation {
  public:
     void abandon() override;

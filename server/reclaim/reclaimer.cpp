@@ -151,7 +151,7 @@ void Reclaimer::update(const std::vector<config::DeviceOptions>& options) {
             const storage::PagePool& pool = volume->pool(i);
             const storage::DeviceInfo& info = pool.device().info();
             const bool gives_back =
-                !pool.spills().empty() || volume->has_source() || info.revocable != 0;
+                !pool.spills().empty() || volume->cache() != nullptr || info.revocable != 0;
             if (gives_back && find(info.id) == nullptr) add(pool.device());
         }
     }

@@ -106,8 +106,8 @@ void Request::begin() {
             return zero_.begin(context_.transfer, *this, range,
                                {.keep_pages = command_.no_hole,
                                 .is_trim = command_.type == CommandType::trim});
-        default:  // FLUSH; without a source, every answered WRITE is in device memory
-            if (flushes_source()) flush_.begin(context_.transfer, *this);
+        default:  // FLUSH; otherwise every answered WRITE is in device memory
+            if (flushes_cache()) flush_.begin(context_.transfer, *this);
             return;
     }
 }
@@ -127,7 +127,7 @@ void Request::advance() {
 }
 
 void Request::flush() {
-    if (!flushes_source()) return end(Status::ok);
+    if (!flushes_cache()) return end(Status::ok);
     if (flush_.done()) end(flush_.status());
 }
 

@@ -118,7 +118,7 @@ class Request final : public storage::TransferOwner {
     void write();
     void zero();
     void flush();
-    bool flushes_source() const { return context_.transfer.volume.has_source(); }
+    bool flushes_cache() const { return context_.transfer.volume.cache() != nullptr; }
     void end(storage::Status status) {
         GPUNBD_ASSERT(running_, "a request ends once for each start");
         running_ = false;

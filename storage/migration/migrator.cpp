@@ -326,7 +326,7 @@ void Migrator::move_out(std::span<Candidate* const> slabs, const Target& target,
 // Pages with changes stay until their origin has these.
 void Migrator::drop_pages(Candidate& slab, Migration& out) {
     std::erase_if(slab.pages, [&](const Candidate::Page& page) {
-        if (!page.volume->source()->drop(page.number)) return false;
+        if (!page.volume->cache()->drop(page.number)) return false;
         out.dropped += page.volume->page_size();
         return true;
     });

@@ -23,7 +23,7 @@ void Migrator::exchange_pages() {
     const Volumes volumes = volumes_();
     for (const Sharing& sharing : pools_of(volumes, false)) {
         // Their origin has the pages, so revocable memory is good enough for them.
-        if (volumes[sharing.volumes.front()]->has_source()) continue;
+        if (volumes[sharing.volumes.front()]->cache() != nullptr) continue;
         exchange_pages(volumes, sharing);
     }
 }

@@ -12,6 +12,7 @@
 #include "storage/base/log_line.hpp"
 #include "storage/base/signals_blocked.hpp"
 #include "storage/devices/page_completions.hpp"
+#include "storage/origins/origin_clone.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::storage {
@@ -104,7 +105,7 @@ void OriginCache::stop() {
     }
 }
 
-PageSource::Unwritten OriginCache::unwritten() const {
+PageCache::Unwritten OriginCache::unwritten() const {
     const Lock lock(mutex_);
     Unwritten out{.bytes = written_.bytes()};
     if (const auto oldest = written_.oldest()) {
@@ -256,13 +257,17 @@ Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copi
     const std::uint64_t begin = page * volume_.page_size();
     const std::uint64_t length = std::min(volume_.page_size(), volume_.size() - begin);
     const auto began = Clock::now();
-    const Status status = copier.fill(to.position(), length,
-                                      [&](std::uint64_t done, std::span<std::byte> memory) {
-                                          const auto why = origin_->read(begin + done, memory);
-                                          if (!why) return Status::ok;
-                                          log_error("cannot be read", *why);
-                                          return Status::io_error;
-                                      });
+    const auto get = [&](std::uint64_t done, std::span<std::byte> memory) {
+        // A clone may go on after the end of the origin, with zeroes.
+        const auto part = memory.first(std::min<std::uint64_t>(memory.size(), length - std::min(done, length)));
+        std::memset(memory.data() + part.size(), 0, memory.size() - part.size());
+        if (part.empty()) return Status::ok;
+        const auto why = origin_->read(begin + done, part);
+        if (!why) return Status::ok;
+        log_error("cannot be read", *why);
+        return Status::io_error;
+    };
+    const Status status = copier.fill(to.position(), volume_.page_size(), get);
     const std::chrono::nanoseconds took = Clock::now() - began;
     const Lock lock(mutex_);
     counters_.reads.add();
@@ -313,6 +318,33 @@ void OriginCache::perform_room(PageRequest& request) {
     }
     --fetching_;
     answer(request, status);
+}
+
+void OriginCache::submit(const CloneRequest& request) noexcept {
+    try {
+        const Lock lock(mutex_);
+        of_clones_.push_back(request);
+        changed_.notify_one();
+    } catch (const std::exception&) {  // no memory
+        answer(*request.request, Status::io_error);
+    }
+}
+
+void OriginCache::perform_for_clone(const CloneRequest& request, Worker& worker) {
+    const std::uint64_t page = request.request->number;
+    ++fetching_;
+    Status status = Status::ok;
+    {
+        const Unlock unlock(mutex_);
+        try {
+            status = request.copies ? request.clone->copy_page(page, worker.copier)
+                                    : request.clone->make_room_for(page);
+        } catch (const std::exception&) {  // no memory, or no channel
+            status = Status::io_error;
+        }
+    }
+    --fetching_;
+    answer(*request.request, status);
 }
 
 void OriginCache::remember(PageIndex index, std::uint64_t page, bool is_wanted) {
@@ -701,6 +733,11 @@ bool OriginCache::work_on_request(Worker& worker) {
     if (const auto page = next_of(wanted_)) return perform_fetch(*page, worker), true;
     if (round()) return true;
     if (fetching_ < most_fetching && !rooms_.empty()) return perform_room(*rooms_.pop()), true;
+    if (fetching_ < most_fetching && !of_clones_.empty()) {
+        const CloneRequest next = of_clones_.front();
+        of_clones_.pop_front();
+        return perform_for_clone(next, worker), true;
+    }
     if (!is_syncing_ && !syncs_.empty()) return perform_syncs(), true;
     if (is_zeroing_ || zeroes_.empty()) return false;
     perform_zero(static_cast<ZeroRequest&>(*zeroes_.pop()), worker);

@@ -26,12 +26,13 @@
 
 namespace gpunbd::storage {
 
+class OriginClone;
 class Volume;
 
 // Does the work between one volume and its origin, on threads of its own: fetches absent pages, also
 // ahead of clients that read in sequence, and writes changed ones. If the volume's memory is in use,
 // the page that was used least recently makes room, as a clock finds it.
-class OriginCache final : public PageSource {
+class OriginCache final : public PageCache {
  public:
     enum class Ahead : std::uint8_t {
         nothing,
@@ -65,6 +66,14 @@ class OriginCache final : public PageSource {
     void make_room(PageRequest& request) noexcept override EXCLUDES(mutex_);
     bool drop(std::uint64_t page) override EXCLUDES(mutex_);
     std::uint64_t evict(std::uint64_t pages) override EXCLUDES(mutex_);
+
+    // Do the work of a clone and complete the request. Do not block.
+    void copy_to(OriginClone& clone, PageRequest& request) noexcept EXCLUDES(mutex_) {
+        submit({.clone = &clone, .request = &request, .copies = true});
+    }
+    void make_room_in(OriginClone& clone, PageRequest& request) noexcept EXCLUDES(mutex_) {
+        submit({.clone = &clone, .request = &request});
+    }
 
     std::optional<Status> begin_write(std::uint64_t page, PageRequest& request) noexcept override
         EXCLUDES(mutex_);
@@ -107,6 +116,11 @@ class OriginCache final : public PageSource {
 
         bool overlaps(Pages other) const { return begin < other.end && other.begin < end; }
     };
+    struct CloneRequest {
+        OriginClone* clone = nullptr;
+        PageRequest* request = nullptr;
+        bool copies = false;  // the page; otherwise: makes room for it
+    };
     struct Worker {
         SlabCopier copier;
         std::thread thread;
@@ -137,6 +151,9 @@ class OriginCache final : public PageSource {
     void perform_zero(ZeroRequest& zero, Worker& worker) REQUIRES(mutex_);
     void perform_syncs() REQUIRES(mutex_);
     void perform_room(PageRequest& request) REQUIRES(mutex_);
+    void perform_for_clone(const CloneRequest& request, Worker& worker) REQUIRES(mutex_);
+
+    void submit(const CloneRequest& request) noexcept EXCLUDES(mutex_);
 
     void follow(std::uint64_t page) noexcept REQUIRES(mutex_);
     // no_space: there is no memory for a page that no client waits for.
@@ -209,6 +226,7 @@ class OriginCache final : public PageSource {
     WrittenPages written_ GUARDED_BY(mutex_);
     PageRequests held_ GUARDED_BY(mutex_);   // of writes that wait until more is written
     PageRequests rooms_ GUARDED_BY(mutex_);  // of make_room()
+    std::deque<CloneRequest> of_clones_ GUARDED_BY(mutex_);
     ChainedQueue<SourceRequest> zeroes_ GUARDED_BY(mutex_);  // each is a ZeroRequest
     ChainedQueue<SourceRequest> syncs_ GUARDED_BY(mutex_);   // wait for a flush of the origin
     // By worker. No other one fetches, writes or zeroes these pages meanwhile.

@@ -4,7 +4,7 @@
 
 namespace gpunbd::storage {
 
-Status PageSource::flush_now() {
+Status PageCache::flush_now() {
     struct Waiter final : PageWaiter {
         void page_ready() override { is_done = true; }
         bool is_done = false;

@@ -7,6 +7,7 @@
 #include "storage/base/counter.hpp"
 #include "storage/base/status.hpp"
 #include "storage/devices/page_completions.hpp"
+#include "storage/pages/page_pool.hpp"
 
 namespace gpunbd::storage {
 
@@ -29,9 +30,35 @@ struct ZeroRequest : SourceRequest {
     bool is_trim = false;      // the source may do nothing
 };
 
-// Where the pages of a volume come from that are not in its memory, and where written ones go: see
-// Volume::set_source(). Any thread may call these functions.
+class PageCache;
+
+// Where the pages of a volume come from that are not in its memory: see Volume::set_source(). Any
+// thread may call these functions. They do not block.
 class PageSource {
+ public:
+    virtual ~PageSource() = default;
+
+    // Not null: the volume is a cache of this source.
+    virtual PageCache* cache() { return nullptr; }
+    // Whether the page has contents. Otherwise it reads as zeroes.
+    virtual bool has(std::uint64_t page) const = 0;
+    // A page of another volume that has the contents, pinned for reading; a hole: there is none.
+    virtual PageRef find(std::uint64_t page) const = 0;
+    // Brings the page `request.number` where the volume or find() has it, and completes the
+    // request; io_error: it cannot be read. The page may be gone again when the waiter looks.
+    virtual void fetch(PageRequest& request) noexcept = 0;
+    // The same, for a write: brings it into the volume.
+    virtual void map(PageRequest& request) noexcept = 0;
+    // Provides a free page for a write of the whole page `request.number`, and completes the
+    // request. Another writer may have taken it when the waiter looks.
+    virtual void make_room(PageRequest& request) noexcept = 0;
+    // The page reads as zeroes from now on, unless the volume has it. For a source without cache().
+    virtual void zeroed(std::uint64_t page) = 0;
+};
+
+// A source of which the volume is a cache, so that pages can be dropped, and written ones go to the
+// source.
+class PageCache : public PageSource {
  public:
     struct Counters {
         Counter misses;       // requests that waited for a page
@@ -50,21 +77,16 @@ class PageSource {
         double age = 0;  // of the oldest of these, seconds
     };
 
-    virtual ~PageSource() = default;
+    PageCache* cache() final { return this; }
+    PageRef find(std::uint64_t) const final { return {}; }
+    void map(PageRequest& request) noexcept final { fetch(request); }
+    void zeroed(std::uint64_t) final {}
 
     // For users: a path or an address.
     virtual const std::string& name() const = 0;
     virtual const Counters& counters() const = 0;
     virtual Unwritten unwritten() const = 0;
 
-    // Whether the page has contents. Otherwise it reads as zeroes. Does not block.
-    virtual bool has(std::uint64_t page) const = 0;
-    // Maps the page `request.number` with its contents, and completes the request; io_error: they
-    // cannot be read. The page may be gone again when the waiter looks. Does not block.
-    virtual void fetch(PageRequest& request) noexcept = 0;
-    // Provides a free page for a write of the whole page `request.number`, and completes the
-    // request. Another writer may have taken it when the waiter looks. Does not block.
-    virtual void make_room(PageRequest& request) noexcept = 0;
     // The page is not in memory any more. False: it has to stay, until it has been written.
     virtual bool drop(std::uint64_t page) = 0;
     // Drops so many pages that were not used recently, and need not be written. Returns how many

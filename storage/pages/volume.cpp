@@ -96,7 +96,10 @@ std::variant<std::unique_ptr<Volume>, CapacityError> Volume::create(
     const KeepOptions& keep, const std::vector<Spill>& spills) {
     std::vector<std::uint64_t> available;
     available.reserve(devices.size());
-    for (const Device* device : devices) available.push_back(device->available());
+    for (const Device* device : devices) {
+        available.push_back(options.may_exceed_memory ? SlabBudget::unlimited
+                                                      : device->available());
+    }
     auto fitted = lay_out(options, available);
     if (const auto* error = std::get_if<CapacityError>(&fitted)) return *error;
     auto& layout = std::get<Layout>(fitted);
@@ -377,7 +380,11 @@ PageRef Volume::find(std::uint64_t page) const {
     return {};
 }
 
-PageRef Volume::find(std::uint64_t page) const { return find<Access::read>(page); }
+PageRef Volume::find(std::uint64_t page) const {
+    PageRef out = find<Access::read>(page);
+    if (out.hole() && source_ != nullptr) return source_->find(page);
+    return out;
+}
 
 std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                       PageCompletions& completions) {
@@ -386,8 +393,10 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
         out = find<Access::write>(page);
         if (!out.hole()) return Status::ok;
         const PageEntry entry = slot.load();
-        if (!entry.is_mapped() && source_ != nullptr) {
-            fetch(page, request, completions);
+        if (!entry.is_mapped() && in_source(page)) {
+            request.number = page;
+            completions.begin(request);
+            source_->map(request);
             return std::nullopt;
         }
         if (!entry.is_mapped()) {
@@ -440,6 +449,7 @@ void Volume::set_source(std::unique_ptr<PageSource> source) {
     GPUNBD_ASSERT(source_ == nullptr && !is_kept_ && !shares_pages() && !has_spills(),
                   "a volume with a source has its pages for itself");
     source_ = std::move(source);
+    cache_ = source_->cache();
 }
 
 void Volume::fetch(std::uint64_t page, PageRequest& request, PageCompletions& completions) {
@@ -458,6 +468,7 @@ void Volume::unmap(std::uint64_t page) {
 
 bool Volume::unmap(std::uint64_t page, PageRequest& request, PageCompletions& completions) {
     const EntrySlot slot = table_.slot(page);
+    if (source_ != nullptr) source_->zeroed(page);
     completions.begin(request);
     for (PageEntry entry = slot.load(); entry.is_mapped(); entry = slot.load()) {
         const PagePool::Replaced end = pools_->at(entry.device()).unmap(page, slot, &request);
@@ -473,10 +484,10 @@ Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {
 }
 
 Volume::Run Volume::contents_run_at(std::uint64_t offset, std::uint64_t length) const {
-    const auto has_contents = [this](std::uint64_t page) -> std::uint32_t {
-        return mapped(page) || in_source(page) ? 1 : 0;
+    const auto property = [this](std::uint64_t page) -> std::uint32_t {
+        return has_contents(page) ? 1 : 0;
     };
-    return run_of(has_contents, offset, length);
+    return run_of(property, offset, length);
 }
 
 Volume::Run Volume::changed_run_at(const Volume& older, std::uint64_t offset,

@@ -28,6 +28,7 @@ struct VolumeOptions {
     // Of a volume on one device that gets a PageSource: the most bytes that are in memory at once.
     // 0: all of it.
     std::uint64_t memory = 0;
+    bool may_exceed_memory = false;  // the devices may have less than the volume may take
     Provision provision = Provision::thin;
     bool complete = true;  // false: until Volume::set_complete()
 };
@@ -113,13 +114,13 @@ class Volume {
     };
     Contents contents() const;
 
-    // Pages that are not in memory are fetched from there from now on, and written to it. Call it
-    // before the volume is read. Such a volume is not cloned or resized. It ends its source before
-    // its pools.
+    // Pages that are not in memory are fetched from there from now on. Call it before the volume is
+    // read. Such a volume is not cloned or resized. It ends its source before its pools.
     void set_source(std::unique_ptr<PageSource> source);
-    bool has_source() const { return source_ != nullptr; }
     PageSource* source() const { return source_.get(); }  // null: none
+    PageCache* cache() const { return cache_; }           // the same, if that is one
     // Whether the page has contents even while it is a hole.
+    bool has_contents(std::uint64_t page) const { return mapped(page) || in_source(page); }
     bool in_source(std::uint64_t page) const { return source_ != nullptr && source_->has(page); }
     // Of such a page that was a hole: submits `request`. Its waiter is called when it may look
     // again, or when request.status is an error.
@@ -195,7 +196,8 @@ class Volume {
     // Starts threads ahead of need. If the system refuses one now, a later request tries again.
     void start_provisioners() noexcept;
 
-    // The page behind page number `page`, pinned for reading, or a hole. Lock-free. If the device
+    // The page behind page number `page`, which may be one of its source, pinned for reading, or a
+    // hole. Lock-free. If the device
     // sends in place, and no other volume has the page, it is pinned for Access::send: no other
     // volume gets the page before it is unpinned.
     PageRef find(std::uint64_t page) const;
@@ -343,6 +345,7 @@ class Volume {
     const std::uint32_t page_shift_;
     std::shared_ptr<PoolList> pools_;  // never null; of all volumes that share pages
     std::unique_ptr<PageSource> source_;
+    PageCache* cache_ = nullptr;
 };
 
 }  // namespace gpunbd::storage

@@ -55,7 +55,7 @@ std::string Volume::resize(std::uint64_t size, const std::stop_token& stop,
                            std::uint64_t configured) {
     const Lock serialized(pools_->cloning());
     if (!complete()) return "its contents are being made; try again later";
-    if (has_source()) return "its size is that of its origin";
+    if (source_ != nullptr) return "its size is that of its origin";
     if (!table_.can_resize()) {
         return "its contents were made by an earlier gpunbd, and their size is fixed; save them, "
                "and restore them into a new export";

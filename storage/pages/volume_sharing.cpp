@@ -63,9 +63,9 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
     std::unique_ptr<Volume> out;  // its destructor locks the mutex
     const Lock serialized(pools_->cloning());
     if (!complete()) return std::string("its contents are being made");
-    if (has_source()) {
+    if (source_ != nullptr) {
         return std::string(
-            "its contents are those of its origin, so it has no snapshots or clones");
+            "a part of its contents is in an origin; only the export of the origin has clones");
     }
     if (wanted && *wanted < size()) {
         return fmt::format("its size of {} bytes is less than the {} bytes of its source", *wanted,
@@ -207,7 +207,7 @@ Status Volume::settle_sent(const Volume& target, std::vector<std::uint64_t>& sen
 
 PageRef Volume::take_replacement(std::uint64_t page) {
     const PageEntry entry = table_.slot(page).load();
-    if (source_ != nullptr) return entry.is_mapped() ? PageRef() : pool_for(page).take_replacement();
+    if (in_source(page)) return entry.is_mapped() ? PageRef() : pool_for(page).take_replacement();
     if (!entry.is_shared() || !pools_->at(entry.device()).memory().pages().is_shared(entry.page()))
         return {};
     return pool_for(page).take_replacement();

@@ -18,7 +18,7 @@ void ZeroTransfer::begin(const TransferContext& context, TransferOwner& owner, R
     advance();
 }
 
-void ZeroTransfer::zero_source() {
+void ZeroTransfer::zero_cache() {
     if (position_ == end_) {
         if (status_ == Status::ok && !page_requested()) status_ = request_status();
         return;
@@ -30,11 +30,11 @@ void ZeroTransfer::zero_source() {
     zero_.keeps_space = options_.keep_pages;
     zero_.is_trim = options_.is_trim;
     position_ = end_;
-    volume_->source()->zero(zero_, begin_request());
+    volume_->cache()->zero(zero_, begin_request());
 }
 
 void ZeroTransfer::advance() {
-    if (volume_->has_source()) return zero_source();
+    if (volume_->cache() != nullptr) return zero_cache();
     for (std::uint32_t pages = 0; position_ != end_ && issued_ - returned_ != window && !deferred_;
          ++pages) {
         if (pages == pages_per_step) {
@@ -52,9 +52,10 @@ void ZeroTransfer::advance() {
             volume_->offset_in_page(position_) == 0 &&
             (length == volume_->page_size() || position_ + length == volume_->size());
         // A shared page would be copied only to be zeroed.
-        const bool drops = whole && (!options_.keep_pages || volume_->shared(page));
+        const bool drops = whole && (!options_.keep_pages || volume_->shared(page) ||
+                                     volume_->in_source(page));
         if (drops && !unmap()) return;
-        const bool was_mapped = volume_->mapped(page);
+        const bool was_mapped = volume_->has_contents(page);
         Chunk& next = chunk(issued_);
         if (options_.keep_pages || (was_mapped && !whole)) {
             const std::optional<Status> mapped = acquire(next.page);
@@ -104,7 +105,7 @@ void ZeroTransfer::chunk_done(Chunk& moved) {
 void FlushTransfer::begin(const TransferContext& context, TransferOwner& owner) {
     start(context, owner, {});
     flush_ = SourceRequest{};
-    volume_->source()->flush(flush_, begin_request());
+    volume_->cache()->flush(flush_, begin_request());
 }
 
 void FlushTransfer::advance() { status_ = request_status(); }
@@ -117,8 +118,8 @@ void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, 
                   "each whole page of an earlier write replaces the shared one, or is given up");
     start(context, owner, range);
     begin_ = range.offset;
-    source_begin_ = source_end_ = range.offset;
-    is_finished_ = !volume_->has_source();
+    cache_begin_ = cache_end_ = range.offset;
+    is_finished_ = volume_->cache() == nullptr;
     write_ = SourceRequest{};
     write_.is_durable = is_durable;
     filled_ = 0;
@@ -167,7 +168,7 @@ std::optional<Status> WriteTransfer::find_page(PageRef& page) {
     if (replacement_.hole() && next_length() == volume_->page_size() && can_acquire()) {
         const std::uint64_t number = volume_->page_of(position_);
         replacement_ = volume_->take_replacement(number);
-        if (replacement_.hole() && volume_->has_source() && !volume_->mapped(number)) {
+        if (replacement_.hole() && volume_->in_source(number) && !volume_->mapped(number)) {
             PageRequest& request = begin_request();
             request.number = number;
             volume_->source()->make_room(request);
@@ -180,18 +181,18 @@ std::optional<Status> WriteTransfer::find_page(PageRef& page) {
 }
 
 bool WriteTransfer::begin_page() {
-    if (is_finished_ || position_ < source_end_) return true;
+    if (is_finished_ || position_ < cache_end_) return true;
     if (page_requested()) return false;
     status_ = request_status();
     if (status_ != Status::ok) return false;
     PageRequest& request = begin_request();
     const std::optional<Status> begun =
-        volume_->source()->begin_write(volume_->page_of(position_), request);
+        volume_->cache()->begin_write(volume_->page_of(position_), request);
     if (!begun) return false;
     cancel_request();
     status_ = *begun;
     if (status_ != Status::ok) return false;
-    source_end_ = position_ + next_length();
+    cache_end_ = position_ + next_length();
     return true;
 }
 
@@ -202,20 +203,20 @@ void WriteTransfer::end_pages() {
     }
     const bool is_over = position_ == end_ && returned_ == issued_;
     const std::uint64_t begins = returned_ == issued_ ? position_ : chunk(returned_).offset;
-    const std::uint64_t in_memory = is_over ? source_end_ : begins;
-    if (source_begin_ != in_memory) store_fence();  // the source reads the pages
-    while (source_begin_ != source_end_) {
+    const std::uint64_t in_memory = is_over ? cache_end_ : begins;
+    if (cache_begin_ != in_memory) store_fence();  // the source reads the pages
+    while (cache_begin_ != cache_end_) {
         const std::uint64_t page_left =
-            volume_->page_size() - volume_->offset_in_page(source_begin_);
-        const std::uint64_t length = std::min(page_left, source_end_ - source_begin_);
-        if (source_begin_ + length > in_memory) break;
-        volume_->source()->end_write(source_begin_, length, write_);
-        source_begin_ += length;
+            volume_->page_size() - volume_->offset_in_page(cache_begin_);
+        const std::uint64_t length = std::min(page_left, cache_end_ - cache_begin_);
+        if (cache_begin_ + length > in_memory) break;
+        volume_->cache()->end_write(cache_begin_, length, write_);
+        cache_begin_ += length;
     }
     if (!is_over || page_requested() || deferred_) return;
     is_finished_ = true;
     PageRequest& request = begin_request();
-    if (!volume_->source()->finish(write_, request)) return;
+    if (!volume_->cache()->finish(write_, request)) return;
     cancel_request();
     if (status_ == Status::ok) status_ = write_.status;
 }

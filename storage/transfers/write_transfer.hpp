@@ -10,7 +10,7 @@
 namespace gpunbd::storage {
 
 // TRIM and WRITE_ZEROES. Whole pages are unmapped without any copying. The device zeroes the
-// partial pages at both ends. If the volume has a source, that does all of it.
+// partial pages at both ends. If the volume is a cache, its source does all of it.
 class ZeroTransfer final : public Transfer, private DeferredWork {
  public:
     struct Options {
@@ -36,14 +36,14 @@ class ZeroTransfer final : public Transfer, private DeferredWork {
     void chunk_done(Chunk& chunk) override;
     void resume() override;
     void defer_remainder();
-    void zero_source();
+    void zero_cache();
 
     Options options_;
     bool deferred_ = false;
     ZeroRequest zero_;
 };
 
-// FLUSH of a volume with a source.
+// FLUSH of a volume that is a cache.
 class FlushTransfer final : public Transfer {
  public:
     void begin(const TransferContext& context, TransferOwner& owner);
@@ -64,7 +64,7 @@ class FlushTransfer final : public Transfer {
 // A write of a whole page that is shared with another volume, or that is only in the source of the
 // volume, fills a new page, which replaces that one when it is complete.
 //
-// If the volume has a source, it is told of each page that the write changes.
+// If the volume is a cache, it gets to know each page that the write changes.
 class WriteTransfer final : public Transfer, private DeferredWork {
  public:
     // May lend memory at once, without calling the owner. `is_durable`: see SourceRequest.
@@ -103,10 +103,10 @@ class WriteTransfer final : public Transfer, private DeferredWork {
     void give_back_unfilled();
     // The page at position_, see acquire().
     std::optional<Status> find_page(PageRef& page);
-    // The source knows that the page at position_ is being written. False: it has to wait, or
+    // The cache knows that the page at position_ is being written. False: it has to wait, or
     // status() is an error.
     bool begin_page();
-    // Reports to the source what is in memory, and at the end, that it is all.
+    // Reports to the cache what is in memory, and at the end, that it is all.
     void end_pages();
     // The page of the chunk replaces a shared one, unless the write has failed. False: later.
     bool replace(Chunk& chunk);
@@ -120,10 +120,10 @@ class WriteTransfer final : public Transfer, private DeferredWork {
     std::uint32_t filled_bytes_ = 0;  // in chunk number filled_
     PageRef replacement_;             // the page at position_, if it replaces another one
     bool deferred_ = false;           // replace() waits
-    // For the source of the volume. The pages in this range are being written.
-    std::uint64_t source_begin_ = 0;
-    std::uint64_t source_end_ = 0;
-    bool is_finished_ = true;  // the source knows that it is all; or there is no source
+    // For the cache. The pages in this range are being written.
+    std::uint64_t cache_begin_ = 0;
+    std::uint64_t cache_end_ = 0;
+    bool is_finished_ = true;  // the cache knows that it is all; or there is no cache
     SourceRequest write_;
 };
 

@@ -53,9 +53,9 @@ TEST_CASE("origin: contradictions are problems") {
          "f:1:23: exports[0].read_only: contradicts origin.mode; leave it out\n"},
         {"exports: [{devices: [host, 'cuda:0'], origin: {file: /a, mode: read-only}}]",
          "f:1:21: exports[0].devices: has several devices; an export with origin has one\n"},
-        {"exports: [{name: a, origin: {file: /a, mode: read-only}}, {name: b, clone_of: a}]",
-         "f:1:79: exports[1].clone_of: the export 'a' has an origin, and cannot be cloned; write "
-         "another one\n"},
+        {"exports: [{name: a, origin: {file: /a, mode: write-back}}, {name: b, clone_of: a}]",
+         "f:1:80: exports[1].clone_of: the export 'a' writes to its origin, and cannot be cloned; "
+         "only one with mode: read-only can\n"},
     };
     for (const auto& [text, problems] : rows) {
         CAPTURE(text);

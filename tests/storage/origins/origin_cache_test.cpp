@@ -193,7 +193,7 @@ TEST_CASE("origin: an error of the file is an error of the requests that need it
 
 TEST_CASE("origin: such a volume is neither cloned nor resized") {
     OriginRig origin;
-    CHECK(contains(std::get<std::string>(origin.rig.volume->clone("clone")), "its origin"));
+    CHECK(contains(std::get<std::string>(origin.rig.volume->clone("clone")), "an origin"));
     CHECK(contains(origin.rig.volume->resize(2 * origin_size), "its origin"));
 }
 

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "storage/origins/origin_cache.hpp"
+#include "storage/origins/origin_clone.hpp"
 #include "tests/checked.hpp"
+#include "tests/contains.hpp"
 #include "tests/storage/origins/memory_origin.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/rig.hpp"
@@ -85,11 +87,13 @@ std::unique_ptr<Job> random_job(WriteRig& origin, ClientAccount& account, std::u
         case 3:
             return std::make_unique<ReadJob>(rig, *rig.channels, account, at, length);
         case 4:
+            if (rig.volume->cache() == nullptr) break;
             return std::make_unique<FlushJob>(rig, *rig.channels, account);
         default:
-            return std::make_unique<WriteJob>(rig, *rig.channels, account, at, length,
-                                              random.below(1 << 30), random.one_in(4));
+            break;
     }
+    return std::make_unique<WriteJob>(rig, *rig.channels, account, at, length,
+                                      random.below(1 << 30), random.one_in(4));
 }
 
 TEST_CASE("origin: what clients write is read again, and the origin has it in the end") {
@@ -236,6 +240,59 @@ TEST_CASE("origin: a page with changes is dropped once the origin has them") {
     origin.contents.blocks_writes = false;
     while (!origin.cache->drop(0)) std::this_thread::yield();
     CHECK_FALSE(origin.rig.mapped(0));
+    CHECK(origin.client.read_all() == Status::ok);
+}
+
+TEST_CASE("origin: clones share what they read, and have what they write for themselves") {
+    for (const std::string_view devices : {"h", "s", "w"}) {
+        if (!has_devices(devices)) continue;
+        CAPTURE(devices);
+        WriteRig origin(Writes::none, devices);
+        const std::shared_ptr<Volume> base = std::move(origin.rig.volume);
+        const std::vector<std::byte> before = origin.rig.model;
+        Random random(5);
+        for (int clone = 0; clone != 2; ++clone) {
+            origin.rig.volume =
+                checked(OriginClone::make(base, "clone", {}));
+            origin.rig.model = before;
+            origin.rig.set_known(0, size, true);
+            for (int round = 0; round != 25; ++round) {
+                std::vector<ClientAccount> accounts(4);
+                std::vector<std::unique_ptr<Job>> owned;
+                std::vector<Job*> jobs;
+                for (std::uint64_t i = 0; i != accounts.size(); ++i) {
+                    owned.push_back(random_job(origin, accounts[i], i * size / accounts.size(),
+                                               (i + 1) * size / accounts.size(), random));
+                    jobs.push_back(owned.back().get());
+                }
+                origin.rig.finish(jobs, random);
+                for (const Job* job : jobs) CHECK(job->status() == Status::ok);
+            }
+            CHECK(origin.client.read_all() == Status::ok);
+            CHECK(base->mapped_bytes() <= 8 * cached_page);
+        }
+        origin.rig.volume.reset();
+        origin.rig.model = before;
+        origin.rig.set_known(0, size, true);
+        CHECK(origin.origin_is_current());
+        origin.rig.volume = checked(OriginClone::make(base, "clone", {}));
+        CHECK(origin.client.read_all() == Status::ok);
+        CHECK(origin.rig.volume->mapped_bytes() == 0);
+        CHECK_FALSE(origin.rig.volume->contents_run_at(0, size).device == 0);
+    }
+}
+
+TEST_CASE("origin: a larger clone ends with zeroes") {
+    WriteRig origin(Writes::none);
+    const std::shared_ptr<Volume> base = std::move(origin.rig.volume);
+    CHECK(contains(std::get<std::string>(OriginClone::make(base, "clone", size - 1)), "is less"));
+    const std::uint64_t larger = size + 2 * cached_page;
+    origin.rig.volume = checked(OriginClone::make(base, "clone", larger));
+    origin.rig.options.size = larger;
+    origin.rig.model.resize(larger);
+    origin.rig.known.resize(larger, 1);
+    CHECK(origin.client.read_all() == Status::ok);
+    CHECK(origin.write(size - 100, 200) == Status::ok);
     CHECK(origin.client.read_all() == Status::ok);
 }
 

@@ -1,0 +1,87 @@
+#include "storage/origins/origin_clone.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "storage/assertions/assert.hpp"
+#include "storage/devices/page_completions.hpp"
+
+namespace gpunbd::storage {
+
+std::variant<std::unique_ptr<Volume>, std::string> OriginClone::make(
+    const std::shared_ptr<Volume>& base, const std::string& name,
+    std::optional<std::uint64_t> size) {
+    GPUNBD_ASSERT(base->cache() != nullptr, "only the cache of an origin has such clones");
+    if (size.value_or(base->size()) < base->size()) {
+        return fmt::format("its size of {} bytes is less than the {} bytes of its source", *size,
+                           base->size());
+    }
+    auto made = Volume::create({.size = size.value_or(base->size()),
+                                .page_size = base->page_size(),
+                                .may_exceed_memory = true},
+                               {&base->pool(0).device()}, {}, {.name = name});
+    if (std::holds_alternative<CapacityError>(made)) return "its device has no memory";
+    auto volume = std::move(std::get<std::unique_ptr<Volume>>(made));
+    volume->set_source(std::make_unique<OriginClone>(*volume, base));
+    return volume;
+}
+
+OriginClone::OriginClone(Volume& volume, std::shared_ptr<Volume> base)
+    : volume_(volume),
+      base_(std::move(base)),
+      cache_(static_cast<OriginCache&>(*base_->cache())),
+      zeroed_((volume.pages() + bits - 1) / bits) {}
+
+OriginClone::~OriginClone() = default;
+
+bool OriginClone::has(std::uint64_t page) const {
+    return page < base_->pages() && !is_zeroed(page) && base_->has_contents(page);
+}
+
+PageRef OriginClone::find(std::uint64_t page) const {
+    if (page >= base_->pages() || is_zeroed(page)) return {};
+    return base_->find(page);
+}
+
+void OriginClone::fetch(PageRequest& request) noexcept { cache_.fetch(request); }
+
+void OriginClone::map(PageRequest& request) noexcept {
+    if (base_->mapped(request.number)) {
+        cache_.copy_to(*this, request);
+    } else {
+        cache_.fetch(request);  // the waiter calls again
+    }
+}
+
+void OriginClone::make_room(PageRequest& request) noexcept { cache_.make_room_in(*this, request); }
+
+void OriginClone::zeroed(std::uint64_t page) {
+    const Lock lock(mutex_);
+    zeroed_[page / bits].fetch_or(std::uint64_t{1} << page % bits, std::memory_order_release);
+}
+
+Status OriginClone::copy_page(std::uint64_t page, SlabCopier& copier) {
+    const PageRef from = base_->find(page);
+    if (from.hole()) return Status::ok;  // it was evicted; the waiter looks again
+    if (!from.device().readable()) return Status::io_error;
+    PageRef to;
+    Status status = volume_.take_page(page, to);
+    if (status != Status::ok) return status;
+    status = copier.copy(from.position(), to.position(), volume_.page_size());
+    if (status == Status::ok) {
+        const Lock lock(mutex_);
+        if (!is_zeroed(page) && volume_.fill_hole(page, to)) return Status::ok;
+    }
+    PagePool::give_up(std::move(to));  // also if a client has zeroed or written the whole page
+    return status;
+}
+
+Status OriginClone::make_room_for(std::uint64_t page) {
+    PageRef taken;
+    const Status status = volume_.take_page(page, taken);
+    if (status == Status::ok) PagePool::give_up(std::move(taken));
+    return status;
+}
+
+}  // namespace gpunbd::storage
