@@ -456,6 +456,12 @@ std::optional<DeviceError> revocable_error(const Options& options, std::size_t i
 
 std::optional<DeviceError> spill_error(const Options& options, std::size_t index) {
     const DeviceOptions& device = options.devices[index];
+    // Pages of a cache need no place.
+    if (device.keep_free != 0 && device.spill.empty() &&
+        std::ranges::none_of(options.exports, &ExportOptions::has_origin)) {
+        return DeviceError{index, "keep_free",
+                           "needs a place for the pages; add for example spill: [{host: 64G}]"};
+    }
     for (const SpillOptions& spill : device.spill) {
         if (!is_spill_only(spill.device)) continue;
         const auto earlier = std::span(options.devices).first(index);

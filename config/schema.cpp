@@ -238,9 +238,6 @@ with its
     if constexpr (V::reads) {
         v.identify("id", device.id, in_quotes(device.id));
         if (!v.good("id")) return;
-        if (v.good("keep_free") && device.keep_free != 0 && !v.map().find("spill")) {
-            v.add("keep_free", "needs a place for the pages; add for example spill: [{host: 64G}]");
-        }
         if (v.good("reclaim_rate") && !v.map().find("spill")) {
             v.add("reclaim_rate", "has no effect without spill; add it, or leave reclaim_rate out");
         }

@@ -32,6 +32,12 @@ TEST_CASE("origin: the export is writable if its mode is, and is the same after 
     CHECK(again.options == loaded.options);
 }
 
+TEST_CASE("origin: pages can make room without spill memory") {
+    const std::string text = "exports: [{origin: {file: /a, mode: read-only}}]\n"
+                             "devices: [{id: host, keep_free: 1G}]\n";
+    CHECK(joined(load_text(text, "f").problems) == "");
+}
+
 TEST_CASE("origin: contradictions are problems") {
     const std::pair<const char*, const char*> rows[] = {
         {"exports: [{origin: {file: /a, mode: write-around}}]",

@@ -108,10 +108,36 @@ class Origin(server.Test):
         self.logged('its origin cannot be read', self.one)
         self.assertEqual(self.origin_status()[0]['errors'], 1)
 
+    def test_clones_share_what_is_read(self):
+        clones = "\n  - {name: node, clone_of: cached}\n  - {name: vm, clone_per_client: {of: cached, size: 48M, name: machine}}\n"
+        self.start(CONFIG.rstrip() + clones)
+        self.gpunbd('export', 'snapshot', 'cached', 'frozen')
+        changed = bytearray(self.contents)
+        with wire.connect(self.one.address, 'node') as node, wire.connect(self.one.address, 'vm/7') as vm:
+            for at, data in ((4097, b'n' * 5000), (6 * PAGE, b'N' * 2 * PAGE), (SIZE - 700, b'z' * 700)):
+                node.write(at, data)
+                changed[at:at + len(data)] = data
+            node.trim(9 * PAGE, PAGE)
+            changed[9 * PAGE:10 * PAGE] = bytes(PAGE)
+            for client, contents in ((node, changed), (vm, self.contents + bytes(8 * MiB))):
+                for at in range(0, len(contents), 4 * MiB):
+                    self.assertEqual(client.read(at, 4 * MiB), contents[at:at + 4 * MiB], at)
+        for name in ('cached', 'frozen', 'vm/8'):
+            copy = os.path.join(self.directory(), 'copy')
+            self.command('nbdcopy', self.one.uri(name), copy)
+            with open(copy, 'rb') as file:
+                self.assertEqual(file.read(SIZE), self.contents, name)
+        by_name = {each['name']: each for each in json.loads(self.gpunbd('status', '--json'))['exports']}
+        self.assertEqual([by_name[name]['used'] for name in ('frozen', 'vm/7')], [0, 0])
+        self.assertEqual(by_name['node']['used'], 4 * PAGE)
+        self.gpunbd('export', 'clone', 'node', 'third', status=1)
+        self.assertIn('only the export of the origin has clones', self.errors)
+        with open(self.path, 'rb') as file:
+            self.assertEqual(file.read(), self.contents)
+
     def test_refused_changes(self):
         self.start()
-        for words in (('snapshot', 'cached', 'two'), ('clone', 'cached', 'two'), ('resize', 'cached', '80M'),
-                      ('save', 'cached', os.path.join(self.directory(), 'saved'))):
+        for words in (('resize', 'cached', '80M'), ('save', 'cached', os.path.join(self.directory(), 'saved'))):
             with self.subTest(words=words):
                 self.gpunbd('export', *words, status=1)
         with self.subTest('restore'):
