@@ -72,12 +72,12 @@ class Origin(gpu.Test):
     def test_another_program_takes_the_memory_of_the_cache(self):
         """It takes what is free and most of what the cache has, without spill memory. Clients see no error."""
         self.start(SIZE * GiB, '1M', f"devices: [{{id: '{DEVICE}', keep_free: 3G}}]\n", mode='read-only', cache=f'{SIZE}G', prefetch='all')
-        blocks = self.free() // GiB - 1
+        blocks = self.free() // GiB - 4
         empty, longest = self.take(blocks)
         print(f'{blocks} GiB of an empty GPU: {empty:.2f} s, longest {longest:.0f} ms', flush=True)
         server.wait_until(lambda: self.exported()['used'] >= SIZE * GiB * 99 // 100, 300)
         reader = self.begin_load(self.one, 'a', '--op', 'read', '--qd', '4', '--connections', '2', '--seconds', '20')
-        blocks = self.free() // GiB + SIZE * 5 // 6 - 2
+        blocks = self.free() // GiB - 4 + SIZE * 5 // 6
         taken, longest = self.take(blocks)
         print(f'{blocks} GiB, of which the cache had {SIZE * 5 // 6}: {taken:.2f} s, longest {longest:.0f} ms', flush=True)
         self.check_reads()
