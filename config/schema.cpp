@@ -463,6 +463,7 @@ reads ahead for clients that read in sequence, up to 32 MiB.
 .Ql all
 also reads everything from the beginning when the export is made, as far as it fits into
 .Va cache .)"});
+    if (V::writes && origin.mode != OriginMode::write_back) return;
     v.value("max_unwritten", origin.max_unwritten, bytes({MiB, rules::max_export_size}),
             {.words = "a quarter of the memory, at most 1G", .about = R"(: with
 .Ql write-back ,

@@ -27,10 +27,25 @@ TEST_CASE("origin: the export is read-only, and is the same after it was written
     CHECK(again.options == loaded.options);
 }
 
+TEST_CASE("origin: an export of another server is the same after it was written") {
+    const Loaded loaded = load_text(
+        "exports: [{origin: {nbd: 'nbds://a/b?tls-certificates=/c', mode: write-back}}]", "f");
+    REQUIRE(joined(loaded.problems) == "");
+    CHECK(loaded.options.exports[0].origin.path() == "nbds://a/b?tls-certificates=/c");
+    const Loaded again = load_text(to_yaml(loaded.options), "f");
+    CHECK(joined(again.problems) == "");
+    CHECK(again.options == loaded.options);
+}
+
 TEST_CASE("origin: contradictions are problems") {
     const std::pair<const char*, const char*> rows[] = {
-        {"exports: [{origin: {file: /a, mode: write-back}}]",
-         "f:1:37: exports[0].origin.mode: 'write-back' is none of read-only\n"},
+        {"exports: [{origin: {file: /a, mode: write-around}}]",
+         "f:1:37: exports[0].origin.mode: 'write-around' is none of read-only, write-through or "
+         "write-back\n"},
+        {"exports: [{origin: {nbd: /a, mode: read-only}}]",
+         "f:1:26: exports[0].origin.nbd: '/a' is no NBD URI; write for example nbd://host/image\n"},
+        {"exports: [{origin: {device: /a, nbd: 'nbd://b', mode: read-only}}]",
+         "f:1:38: exports[0].origin.nbd: excludes device; leave one of the two out\n"},
         {"exports: [{origin: {file: /a}}]",
          "f:1:20: exports[0].origin.mode: is missing; write for example read-only\n"},
         {"exports: [{origin: {mode: read-only}}]",
