@@ -152,11 +152,6 @@ std::unique_ptr<storage::Origin> open_origin(const config::OriginOptions& wanted
             fmt::format("origin: {}: its size of {} bytes is not a multiple of {}; {}",
                         wanted.path(), size, block, remedy));
     }
-    // Only another server can have a size that no file has.
-    if (origin->size() > config::rules::max_export_size) {
-        throw std::runtime_error(fmt::format("origin: {}: its size of {} bytes is too large",
-                                             wanted.path(), origin->size()));
-    }
     return origin;
 }
 

@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t largest_block = 4096;                    // bytes, of callers
 constexpr std::uint64_t most_payload = std::uint64_t{32} << 20;  // bytes, of NBD
 constexpr std::uint64_t unknown_minimum = 512;                   // bytes, as libnbd advises
+constexpr std::uint64_t max_size = std::uint64_t{1} << 62;       // bytes; offsets stay signed
 constexpr std::size_t longest_reason = 300;                      // bytes
 constexpr const char* allocation_context = "base:allocation";
 constexpr std::uint32_t reads_as_zeroes = 2;  // NBD_STATE_ZERO
@@ -127,7 +128,10 @@ std::string NbdConnection::connect(const std::string& uri, bool with_map) {
 std::string NbdConnection::examine() {
     nbd_handle* const handle = handle_.get();
     const std::int64_t size = ::nbd_get_size(handle);
-    if (size < 0) return last_reason();
+    if (size < 0 || static_cast<std::uint64_t>(size) > max_size) {
+        return fmt::format("its size is more than {} bytes; make it smaller on its server",
+                           max_size);
+    }
     exported_.size = static_cast<std::uint64_t>(size);
     // libnbd reports what the server sends; a failure is the same as nothing.
     const auto block_size = [&](int which, std::uint64_t otherwise) {

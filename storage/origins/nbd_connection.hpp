@@ -58,7 +58,7 @@ class NbdConnection {
     // most `max_payload`.
     Result read(std::uint64_t offset, std::span<std::byte> to);
     Result write(std::uint64_t offset, std::span<const std::byte> from);
-    // Up to 1 GiB for these.
+    // Up to 2 GiB for these.
     Result zero(std::uint64_t offset, std::uint64_t length, bool keeps_space);
     // Calls `extent` with the length of each range from the offset on, which may be anything, and
     // whether it reads as zeroes. It must not throw.

@@ -12,7 +12,7 @@ namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint64_t map_step = std::uint64_t{1} << 30;        // bytes of a block status request
+constexpr std::uint64_t map_step = std::uint64_t{1} << 31;        // bytes of a block status request
 constexpr std::size_t most_extents = std::size_t{1} << 18;        // that are remembered
 constexpr std::uint64_t zero_step = std::uint64_t{128} << 20;     // bytes; servers may write zeroes
 constexpr std::uint64_t written_zeroes = std::uint64_t{1} << 20;  // bytes
