@@ -21,6 +21,9 @@ constexpr std::uint64_t most_payload = std::uint64_t{32} << 20;  // bytes, of NB
 constexpr std::uint64_t unknown_minimum = 512;                   // bytes, as libnbd advises
 constexpr std::uint64_t max_size = std::uint64_t{1} << 62;       // bytes; offsets stay signed
 constexpr std::size_t longest_reason = 300;                      // bytes
+constexpr const char* ended_by_server = "the server has ended the connection";
+constexpr nbd_completion_callback no_completion{
+    .callback = nullptr, .user_data = nullptr, .free = nullptr};
 constexpr const char* allocation_context = "base:allocation";
 constexpr std::uint32_t reads_as_zeroes = 2;  // NBD_STATE_ZERO
 
@@ -113,7 +116,7 @@ std::string NbdConnection::connect(const std::string& uri, bool with_map) {
     }
     if (::nbd_aio_connect_uri(handle, uri.c_str()) != 0) return with_remedy(last_reason());
     const auto is_connected = [&] { return ::nbd_aio_is_ready(handle) == 1 || is_over(); };
-    std::string why = "the server has ended the connection";
+    std::string why = ended_by_server;
     switch (wait_until(handle, is_connected, limits_.connect, limits_.connect, why)) {
         case Wait::over:
         case Wait::failed:
@@ -198,32 +201,30 @@ NbdConnection::Result NbdConnection::finish(std::int64_t cookie) {
             return lose("the server does not answer");
     }
     if (completed > 0) return {};
-    if (is_over() || error == ESHUTDOWN) {
-        return lose(failure.empty() ? std::move(answer) : std::move(failure));
-    }
+    if (is_over()) return lose(failure.empty() ? ended_by_server : std::move(failure));
+    if (error == ESHUTDOWN) return lose(std::move(answer));
     return {.outcome = Outcome::refused,
             .why = std::move(answer),
             .is_unsupported = error == ENOTSUP || error == EOPNOTSUPP};
 }
 
 NbdConnection::Result NbdConnection::read(std::uint64_t offset, std::span<std::byte> to) {
-    return finish(
-        ::nbd_aio_pread(handle_.get(), to.data(), to.size(), offset, NBD_NULL_COMPLETION, 0));
+    return finish(::nbd_aio_pread(handle_.get(), to.data(), to.size(), offset, no_completion, 0));
 }
 
 NbdConnection::Result NbdConnection::write(std::uint64_t offset, std::span<const std::byte> from) {
     return finish(
-        ::nbd_aio_pwrite(handle_.get(), from.data(), from.size(), offset, NBD_NULL_COMPLETION, 0));
+        ::nbd_aio_pwrite(handle_.get(), from.data(), from.size(), offset, no_completion, 0));
 }
 
 NbdConnection::Result NbdConnection::zero(std::uint64_t offset, std::uint64_t length,
                                           bool keeps_space) {
-    return finish(::nbd_aio_zero(handle_.get(), length, offset, NBD_NULL_COMPLETION,
+    return finish(::nbd_aio_zero(handle_.get(), length, offset, no_completion,
                                  keeps_space ? LIBNBD_CMD_FLAG_NO_HOLE : 0));
 }
 
 NbdConnection::Result NbdConnection::flush() {
-    return finish(::nbd_aio_flush(handle_.get(), NBD_NULL_COMPLETION, 0));
+    return finish(::nbd_aio_flush(handle_.get(), no_completion, 0));
 }
 
 NbdConnection::Result NbdConnection::block_status(std::uint64_t offset, std::uint64_t length,
@@ -240,7 +241,7 @@ NbdConnection::Result NbdConnection::block_status(std::uint64_t offset, std::uin
     const nbd_extent_callback callback{
         .callback = received, .user_data = const_cast<OnExtent*>(&extent), .free = nullptr};
     return finish(
-        ::nbd_aio_block_status(handle_.get(), length, offset, callback, NBD_NULL_COMPLETION, 0));
+        ::nbd_aio_block_status(handle_.get(), length, offset, callback, no_completion, 0));
 }
 
 }  // namespace gpunbd::storage

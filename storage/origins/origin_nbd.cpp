@@ -18,6 +18,7 @@ constexpr std::uint64_t zero_step = std::uint64_t{128} << 20;     // bytes; serv
 constexpr std::uint64_t written_zeroes = std::uint64_t{1} << 20;  // bytes
 // Before another connection is tried after one that was not possible.
 constexpr std::chrono::seconds growth_pause{10};
+constexpr std::chrono::seconds log_pause{10};  // from one line about a lost connection to the next
 
 }  // namespace
 
@@ -162,6 +163,7 @@ bool OriginNbd::open_leader(Clock::time_point since, std::string& why) {
         if (auto* const connection = std::get_if<std::unique_ptr<NbdConnection>>(&opened)) {
             const NbdExport& found = (*connection)->exported();
             why = difference(found);
+            bool says_connected = false;
             {
                 const Lock lock(mutex_);
                 if (why.empty()) {
@@ -169,6 +171,7 @@ bool OriginNbd::open_leader(Clock::time_point since, std::string& why) {
                     states_[leader].generation = generation_;
                     usable_ = found.can_multi_conn ? most_connections : 1;
                     grows_at_ = {};
+                    says_connected = std::exchange(has_said_lost_, false);
                 } else {
                     why += "; restart the server to use it";
                     ended_ = why;
@@ -177,7 +180,7 @@ bool OriginNbd::open_leader(Clock::time_point since, std::string& why) {
             if (!why.empty()) return false;
             connections_[leader] = std::move(*connection);
             returned_.notify_all();
-            LogLine(spdlog::level::info)
+            LogLine(spdlog::level::info, says_connected)
                 .with("origin", uri_)
                 .log("origin {}: connected again", uri_);
             return true;
@@ -218,7 +221,13 @@ void OriginNbd::lose(std::size_t index, const std::string& why) {
     ++generation_;
     lost_at_ = Clock::now();
     if (unflushed_ != 0) is_unsafe_ = true;
-    LogLine(spdlog::level::warn)
+    // A server may end each connection at once.
+    const bool says_lost = lost_at_ >= says_at_;
+    if (says_lost) {
+        has_said_lost_ = true;
+        says_at_ = lost_at_ + log_pause;
+    }
+    LogLine(spdlog::level::warn, says_lost)
         .with("origin", uri_)
         .with("error", why)
         .log("origin {}: the connection was lost, and is made again: {}", uri_, why);
@@ -241,8 +250,13 @@ OriginNbd::Result OriginNbd::run(Kind kind, Request request) {
     const auto begin = Clock::now();
     std::optional<Clock::time_point> failed_at;  // for the first time
     bool leads = kind == Kind::flush;
+    auto pause = std::chrono::milliseconds(0);  // the first repetition is immediate
     std::string why;
     while (true) {
+        if (failed_at) {
+            std::this_thread::sleep_for(pause);
+            pause = std::clamp(pause * 2, limits_.first_pause, limits_.longest_pause);
+        }
         const Lease lease(*this, leads);
         const std::size_t index = lease.index();
         bool is_open = false;

@@ -106,8 +106,10 @@ class OriginNbd final : public Origin {
     Clock::time_point grows_at_ GUARDED_BY(mutex_);    // before, no other one is opened
     std::uint64_t generation_ GUARDED_BY(mutex_) = 0;  // the number of leaders that were lost
     Clock::time_point lost_at_ GUARDED_BY(mutex_);     // the last one of these
-    std::uint64_t unflushed_ GUARDED_BY(mutex_) = 0;   // writes that were answered
-    bool is_unsafe_ GUARDED_BY(mutex_) = false;        // some of them may be lost
+    Clock::time_point says_at_ GUARDED_BY(mutex_);     // before, no line about a loss is logged
+    bool has_said_lost_ GUARDED_BY(mutex_) = false;
+    std::uint64_t unflushed_ GUARDED_BY(mutex_) = 0;  // writes that were answered
+    bool is_unsafe_ GUARDED_BY(mutex_) = false;       // some of them may be lost
     std::string ended_ GUARDED_BY(mutex_);  // why no request is possible any more; empty: they are
 };
 
