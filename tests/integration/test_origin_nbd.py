@@ -26,31 +26,26 @@ exports:
 class OriginNbd(server.Test):
     def setUp(self):
         folder = self.directory()
-        self.socket, self.path = os.path.join(folder, 'socket'), os.path.join(folder, 'image')
-        self.errors_on, self.log = os.path.join(folder, 'fail'), os.path.join(folder, 'log')
+        self.socket, self.path, self.errors_on = (os.path.join(folder, each) for each in ('socket', 'image', 'fail'))
         self.uri = f'nbd+unix:///image?socket={self.socket}'
-        self.contents = bytearray(server.random_bytes(SIZE, 3))
-        self.contents[MiB:2 * MiB] = bytes(MiB)
-        server.write_file(self.path, '')
-        with open(self.path, 'r+b') as file:
-            file.write(self.contents[:MiB])
+        with open(self.path, 'wb') as file:  # with a hole
+            file.write(server.random_bytes(MiB, 3))
             file.seek(2 * MiB)
-            file.write(self.contents[2 * MiB:])
+            file.write(server.random_bytes(SIZE - 2 * MiB, 4))
+        self.contents = bytearray(self.file())
         self.nbdkit = None
         self.addCleanup(self.kill_nbdkit)
 
     def start_nbdkit(self, *words, filters=()):
         filters = [f'--filter={each}' for each in filters]
         command = ['nbdkit', '-f', '--exit-with-parent', '-U', self.socket, *filters, *(words or ('file', self.path))]
-        with open(self.log, 'ab') as log:
-            self.nbdkit = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.nbdkit = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         server.wait_until(lambda: server.listens(self.socket))
 
     def kill_nbdkit(self):
-        if self.nbdkit is None:
-            return
-        self.nbdkit.kill()
-        self.nbdkit.wait()
+        if self.nbdkit is not None:
+            self.nbdkit.kill()
+            self.nbdkit.wait()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.socket)
 
@@ -90,9 +85,7 @@ class OriginNbd(server.Test):
             self.check_reads(client, 2, 5)
             server.write_file(self.errors_on, '')
             with self.assertRaises(wire.Failed):
-                for offset in range(0, SIZE, MiB):
-                    client.read(offset, MiB)
-            self.logged('its origin cannot be read', self.one)
+                self.check_reads(client, 3)
             os.unlink(self.errors_on)
             self.check_reads(client, 3, 20)
 
@@ -110,7 +103,6 @@ class OriginNbd(server.Test):
             self.change(client)
             self.assertEqual(self.file(), self.contents)
             client.flush()
-            self.check_reads(client, 5)
 
     def test_write_back(self):
         self.start_nbdkit('file', self.path, 'rate=1G', 'zeromode=none', filters=('nozero', 'rate'))
@@ -118,7 +110,6 @@ class OriginNbd(server.Test):
             self.change(client)
             client.flush()
             self.assertEqual(self.file(), self.contents)
-            self.check_reads(client, 6)
 
     def test_the_server_returns(self):
         self.start_nbdkit()
@@ -132,9 +123,7 @@ class OriginNbd(server.Test):
             self.start_nbdkit()
             writer.join()
             client.flush()
-            self.logged('connected again', self.one)
             self.assertEqual(self.file(), self.contents)
-            self.check_reads(client, 7)
 
     def test_writes_that_were_not_flushed_may_be_lost(self):
         self.start_nbdkit()
@@ -143,9 +132,8 @@ class OriginNbd(server.Test):
             self.kill_nbdkit()
             self.start_nbdkit()
             self.check_reads(client, 8, 20)
-            for _ in range(2):
-                with self.assertRaises(wire.Failed):
-                    client.flush()
+            with self.assertRaises(wire.Failed):
+                client.flush()
             self.logged('writes that were not flushed', self.one)
 
     def test_another_export_is_not_used(self):
@@ -201,7 +189,7 @@ class OriginNbd(server.Test):
                 ('memory 1000', 'its size of 1000 bytes is not a multiple of 512'),
                 ('-r memory 1M', 'it is read-only on its server'),
                 ('--filter=exportname memory 1M exportname=a exportname-strict=true', 'correct its name'),
-                ('--filter=blocksize-policy memory 1M blocksize-minimum=8K blocksize-preferred=8K', 'at least 8192 bytes'),
+                ('--filter=blocksize-policy memory 1M blocksize-minimum=8K blocksize-preferred=8K', 'at least 8192'),
                 ('eval get_size=echo+1M pread=exit pwrite=exit', 'has no FLUSH')):
             self.start_nbdkit(*(word.replace('+', ' ') for word in words.split()))
             check(problem, mode='write-through' if 'FLUSH' in problem or '-r' in words else 'read-only')
