@@ -216,20 +216,23 @@ enum class Prefetch {
     all,         // besides, all from the start, as far as they fit into the memory
 };
 
-// A file or block device that provides the contents of an export. The memory of the export is a
-// cache of it.
+// A file, a block device or an export of another server that provides the contents of an export.
+// The memory of the export is a cache of it.
 struct OriginOptions {
-    std::string file;    // a path
-    std::string device;  // the path of a block device; one of the two is empty
+    std::string file;      // a path
+    std::string device;    // the path of a block device
+    std::string nbd = {};  // the URI of an export; two of the three are empty
     OriginMode mode = OriginMode::read_only;
     std::optional<std::uint64_t> cache;  // bytes in memory at most; unset: what is available
     Prefetch prefetch = Prefetch::sequential;
     // Of OriginMode::write_back: how much the origin may lack, in bytes, and for how long.
-    std::optional<std::uint64_t> max_unwritten = {};  // unset: a quarter of the memory, at most 1 GiB
+    std::optional<std::uint64_t> max_unwritten =
+        {};  // unset: a quarter of the memory, at most 1 GiB
     std::chrono::seconds max_age{30};
 
     bool is_writable() const { return mode != OriginMode::read_only; }
-    const std::string& path() const { return file.empty() ? device : file; }  // empty: none
+    // Of the file or device, or the URI, which has no password; empty: none.
+    const std::string& path() const { return !nbd.empty() ? nbd : file.empty() ? device : file; }
     bool operator==(const OriginOptions&) const = default;
 };
 

@@ -322,6 +322,17 @@ Checked<std::string> file_path(std::string_view text) {
     return std::string(text);
 }
 
+Checked<std::string> nbd_uri(std::string_view text) {
+    constexpr std::string_view schemes[] = {"nbd://",       "nbds://",      "nbd+unix://",
+                                            "nbds+unix://", "nbd+vsock://", "nbds+vsock://"};
+    const auto begins = [&](std::string_view scheme) { return text.starts_with(scheme); };
+    if (std::ranges::none_of(schemes, begins) || std::ranges::any_of(text, is_control)) {
+        return Wrong{
+            fmt::format("{} is no NBD URI; write for example nbd://host/image", in_quotes(text))};
+    }
+    return std::string(text);
+}
+
 Checked<std::uint32_t> file_mode(std::string_view text) {
     std::string_view octal = text;
     if (octal.substr(0, 2) == "0o") octal.remove_prefix(2);

@@ -66,6 +66,7 @@ Checked<std::string> spill_id(std::string_view text);
 Checked<std::string> unix_path(std::string_view text);
 Checked<std::string> admin_socket(std::string_view text);  // a path, or no_socket
 Checked<std::string> file_path(std::string_view text);     // of a file or folder
+Checked<std::string> nbd_uri(std::string_view text);
 Checked<std::uint32_t> file_mode(std::string_view text);
 Checked<std::string> owner(std::string_view text);
 Checked<std::string> export_name(std::string_view text);

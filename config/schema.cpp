@@ -425,6 +425,14 @@ It must not change while the server runs: requests for contents that are not in 
     v.value("device", origin.device, path(),
             {.words = "none", .about = R"(: a block device, in place of a file.
 It must not be mounted.)"});
+    v.value("nbd", origin.nbd, nbd_uri(),
+            {.words = "none",
+             .about = R"(: an export of another NBD server, in place of a file: its URI, such as
+.Ql nbd://host/image ,
+.Ql nbds://host/image?tls-certificates=/etc/pki
+or
+.Ql nbd+unix:///image?socket=/run/nbd.sock .
+If the connection is lost, requests wait up to 30 seconds for the server.)"});
     v.value("mode", origin.mode,
             one_of<OriginMode>({{"read-only", OriginMode::read_only},
                                 {"write-through", OriginMode::write_through},
@@ -433,11 +441,11 @@ It must not be mounted.)"});
 .Ql read-only
 refuses all requests that would change the contents.
 .Ql write-through
-answers a write when the file or device has it.
+answers a write when the origin has it.
 .Ql write-back
 answers it when the memory has it, and writes it later: all that was answered since the last FLUSH is
 lost if the server crashes.
-Both flush the file or device before they answer a FLUSH, or a write with FUA.)"});
+Both flush the origin before they answer a FLUSH, or a write with FUA.)"});
     v.value("cache", origin.cache, bytes({MiB, rules::max_export_size}),
             {.words = "what is available on the device at start",
              .about = R"(: the most memory that the contents take, at least 8 pages.
@@ -452,30 +460,30 @@ reads ahead for clients that read in sequence, up to 32 MiB.
 .Ql all
 also reads everything from the beginning when the export is made, as far as it fits into
 .Va cache .)"});
-    if (!V::writes || origin.mode == OriginMode::write_back) {
-        v.value("max_unwritten", origin.max_unwritten, bytes({MiB, rules::max_export_size}),
-                {.words = "a quarter of the memory, at most 1G", .about = R"(: with
+    if (V::writes && origin.mode != OriginMode::write_back) return;
+    v.value("max_unwritten", origin.max_unwritten, bytes({MiB, rules::max_export_size}),
+            {.words = "a quarter of the memory, at most 1G", .about = R"(: with
 .Ql write-back ,
-the most that the file or device may lack.
+the most that the origin may lack.
 Further writes wait.)"});
-        v.value("max_age", origin.max_age, seconds(1, 86'400), {.about = R"(: with
+    v.value("max_age", origin.max_age, seconds(1, 86'400), {.about = R"(: with
 .Ql write-back ,
-how old a change becomes before it is written to the file or device.)"});
-    }
+how old a change becomes before it is written to the origin.)"});
     if constexpr (V::reads) {
         for (const char* const key : {"max_unwritten", "max_age"}) {
             if (origin.mode != OriginMode::write_back && v.map().find(key)) {
                 v.add(key, "has no effect without mode: write-back");
             }
         }
-        const bool has_file = v.map().find("file").has_value();
-        if (has_file == v.map().find("device").has_value()) {
-            if (has_file) {
-                v.add("device", "excludes file; leave one of the two out");
-            } else {
-                v.map().require("file", "/srv/models.img");
+        std::string_view given;
+        for (const std::string_view key : {"file", "device", "nbd"}) {
+            if (!v.map().find(key)) continue;
+            if (!given.empty()) {
+                v.add(key, fmt::format("excludes {}; leave one of the two out", given));
             }
+            given = key;
         }
+        if (given.empty()) v.map().require("file", "/srv/models.img");
     }
 }
 
@@ -622,8 +630,10 @@ in
         if (!exported.has_origin()) v.comment("origin", "none");
     }
     if (!V::writes || exported.has_origin()) {
-        v.section("origin", exported.origin,
-                  {.about = R"(: a file or a block device that provides the contents of the export.
+        v.section(
+            "origin", exported.origin,
+            {.about =
+                 R"(: a file, a block device or an export of another NBD server that provides the contents of the export.
 The export has its size.
 What clients read and write is kept in the memory of the export's device, which is a cache of it.
 The other keys that set the size, the layout or the contents are excluded, and so are more than one device.

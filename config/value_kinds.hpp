@@ -101,6 +101,13 @@ inline Kind<std::string> path() {
     return value;
 }
 
+// The empty text means that none is set.
+inline Kind<std::string> nbd_uri() {
+    Kind<std::string> value = path();
+    value.check = rules::nbd_uri;
+    return value;
+}
+
 template <class T>
 struct Word {
     std::string_view text;

@@ -8,6 +8,7 @@
 #include "config/rules.hpp"
 #include "config/size.hpp"
 #include "storage/origins/origin_file.hpp"
+#include "storage/origins/origin_nbd.hpp"
 
 namespace gpunbd::server {
 
@@ -126,21 +127,30 @@ std::string error_text(const storage::CapacityError& error, const storage::Volum
 
 namespace {
 
+template <typename Kind>
+std::unique_ptr<storage::Origin> opened(std::variant<std::unique_ptr<Kind>, std::string> result) {
+    if (const auto* const why = std::get_if<std::string>(&result)) {
+        throw std::runtime_error("origin: " + *why);
+    }
+    return std::move(std::get<std::unique_ptr<Kind>>(result));
+}
+
 std::unique_ptr<storage::Origin> open_origin(const config::OriginOptions& wanted,
                                              std::uint64_t minimum_block) {
     using Kind = storage::OriginFile::Kind;
-    auto opened = storage::OriginFile::open(
-        wanted.path(), wanted.file.empty() ? Kind::block_device : Kind::file, wanted.is_writable());
-    if (const auto* const why = std::get_if<std::string>(&opened)) {
-        throw std::runtime_error("origin: " + *why);
-    }
-    auto origin = std::move(std::get<std::unique_ptr<storage::OriginFile>>(opened));
-    if (const std::uint64_t block = std::max(config::rules::sector, minimum_block);
-        origin->size() % block != 0) {
-        throw std::runtime_error(fmt::format(
-            "origin: {0}: its size of {1} bytes is not a multiple of {2}; extend it: truncate -s "
-            "%{2} {0}",
-            wanted.path(), origin->size(), block));
+    const bool is_nbd = !wanted.nbd.empty();
+    auto origin = is_nbd ? opened(storage::OriginNbd::open(wanted.nbd, wanted.is_writable(), {}))
+                         : opened(storage::OriginFile::open(
+                               wanted.path(), wanted.file.empty() ? Kind::block_device : Kind::file,
+                               wanted.is_writable()));
+    const std::uint64_t block = std::max(config::rules::sector, minimum_block);
+    if (const std::uint64_t size = origin->size(); size % block != 0) {
+        const std::string remedy =
+            is_nbd ? "resize it on its server"
+                   : fmt::format("extend it: truncate -s %{} {}", block, wanted.path());
+        throw std::runtime_error(
+            fmt::format("origin: {}: its size of {} bytes is not a multiple of {}; {}",
+                        wanted.path(), size, block, remedy));
     }
     return origin;
 }

@@ -633,9 +633,35 @@ void OriginCache::perform_zero(ZeroRequest& zero, Worker& worker) {
     complete_all(done);
 }
 
+// The origin may know whole blocks only. It has the rest of those at both ends, or gets it in a later
+// round: none is in progress.
+Origin::Error OriginCache::zero_blocks(const ZeroRequest& zero) {
+    constexpr std::uint64_t block = WrittenPages::block_size;
+    const std::uint64_t end = zero.offset + zero.length;
+    std::uint64_t at = zero.offset;
+    const auto zero_part = [&](std::uint64_t until) -> Origin::Error {
+        alignas(block) std::array<std::byte, block> memory{};
+        const std::uint64_t begin = at / block * block;
+        const auto all = std::span(memory).first(std::min(block, volume_.size() - begin));
+        if (auto why = origin_->read(begin, all)) return why;
+        std::memset(memory.data() + (at - begin), 0, until - at);
+        at = until;
+        return origin_->write(begin, all);
+    };
+    if (at % block != 0) {
+        if (auto why = zero_part(std::min(end, (at / block + 1) * block))) return why;
+    }
+    const std::uint64_t whole = end == volume_.size() ? end : end / block * block;
+    if (at < whole) {
+        if (auto why = origin_->zero(at, whole - at, zero.keeps_space)) return why;
+        at = whole;
+    }
+    return at < end ? zero_part(end) : std::nullopt;
+}
+
 Status OriginCache::zero_origin(const ZeroRequest& zero, SlabCopier& copier) noexcept {
     try {
-        if (const auto why = origin_->zero(zero.offset, zero.length, zero.keeps_space)) {
+        if (const auto why = zero_blocks(zero)) {
             log_error("cannot be written to", *why);
             return Status::io_error;
         }

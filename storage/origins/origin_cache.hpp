@@ -180,6 +180,7 @@ class OriginCache final : public PageCache {
     void settle(std::uint64_t page) REQUIRES(mutex_);
     // Of these requests, no page is left. Those that are durable wait for a flush of the origin.
     void complete_all(WrittenPages::Requests requests) REQUIRES(mutex_);
+    Origin::Error zero_blocks(const ZeroRequest& zero);
     Status zero_origin(const ZeroRequest& zero, SlabCopier& copier) noexcept EXCLUDES(mutex_);
     // What is in memory of whole pages is not needed any more.
     void forget_pages(const ZeroRequest& zero) REQUIRES(mutex_);

@@ -14,7 +14,8 @@ namespace {
 constexpr const char* export_with_origin =
     "exports:\n"
     "  - {name: a, origin: {file: /srv/models.img, mode: read-only, cache: 1G}}\n"
-    "  - {name: b, origin: {device: /dev/sdb, mode: write-back, max_age: 1m, max_unwritten: 64M}}\n";
+    "  - {name: b, origin: {device: /dev/sdb, mode: write-back, max_age: 1m, max_unwritten: "
+    "64M}}\n";
 
 TEST_CASE("origin: the export is writable if its mode is, and is the same after it was written") {
     const Loaded loaded = load_text(export_with_origin, "f");
@@ -33,9 +34,20 @@ TEST_CASE("origin: the export is writable if its mode is, and is the same after 
 }
 
 TEST_CASE("origin: pages can make room without spill memory") {
-    const std::string text = "exports: [{origin: {file: /a, mode: read-only}}]\n"
-                             "devices: [{id: host, keep_free: 1G}]\n";
+    const std::string text =
+        "exports: [{origin: {file: /a, mode: read-only}}]\n"
+        "devices: [{id: host, keep_free: 1G}]\n";
     CHECK(joined(load_text(text, "f").problems) == "");
+}
+
+TEST_CASE("origin: an export of another server is the same after it was written") {
+    const Loaded loaded = load_text(
+        "exports: [{origin: {nbd: 'nbds://a/b?tls-certificates=/c', mode: write-back}}]", "f");
+    REQUIRE(joined(loaded.problems) == "");
+    CHECK(loaded.options.exports[0].origin.path() == "nbds://a/b?tls-certificates=/c");
+    const Loaded again = load_text(to_yaml(loaded.options), "f");
+    CHECK(joined(again.problems) == "");
+    CHECK(again.options == loaded.options);
 }
 
 TEST_CASE("origin: contradictions are problems") {
@@ -43,6 +55,10 @@ TEST_CASE("origin: contradictions are problems") {
         {"exports: [{origin: {file: /a, mode: write-around}}]",
          "f:1:37: exports[0].origin.mode: 'write-around' is none of read-only, write-through or "
          "write-back\n"},
+        {"exports: [{origin: {nbd: /a, mode: read-only}}]",
+         "f:1:26: exports[0].origin.nbd: '/a' is no NBD URI; write for example nbd://host/image\n"},
+        {"exports: [{origin: {device: /a, nbd: 'nbd://b', mode: read-only}}]",
+         "f:1:38: exports[0].origin.nbd: excludes device; leave one of the two out\n"},
         {"exports: [{origin: {file: /a}}]",
          "f:1:20: exports[0].origin.mode: is missing; write for example read-only\n"},
         {"exports: [{origin: {file: /a, mode: write-through, max_age: 1m}}]",

@@ -84,7 +84,7 @@ TEST_CASE("the example file has the expected values") {
           DeviceOptions{"host", std::nullopt, 8 * GiB, std::nullopt, GpuUse::automatic});
     CHECK(o.devices[2].id == "pci:0000:01:00.0/2");
     CHECK_FALSE(o.devices[2].force);
-    REQUIRE(o.exports.size() == 7);
+    REQUIRE(o.exports.size() == 8);
     CHECK(o.exports[0].name == "scratch");
     CHECK(o.exports[0].description == "Scratch space in GPU memory");
     CHECK(o.exports[0].size == Size{.percent = 50});
@@ -101,6 +101,7 @@ TEST_CASE("the example file has the expected values") {
     CHECK(o.exports[5].origin ==
           OriginOptions{.file = "/srv/models.img", .device = {}, .cache = 40 * GiB});
     CHECK(o.exports[6].origin.path() == "/dev/sdb");
+    CHECK(o.exports[7].origin.nbd == "nbd://storage.example.org/image");
     CHECK(o.admin.socket == "/run/gpunbd/admin.sock");
     CHECK(o.admin.tcp == AdminTcp{"127.0.0.1", 9809, "/etc/gpunbd/admin.token", true});
     CHECK(o.admin.hosts == std::vector<std::string>{"gpu.example.org"});

@@ -41,22 +41,21 @@ class Origin(gpu.Test):
         device = next(each for each in admin.request(self.admin, '/api/v1/devices')[1] if each['id'] == DEVICE)
         return device['available'] + device['reserve']
 
-    def take(self, blocks):
-        """Another program takes blocks of 1 GiB without a pause. Returns the seconds that it needs."""
-        program = subprocess.Popen([LOAD, 'take', DEVICE.split(':')[1], '1024', str(blocks), '0'],
+    def take(self, blocks, pause):
+        """Another program takes blocks of 1 GiB, with a pause in milliseconds after each, and keeps them. Returns how long the
+        calls take, in seconds, and the longest one in milliseconds."""
+        program = subprocess.Popen([LOAD, 'take', DEVICE.split(':')[1], '1024', str(blocks), str(pause)],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (program.kill(), program.wait(), program.stdout.close(), program.stdin.close()))
         lines = []
         for line in program.stdout:
             lines.append(line.rstrip())
             if line.startswith('ready'):
                 break
-        program.stdin.close()
-        program.wait()
-        program.stdout.close()
         self.assertEqual(lines[-1:], ['ready'], lines[-3:])
         times = [float(re.search(r' ms ([\d.]+)', line).group(1)) for line in lines if ' ms ' in line]
         self.assertEqual(len(times), blocks)
-        return sum(times) / 1000, max(times)
+        return program, f'{sum(times) / 1000:.3f} s, longest {max(times):.1f} ms'
 
     def check_reads(self, count=200):
         choice = random.Random(1)
@@ -72,14 +71,14 @@ class Origin(gpu.Test):
     def test_another_program_takes_the_memory_of_the_cache(self):
         """It takes what is free and most of what the cache has, without spill memory. Clients see no error."""
         self.start(SIZE * GiB, '1M', f"devices: [{{id: '{DEVICE}', keep_free: 3G}}]\n", mode='read-only', cache=f'{SIZE}G', prefetch='all')
-        blocks = self.free() // GiB - 4
-        empty, longest = self.take(blocks)
-        print(f'{blocks} GiB of an empty GPU: {empty:.2f} s, longest {longest:.0f} ms', flush=True)
         server.wait_until(lambda: self.exported()['used'] >= SIZE * GiB * 99 // 100, 300)
         reader = self.begin_load(self.one, 'a', '--op', 'read', '--qd', '4', '--connections', '2', '--seconds', '20')
-        blocks = self.free() // GiB - 4 + SIZE * 5 // 6
-        taken, longest = self.take(blocks)
-        print(f'{blocks} GiB, of which the cache had {SIZE * 5 // 6}: {taken:.2f} s, longest {longest:.0f} ms', flush=True)
+        rest = self.free() // GiB - 4
+        _, took = self.take(rest, 0)
+        print(f'{rest} GiB of free memory: {took}', flush=True)
+        blocks = SIZE * 5 // 6 - 1
+        _, took = self.take(blocks, 60)
+        print(f'{blocks} GiB of the cache, 1 GiB every 60 ms: {took}', flush=True)
         self.check_reads()
         latency = json.loads(self.end_load(reader))
         print('4 KiB reads meanwhile:', {key: latency[key] for key in latency if 'us' in key or 'iops' in key}, flush=True)

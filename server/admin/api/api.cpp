@@ -114,7 +114,8 @@ std::string_view key_of_contents(const config::ExportOptions& options) {
     return options.restore.empty() ? "" : "restore";
 }
 
-// The server reads and writes files with its own rights.
+// The server reads and writes files with its own rights, and connects to other servers with its own
+// certificates.
 std::optional<Response> refuse_files(const Request& request) {
     if (request.owner) return std::nullopt;
     return error_response(403,
@@ -383,8 +384,9 @@ Response Api::create_export(const Request& request) const {
     }
     if (!options.restore.empty() || !options.save.path.empty() || options.has_origin()) {
         if (auto refusal = refuse_files(request)) return std::move(*refusal);
+        const config::OriginOptions& origin = options.origin;
         for (const std::string& path :
-             {options.restore, options.save.path, options.origin.path()}) {
+             {options.restore, options.save.path, origin.file, origin.device}) {
             if (!path.empty() && !path.starts_with('/')) return not_absolute(path);
         }
     }

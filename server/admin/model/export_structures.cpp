@@ -132,7 +132,9 @@ const Structure& TemplateStatus::structure() {
 const Structure& OriginStatus::structure() {
     using Self = OriginStatus;
     static const Structure made = structure_of<Self>(
-        {"Origin", "The file or block device that provides the contents of an export."},
+        {"Origin",
+         "What provides the contents of an export: a file, a block device or an export of another "
+         "server."},
         {
             label("path", &Self::path, "path"),
             counter("misses", &Self::misses, "gpunbd_origin_misses",

@@ -89,7 +89,7 @@ struct TemplateStatus {
     static const Structure& structure();
 };
 
-// The file or block device that provides the contents of an export.
+// What provides the contents of an export.
 struct OriginStatus {
     std::string path = {};
     std::uint64_t misses = 0;

@@ -218,7 +218,8 @@ TEST_CASE("api: only the server's own user can name files of the server") {
     for (const std::string keys : {R"("size":"1M","restore":"/etc/shadow")",
                                    R"("size":"1M","save":{"path":"/a","at":"stop"})",
                                    R"("origin":{"file":"/etc/shadow","mode":"read-only"})",
-                                   R"("origin":{"device":"/dev/sda","mode":"read-only"})"}) {
+                                   R"("origin":{"device":"/dev/sda","mode":"read-only"})",
+                                   R"("origin":{"nbd":"nbd://host/a","mode":"read-only"})"}) {
         CAPTURE(keys);
         const std::string body = R"({"export":{"name":"fast",)" + keys + R"(},"persist":false})";
         CHECK(rig.post("/exports/create", body).status == 403);

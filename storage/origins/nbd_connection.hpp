@@ -1,0 +1,88 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+
+struct nbd_handle;
+
+namespace gpunbd::storage {
+
+// What a server says about its export when a connection is made. The sizes are checked: see
+// NbdConnection::open().
+struct NbdExport {
+    std::string name;               // that the server gives it; empty: unknown
+    std::string description;        // empty: none
+    std::uint64_t size = 0;         // bytes
+    std::uint64_t max_payload = 0;  // bytes of a read or write, a multiple of 4096
+    bool is_read_only = false;
+    bool can_flush = false;
+    bool can_zero = false;
+    bool can_multi_conn = false;  // a flush on one connection is for the writes of all
+    bool has_map = false;         // block_status() is possible
+};
+
+// A connection to an export of an NBD server, by libnbd. One thread uses it at a time.
+class NbdConnection {
+ public:
+    struct Limits {
+        std::chrono::milliseconds connect{10'000};   // without the look-up of a host's name
+        std::chrono::milliseconds progress{30'000};  // from one part of a request to the next
+        std::chrono::milliseconds request{300'000};
+    };
+    enum class Outcome : std::uint8_t {
+        done,
+        refused,  // the server has answered with an error
+        lost,     // the connection has ended, and is of no use any more
+    };
+    struct Result {
+        Outcome outcome = Outcome::done;
+        std::string why = {};         // for users, unless it is done
+        bool is_unsupported = false;  // refused, since the server cannot do it
+    };
+
+    // `with_map`: asks for base:allocation. A text is the reason for users why there is none,
+    // without the URI.
+    static std::variant<std::unique_ptr<NbdConnection>, std::string> open(const std::string& uri,
+                                                                          Limits limits,
+                                                                          bool with_map);
+
+    const NbdExport& exported() const { return exported_; }
+
+    // Offset and length are those of blocks of 4096 bytes, or end with the export. The length is at
+    // most `max_payload`.
+    Result read(std::uint64_t offset, std::span<std::byte> to);
+    Result write(std::uint64_t offset, std::span<const std::byte> from);
+    // Up to 2 GiB for these.
+    Result zero(std::uint64_t offset, std::uint64_t length, bool keeps_space);
+    // Calls `extent` with the length of each range from the offset on, which may be anything, and
+    // whether it reads as zeroes. It must not throw.
+    using OnExtent = std::function<void(std::uint64_t length, bool is_zero)>;
+    Result block_status(std::uint64_t offset, std::uint64_t length, const OnExtent& extent);
+    Result flush();
+
+ private:
+    struct Close {
+        void operator()(nbd_handle* handle) const;
+    };
+
+    explicit NbdConnection(Limits limits) : limits_(limits) {}
+    // These return the reason for users of a failure, or an empty text.
+    std::string connect(const std::string& uri, bool with_map);
+    std::string examine();
+    bool is_over() const;
+    // `cookie`: of the request, or -1. When it returns, libnbd does not use its memory any more.
+    Result finish(std::int64_t cookie);
+    Result lose(std::string why);
+
+    const Limits limits_;
+    std::unique_ptr<nbd_handle, Close> handle_;  // null: lost
+    NbdExport exported_;
+};
+
+}  // namespace gpunbd::storage

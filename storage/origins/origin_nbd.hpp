@@ -1,0 +1,116 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "storage/base/mutex.hpp"
+#include "storage/origins/nbd_connection.hpp"
+#include "storage/origins/origin.hpp"
+
+namespace gpunbd::storage {
+
+// An export of another NBD server. Each call has a connection of its own if the server permits
+// several. A call that loses its connection makes another one and repeats its request.
+//
+// A server that was killed may have lost writes that it had answered, unless a flush followed. The
+// first connection, the leader, shows that: all others are made while it lasts, and flushes are
+// sent on it. If it lasts from before a write to the answer of a flush, the server has lasted too.
+class OriginNbd final : public Origin {
+ public:
+    struct Limits {
+        NbdConnection::Limits connection = {};
+        std::chrono::milliseconds reconnect{30'000};  // of one call, for all attempts
+        std::chrono::milliseconds first_pause{10};
+        std::chrono::milliseconds longest_pause{1'000};
+        std::chrono::milliseconds map{10'000};  // until the rest counts as data
+    };
+    // A text is the reason for users why the export cannot be an origin.
+    static std::variant<std::unique_ptr<OriginNbd>, std::string> open(const std::string& uri,
+                                                                      bool is_writable,
+                                                                      Limits limits);
+
+    const std::string& name() const override { return uri_; }
+    std::uint64_t size() const override { return exported_.size; }
+    std::optional<Extent> next_data(std::uint64_t offset) const override;
+    Error read(std::uint64_t offset, std::span<std::byte> to) override EXCLUDES(mutex_);
+    Error write(std::uint64_t offset, std::span<const std::byte> from) override EXCLUDES(mutex_);
+    Error zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) override
+        EXCLUDES(mutex_);
+    bool can_zero() const override { return can_zero_; }
+    // An error for good once the leader was lost after a write that no flush followed.
+    Error flush() override EXCLUDES(mutex_);
+
+ private:
+    using Clock = std::chrono::steady_clock;
+    using Result = NbdConnection::Result;
+    static constexpr std::size_t most_connections = 8;
+    static constexpr std::size_t leader = 0;
+    enum class Kind : std::uint8_t { read, write, flush };
+    // Of a connection.
+    struct State {
+        bool is_busy = false;          // a call uses it
+        bool is_open = false;          // as far as is known
+        std::uint64_t generation = 0;  // in which it was made
+    };
+    class Lease;
+
+    OriginNbd(std::string uri, bool is_writable, Limits limits)
+        : uri_(std::move(uri)), is_writable_(is_writable), limits_(limits) {}
+    std::string problem(const std::string& why) const { return uri_ + ": " + why; }
+
+    // These are for open(), and return the reason of a failure or an empty text.
+    std::string start();
+    std::string load_map(NbdConnection& connection);
+    void add_data(std::uint64_t begin, std::uint64_t end);
+
+    // Performs a request, again after each loss of its connection. `request` is called with an open
+    // connection, and returns its Result.
+    template <typename Request>
+    Result run(Kind kind, Request request) EXCLUDES(mutex_);
+    // Takes a connection that may be closed. Waits until there is one.
+    std::size_t take(bool leads) REQUIRES(mutex_);
+    std::optional<std::size_t> free_one(bool leads) const REQUIRES(mutex_);
+    bool is_current(std::size_t index) const REQUIRES(mutex_) {
+        return states_[index].is_open && states_[index].generation == generation_;
+    }
+    // Opens a connection that the caller has taken. False: not, and `why` says why.
+    bool open_leader(Clock::time_point since, std::string& why) EXCLUDES(mutex_);
+    bool open_other(std::size_t index) EXCLUDES(mutex_);
+    // The reason why it is not the export that was opened; empty: it is.
+    std::string difference(const NbdExport& found) const;
+    void lose(std::size_t index, const std::string& why) EXCLUDES(mutex_);
+    // Whether the answer counts. If the leader was lost meanwhile, a server that is gone may have
+    // given it.
+    bool accept(Kind kind, std::size_t index, std::uint64_t covered) EXCLUDES(mutex_);
+
+    const std::string uri_;
+    const bool is_writable_;
+    const Limits limits_;
+    NbdExport exported_;        // as it was opened
+    std::vector<Extent> data_;  // in order
+    std::atomic<bool> can_zero_{false};
+    // Each belongs to the call that has taken it. Null, or lost: it is opened at its next use.
+    std::array<std::unique_ptr<NbdConnection>, most_connections> connections_;
+
+    Mutex mutex_;
+    Condition returned_;  // a connection is free, or was opened
+    std::array<State, most_connections> states_ GUARDED_BY(mutex_);
+    std::size_t usable_ GUARDED_BY(mutex_) = 1;        // connections that the server permits
+    Clock::time_point grows_at_ GUARDED_BY(mutex_);    // before, no other one is opened
+    std::uint64_t generation_ GUARDED_BY(mutex_) = 0;  // the number of leaders that were lost
+    Clock::time_point lost_at_ GUARDED_BY(mutex_);     // the last one of these
+    Clock::time_point says_at_ GUARDED_BY(mutex_);     // before, no line about a loss is logged
+    bool has_said_lost_ GUARDED_BY(mutex_) = false;
+    std::uint64_t unflushed_ GUARDED_BY(mutex_) = 0;  // writes that were answered
+    bool is_unsafe_ GUARDED_BY(mutex_) = false;       // some of them may be lost
+    std::string ended_ GUARDED_BY(mutex_);  // why no request is possible any more; empty: they are
+};
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,200 @@
+"""Exports with the contents of an export of another NBD server, which fails, is killed and returns."""
+import contextlib
+import json
+import os
+import random
+import subprocess
+import threading
+
+import server
+import wire
+from server import MiB
+
+server.need('nbdkit')
+SIZE = 24 * MiB
+CONFIG = '''
+listeners: {unix: [{path: '{socket}'}]}
+admin: {socket: '{directory}/admin'}
+exports:
+  - name: cached
+    devices: [{device}]
+    page_size: 64K
+    origin: {nbd: 'URI', mode: MODE, cache: 4M}
+'''
+
+
+class OriginNbd(server.Test):
+    def setUp(self):
+        folder = self.directory()
+        self.socket, self.path, self.errors_on = (os.path.join(folder, each) for each in ('socket', 'image', 'fail'))
+        self.uri = f'nbd+unix:///image?socket={self.socket}'
+        with open(self.path, 'wb') as file:  # with a hole
+            file.write(server.random_bytes(MiB, 3))
+            file.seek(2 * MiB)
+            file.write(server.random_bytes(SIZE - 2 * MiB, 4))
+        self.contents = bytearray(self.file())
+        self.nbdkit = None
+        self.addCleanup(self.kill_nbdkit)
+
+    def start_nbdkit(self, *words, filters=()):
+        filters = [f'--filter={each}' for each in filters]
+        command = ['nbdkit', '-f', '--exit-with-parent', '-U', self.socket, *filters, *(words or ('file', self.path))]
+        self.nbdkit = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        server.wait_until(lambda: server.listens(self.socket))
+
+    def kill_nbdkit(self):
+        if self.nbdkit is not None:
+            self.nbdkit.kill()
+            self.nbdkit.wait()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.socket)
+
+    def start(self, mode='read-only'):
+        self.one = self.serve(config=CONFIG.replace('URI', self.uri).replace('MODE', mode), name='cached')
+        return wire.connect(self.one.address, 'cached')
+
+    def check_reads(self, client, seed, count=100):
+        choice = random.Random(seed)
+        for _ in range(count):
+            offset = choice.randrange(SIZE - 1)
+            length = min(choice.choice((1, 4096, 65536, MiB)), SIZE - offset)
+            self.assertEqual(client.read(offset, length), self.contents[offset:offset + length], (offset, length))
+
+    def write(self, client, offset, data):
+        client.write(offset, data)
+        self.contents[offset:offset + len(data)] = data
+
+    def file(self):
+        with open(self.path, 'rb') as file:
+            return file.read()
+
+    def test_reads(self):
+        self.start_nbdkit(
+            'file', self.path, 'rdelay=2ms', 'blocksize-minimum=4096', 'blocksize-preferred=4096',
+            'blocksize-maximum=32768', 'blocksize-error-policy=error', filters=('blocksize-policy', 'delay'))
+        with self.start() as client:
+            self.check_reads(client, 1)
+        runs = json.loads(self.command('nbdinfo', '--json', '--map', self.one.uri()))
+        self.assertEqual([(run['offset'], run['length'], run['type']) for run in runs],
+                         [(0, MiB, 0), (MiB, MiB, 3), (2 * MiB, SIZE - 2 * MiB, 0)])
+
+    def test_errors_of_reads(self):
+        self.start_nbdkit('file', self.path, 'error-pread=EIO', 'error-pread-rate=100%',
+                          f'error-pread-file={self.errors_on}', filters=('error',))
+        with self.start() as client:
+            self.check_reads(client, 2, 5)
+            server.write_file(self.errors_on, '')
+            with self.assertRaises(wire.Failed):
+                self.check_reads(client, 3)
+            os.unlink(self.errors_on)
+            self.check_reads(client, 3, 20)
+
+    def change(self, client):
+        choice = random.Random(4)
+        for _ in range(60):
+            offset = choice.randrange(SIZE // 512 - 128) * 512
+            self.write(client, offset, choice.randbytes(choice.choice((512, 4096, 65536))))
+        client.zero(12 * MiB, 3 * MiB)
+        self.contents[12 * MiB:15 * MiB] = bytes(3 * MiB)
+
+    def test_write_through(self):
+        self.start_nbdkit()
+        with self.start('write-through') as client:
+            self.change(client)
+            self.assertEqual(self.file(), self.contents)
+            client.flush()
+
+    def test_write_back(self):
+        self.start_nbdkit('file', self.path, 'rate=1G', 'zeromode=none', filters=('nozero', 'rate'))
+        with self.start('write-back') as client:
+            self.change(client)
+            client.flush()
+            self.assertEqual(self.file(), self.contents)
+
+    def test_the_server_returns(self):
+        self.start_nbdkit()
+        with self.start('write-through') as client:
+            self.write(client, 0, server.random_bytes(4096, 7))
+            client.flush()
+            self.kill_nbdkit()
+            writer = threading.Thread(target=self.write, args=(client, 4 * MiB, server.random_bytes(MiB, 8)))
+            writer.start()
+            self.logged('the connection was lost', self.one)
+            self.start_nbdkit()
+            writer.join()
+            client.flush()
+            self.assertEqual(self.file(), self.contents)
+
+    def test_writes_that_were_not_flushed_may_be_lost(self):
+        self.start_nbdkit()
+        with self.start('write-through') as client:
+            self.write(client, 0, bytes(4096))
+            self.kill_nbdkit()
+            self.start_nbdkit()
+            self.check_reads(client, 8, 20)
+            with self.assertRaises(wire.Failed):
+                client.flush()
+            self.logged('writes that were not flushed', self.one)
+
+    def test_another_export_is_not_used(self):
+        self.start_nbdkit()
+        with self.start() as client:
+            client.read(0, 4096)
+            self.kill_nbdkit()
+            os.truncate(self.path, SIZE + MiB)
+            self.start_nbdkit()
+            with self.assertRaises(wire.Failed):
+                client.read(8 * MiB, 4096)
+            self.logged(f'its size was {SIZE} bytes, and is {SIZE + MiB} now', self.one)
+            self.assertEqual(client.read(0, 4096), self.contents[:4096])
+
+    def test_a_gpunbd_server_with_other_contents_is_not_used(self):
+        config = (f"listeners: {{unix: [{{path: {self.socket}}}, {{path: '{{socket}}'}}]}}\n"
+                  'exports: [{name: image, devices: [host], size: 24M}]')
+        first = self.serve(config=config)
+        wire.write_once(self.socket, 'image', 8 * MiB, b'data')
+        with self.start() as client:
+            self.assertEqual(client.read(0, 4096), bytes(4096))
+            first.stop()
+            self.serve(config=config)
+            with self.assertRaises(wire.Failed):
+                client.read(8 * MiB, 4096)
+            self.logged('its description has changed', self.one)
+
+    def test_tls_and_creation_at_run_time(self):
+        keys = server.write_file(f'{self.path}.psk', f'alice:{"5c" * 32}\n', 0o600)
+        self.start_nbdkit('--tls=require', f'--tls-psk={keys}', 'file', self.path)
+        uri = f'nbds+unix://alice@/image?socket={self.socket}&tls-psk-file={keys}'
+        self.one = self.serve(config=CONFIG[:CONFIG.index('exports')] + 'exports: [{devices: [host], size: 1M}]')
+        words = (server.PROGRAM, 'export', 'create', 'cached', '--socket', f'{self.one.directory}/admin')
+        self.command(*words, '--origin-mode', 'read-only', '--origin-nbd', uri.replace('nbds', 'nbd'), status=1)
+        self.assertIn('TLS', self.errors)
+        self.command(*words, '--origin-mode', 'write-back', '--origin-nbd', uri)
+        with wire.connect(self.one.address, 'cached') as client:
+            self.check_reads(client, 9, 20)
+
+    def test_exports_that_cannot_be_one(self):
+        def check(problem, uri=self.uri, mode='read-only'):
+            with self.subTest(problem=problem):
+                text = f"exports: [{{devices: [host], origin: {{nbd: '{uri}', mode: {mode}}}}}]"
+                config = server.write_file(f'{self.path}.yaml', text)
+                self.command(server.PROGRAM, 'check', config, status=1)
+                self.assertIn(f'origin: {uri}: ', self.errors)
+                self.assertIn(problem, self.errors)
+
+        check('start its server, or correct the address')
+        check('write for example nbd://host/image', uri='nbd+unix:///image')
+        for words, problem in (
+                ('memory 0', 'it has 0 bytes; resize it on its server'),
+                ('memory 1000', 'its size of 1000 bytes is not a multiple of 512'),
+                ('-r memory 1M', 'it is read-only on its server'),
+                ('--filter=exportname memory 1M exportname=a exportname-strict=true', 'correct its name'),
+                ('--filter=blocksize-policy memory 1M blocksize-minimum=8K blocksize-preferred=8K', 'at least 8192'),
+                ('eval get_size=echo+1M pread=exit pwrite=exit', 'has no FLUSH')):
+            self.start_nbdkit(*(word.replace('+', ' ') for word in words.split()))
+            check(problem, mode='write-through' if 'FLUSH' in problem or '-r' in words else 'read-only')
+            self.kill_nbdkit()
+
+
+if __name__ == '__main__':
+    server.main()
