@@ -446,7 +446,8 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     const bool is_new = entry.is_mapped() && (entry.page() >= cached_.size() ||
                                               cached_[entry.page()].number != page);
     if (is_new) remember(entry.page(), page, true);
-    if (waits || was_empty || writes_now()) changed_.notify_one();
+    // Otherwise a worker waits until the oldest change has its age.
+    if (waits || was_empty || has_to_write()) changed_.notify_one();
 }
 
 bool OriginCache::finish(SourceRequest& write, PageRequest& request) noexcept {

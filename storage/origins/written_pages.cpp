@@ -45,9 +45,9 @@ void WrittenPages::end(std::uint64_t page, std::uint64_t offset, std::uint64_t l
     if (record.unwritten.none()) record.since = now;
     const std::uint64_t first = offset / block_size;
     const std::uint64_t last = (offset + length - 1) / block_size;
-    for (std::uint64_t block = first; block <= last; ++block) {
-        if (!record.unwritten.test_set(block)) ++unwritten_;
-    }
+    const std::uint64_t before = record.unwritten.count();
+    record.unwritten.set(first, last - first + 1, true);
+    unwritten_ += record.unwritten.count() - before;
     if (waits != nullptr) {
         GPUNBD_ASSERT(record.waiting.size() < record.waiting.capacity(),
                       "nothing is allocated when a write ends");
