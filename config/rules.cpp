@@ -549,9 +549,10 @@ std::string source_error(const ExportsByName& above, const std::string& source,
                            in_quotes(source), in_quotes(found->clone_per_client.of));
     }
     if (found->origin.is_writable()) {
-        return fmt::format("the export {} writes to its origin, and cannot be cloned; only one with "
-                           "mode: read-only can",
-                           in_quotes(source));
+        return fmt::format(
+            "the export {} writes to its origin, and cannot be cloned; only one with "
+            "mode: read-only can",
+            in_quotes(source));
     }
     if (size && found->size && found->size->percent == 0 && *size < found->size->bytes) {
         return fmt::format("a clone of {} cannot be smaller; use at least {}", in_quotes(source),

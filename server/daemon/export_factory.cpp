@@ -97,8 +97,8 @@ storage::OriginCache::Options cache_options(const config::ExportOptions& exporte
             out.writes = Writes::back;
             break;
     }
-    out.max_unwritten = wanted.max_unwritten.value_or(
-        std::min(plan.options.memory / 4, out.max_unwritten));
+    out.max_unwritten =
+        wanted.max_unwritten.value_or(std::min(plan.options.memory / 4, out.max_unwritten));
     out.max_age = wanted.max_age;
     return out;
 }
@@ -183,7 +183,8 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
     }
     const Export& source = **found;
     if (source.options.origin.is_writable()) {
-        throw std::runtime_error("clone_of: its origin is writable; only a read-only one has clones");
+        throw std::runtime_error(
+            "clone_of: its origin is writable; only a read-only one has clones");
     }
     if (std::string why = source.why_incomplete(); !why.empty()) throw std::runtime_error(why);
     const auto size = options.size ? std::optional(options.size->bytes) : std::nullopt;
@@ -224,7 +225,8 @@ SpillPlan plan_spills(const std::string& name, const std::shared_ptr<storage::Vo
                       DeviceRegistry& devices) {
     std::vector<storage::Device*> layout = volume->devices();
     layout.resize(volume->layout_devices());
-    auto spills = volume->source() != nullptr ? std::vector<storage::Spill>() : devices.spills_of(layout);
+    auto spills =
+        volume->source() != nullptr ? std::vector<storage::Spill>() : devices.spills_of(layout);
     return {.name = name, .volume = volume, .spills = std::move(spills)};
 }
 

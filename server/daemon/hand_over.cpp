@@ -140,9 +140,10 @@ std::string HandOver::obstacle() const {
     }
     for (const auto& each : *exports) {
         if (each->options.origin.is_writable()) {
-            return fmt::format("export {} writes to its origin, which one server at a time can do; "
-                               "restart this server",
-                               config::in_quotes(each->info.name));
+            return fmt::format(
+                "export {} writes to its origin, which one server at a time can do; "
+                "restart this server",
+                config::in_quotes(each->info.name));
         }
         for (const storage::Device* device : each->volume->devices()) {
             if (!device->exclusive()) continue;

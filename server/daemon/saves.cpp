@@ -228,7 +228,8 @@ Awaited<Outcome> Saves::flush(const std::shared_ptr<const Export>& served) {
 Awaited<Outcome> Saves::evict(const std::shared_ptr<const Export>& served, std::uint64_t bytes) {
     return submit([served, bytes](const std::stop_token&) -> Outcome {
         const std::uint64_t page = served->volume->page_size();
-        const std::uint64_t dropped = page * served->volume->cache()->evict((bytes + page - 1) / page);
+        const std::uint64_t dropped =
+            page * served->volume->cache()->evict((bytes + page - 1) / page);
         return Done{fmt::format("Export {}: {} are dropped from memory.",
                                 config::in_quotes(served->info.name), config::human_size(dropped))};
     });

@@ -20,7 +20,7 @@ struct VolumePlan {
     std::vector<storage::Spill> spills;
     storage::Layout layout;
     std::unique_ptr<storage::Origin> origin;  // null: none
-    std::string instead_of_gpu;  // why no GPU was found, if one was wanted; else empty
+    std::string instead_of_gpu;               // why no GPU was found, if one was wanted; else empty
 };
 
 // Bytes of a device that other exports will take before this one.

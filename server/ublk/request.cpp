@@ -103,9 +103,9 @@ void Request::begin() {
             return write_.begin(context_.transfer, *this, range, command_.fua);
         case CommandType::trim:
         case CommandType::write_zeroes:
-            return zero_.begin(context_.transfer, *this, range,
-                               {.keep_pages = command_.no_hole,
-                                .is_trim = command_.type == CommandType::trim});
+            return zero_.begin(
+                context_.transfer, *this, range,
+                {.keep_pages = command_.no_hole, .is_trim = command_.type == CommandType::trim});
         default:  // FLUSH; otherwise every answered WRITE is in device memory
             if (flushes_cache()) flush_.begin(context_.transfer, *this);
             return;

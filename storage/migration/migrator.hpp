@@ -139,7 +139,9 @@ class Migrator {
         std::vector<Page> pages;
 
         // The origin of the volume has or gets its pages, so they are dropped instead of moved.
-        bool is_droppable() const { return !pages.empty() && pages.front().volume->cache() != nullptr; }
+        bool is_droppable() const {
+            return !pages.empty() && pages.front().volume->cache() != nullptr;
+        }
         bool has_page(const Page& page) const;
         bool is_emptied() const { return pages.empty(); }
         bool is_allocated() const {

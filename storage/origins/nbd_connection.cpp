@@ -1,7 +1,6 @@
 #include "storage/origins/nbd_connection.hpp"
 
 #include <fmt/format.h>
-#include <libnbd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +8,8 @@
 #include <new>
 #include <string_view>
 #include <utility>
+
+#include "storage/origins/libnbd.hpp"
 
 namespace gpunbd::storage {
 
@@ -29,8 +30,8 @@ constexpr std::uint32_t reads_as_zeroes = 2;  // NBD_STATE_ZERO
 
 // libnbd's text for the last error of this thread, without the name of its function. It may have
 // parts that the server has sent.
-std::string last_reason() {
-    const char* const text = ::nbd_get_error();
+std::string last_reason(const Libnbd& nbd) {
+    const char* const text = nbd.get_error();
     std::string_view reason = text == nullptr ? "unknown error" : text;
     if (const std::size_t colon = reason.find(": ");
         reason.starts_with("nbd_") && colon != std::string_view::npos) {
@@ -68,8 +69,9 @@ std::string owned_text(char* text) {
 // calls of libnbd forget it.
 enum class Wait : std::uint8_t { over, failed, late };
 template <typename IsOver>
-Wait wait_until(nbd_handle* handle, IsOver is_over, std::chrono::milliseconds progress,
-                std::chrono::milliseconds all, std::string& why) {
+Wait wait_until(const Libnbd& nbd, nbd_handle* handle, IsOver is_over,
+                std::chrono::milliseconds progress, std::chrono::milliseconds all,
+                std::string& why) {
     const auto end = Clock::now() + all;
     auto next = Clock::now() + progress;
     while (!is_over()) {
@@ -77,10 +79,10 @@ Wait wait_until(nbd_handle* handle, IsOver is_over, std::chrono::milliseconds pr
         const auto until = std::min(next, end);
         if (now >= until) return Wait::late;
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
-        const int polled = ::nbd_poll(handle, static_cast<int>(left));
+        const int polled = nbd.poll(handle, static_cast<int>(left));
         if (polled > 0) next = Clock::now() + progress;
-        if (polled >= 0 || ::nbd_get_errno() == EINTR) continue;
-        why = last_reason();
+        if (polled >= 0 || nbd.get_errno() == EINTR) continue;
+        why = last_reason(nbd);
         if (!is_over()) return Wait::failed;
     }
     return Wait::over;
@@ -89,48 +91,50 @@ Wait wait_until(nbd_handle* handle, IsOver is_over, std::chrono::milliseconds pr
 }  // namespace
 
 void NbdConnection::Close::operator()(nbd_handle* handle) const {
-    if (::nbd_aio_is_ready(handle) == 1) ::nbd_aio_disconnect(handle, 0);
-    ::nbd_close(handle);
+    if (nbd->aio_is_ready(handle) == 1) nbd->aio_disconnect(handle, 0);
+    nbd->close(handle);
 }
 
 std::variant<std::unique_ptr<NbdConnection>, std::string> NbdConnection::open(
     const std::string& uri, Limits limits, bool with_map) {
-    std::unique_ptr<NbdConnection> out(new NbdConnection(limits));
+    std::string missing;
+    const Libnbd* const nbd = Libnbd::load(missing);
+    if (nbd == nullptr) return missing;
+    std::unique_ptr<NbdConnection> out(new NbdConnection(*nbd, limits));
     if (std::string why = out->connect(uri, with_map); !why.empty()) return why;
     if (std::string why = out->examine(); !why.empty()) return why;
     return out;
 }
 
 bool NbdConnection::is_over() const {
-    return ::nbd_aio_is_dead(handle_.get()) != 0 || ::nbd_aio_is_closed(handle_.get()) != 0;
+    return nbd_.aio_is_dead(handle_.get()) != 0 || nbd_.aio_is_closed(handle_.get()) != 0;
 }
 
 std::string NbdConnection::connect(const std::string& uri, bool with_map) {
-    handle_.reset(::nbd_create());
+    handle_.reset(nbd_.create());
     nbd_handle* const handle = handle_.get();
-    if (handle == nullptr) return last_reason();
-    if (::nbd_set_full_info(handle, true) != 0 ||
-        ::nbd_set_uri_allow_local_file(handle, true) != 0 ||
-        (with_map && ::nbd_add_meta_context(handle, allocation_context) != 0)) {
-        return last_reason();
+    if (handle == nullptr) return last_reason(nbd_);
+    if (nbd_.set_full_info(handle, true) != 0 || nbd_.set_uri_allow_local_file(handle, true) != 0 ||
+        (with_map && nbd_.add_meta_context(handle, allocation_context) != 0)) {
+        return last_reason(nbd_);
     }
-    if (::nbd_aio_connect_uri(handle, uri.c_str()) != 0) return with_remedy(last_reason());
-    const auto is_connected = [&] { return ::nbd_aio_is_ready(handle) == 1 || is_over(); };
+    if (nbd_.aio_connect_uri(handle, uri.c_str()) != 0) return with_remedy(last_reason(nbd_));
+    const auto is_connected = [&] { return nbd_.aio_is_ready(handle) == 1 || is_over(); };
     std::string why = ended_by_server;
-    switch (wait_until(handle, is_connected, limits_.connect, limits_.connect, why)) {
+    switch (wait_until(nbd_, handle, is_connected, limits_.connect, limits_.connect, why)) {
         case Wait::over:
         case Wait::failed:
             break;
         case Wait::late:
             return with_remedy(fmt::format("no connection within {} ms", limits_.connect.count()));
     }
-    if (::nbd_aio_is_ready(handle) == 1) return {};
+    if (nbd_.aio_is_ready(handle) == 1) return {};
     return with_remedy(std::move(why));
 }
 
 std::string NbdConnection::examine() {
     nbd_handle* const handle = handle_.get();
-    const std::int64_t size = ::nbd_get_size(handle);
+    const std::int64_t size = nbd_.get_size(handle);
     if (size < 0 || static_cast<std::uint64_t>(size) > max_size) {
         return fmt::format("its size is more than {} bytes; make it smaller on its server",
                            max_size);
@@ -138,7 +142,7 @@ std::string NbdConnection::examine() {
     exported_.size = static_cast<std::uint64_t>(size);
     // libnbd reports what the server sends; a failure is the same as nothing.
     const auto block_size = [&](int which, std::uint64_t otherwise) {
-        const std::int64_t bytes = ::nbd_get_block_size(handle, which);
+        const std::int64_t bytes = nbd_.get_block_size(handle, which);
         return bytes > 0 ? static_cast<std::uint64_t>(bytes) : otherwise;
     };
     const std::uint64_t minimum = block_size(LIBNBD_SIZE_MINIMUM, unknown_minimum);
@@ -161,13 +165,13 @@ std::string NbdConnection::examine() {
             "its server has requests of at most {} bytes; make it accept requests of {}", payload,
             largest_block);
     }
-    exported_.is_read_only = ::nbd_is_read_only(handle) != 0;
-    exported_.can_flush = ::nbd_can_flush(handle) == 1;
-    exported_.can_zero = ::nbd_can_zero(handle) == 1;
-    exported_.can_multi_conn = ::nbd_can_multi_conn(handle) == 1;
-    exported_.has_map = ::nbd_can_meta_context(handle, allocation_context) == 1;
-    exported_.name = owned_text(::nbd_get_canonical_export_name(handle));
-    exported_.description = owned_text(::nbd_get_export_description(handle));
+    exported_.is_read_only = nbd_.is_read_only(handle) != 0;
+    exported_.can_flush = nbd_.can_flush(handle) == 1;
+    exported_.can_zero = nbd_.can_zero(handle) == 1;
+    exported_.can_multi_conn = nbd_.can_multi_conn(handle) == 1;
+    exported_.has_map = nbd_.can_meta_context(handle, allocation_context) == 1;
+    exported_.name = owned_text(nbd_.get_canonical_export_name(handle));
+    exported_.description = owned_text(nbd_.get_export_description(handle));
     return {};
 }
 
@@ -179,20 +183,20 @@ NbdConnection::Result NbdConnection::lose(std::string why) {
 NbdConnection::Result NbdConnection::finish(std::int64_t cookie) {
     nbd_handle* const handle = handle_.get();
     int completed = cookie < 0 ? -1 : 0;
-    int error = ::nbd_get_errno();
-    std::string answer = completed < 0 ? last_reason() : std::string();
+    int error = nbd_.get_errno();
+    std::string answer = completed < 0 ? last_reason(nbd_) : std::string();
     // libnbd forgets the request once it has reported its end.
     const auto has_ended = [&] {
         if (completed != 0) return true;
-        completed = ::nbd_aio_command_completed(handle, static_cast<std::uint64_t>(cookie));
+        completed = nbd_.aio_command_completed(handle, static_cast<std::uint64_t>(cookie));
         if (completed < 0) {
-            error = ::nbd_get_errno();
-            answer = last_reason();
+            error = nbd_.get_errno();
+            answer = last_reason(nbd_);
         }
         return completed != 0;
     };
     std::string failure;
-    switch (wait_until(handle, has_ended, limits_.progress, limits_.request, failure)) {
+    switch (wait_until(nbd_, handle, has_ended, limits_.progress, limits_.request, failure)) {
         case Wait::over:
             break;
         case Wait::failed:
@@ -209,22 +213,22 @@ NbdConnection::Result NbdConnection::finish(std::int64_t cookie) {
 }
 
 NbdConnection::Result NbdConnection::read(std::uint64_t offset, std::span<std::byte> to) {
-    return finish(::nbd_aio_pread(handle_.get(), to.data(), to.size(), offset, no_completion, 0));
+    return finish(nbd_.aio_pread(handle_.get(), to.data(), to.size(), offset, no_completion, 0));
 }
 
 NbdConnection::Result NbdConnection::write(std::uint64_t offset, std::span<const std::byte> from) {
     return finish(
-        ::nbd_aio_pwrite(handle_.get(), from.data(), from.size(), offset, no_completion, 0));
+        nbd_.aio_pwrite(handle_.get(), from.data(), from.size(), offset, no_completion, 0));
 }
 
 NbdConnection::Result NbdConnection::zero(std::uint64_t offset, std::uint64_t length,
                                           bool keeps_space) {
-    return finish(::nbd_aio_zero(handle_.get(), length, offset, no_completion,
-                                 keeps_space ? LIBNBD_CMD_FLAG_NO_HOLE : 0));
+    return finish(nbd_.aio_zero(handle_.get(), length, offset, no_completion,
+                                keeps_space ? LIBNBD_CMD_FLAG_NO_HOLE : 0));
 }
 
 NbdConnection::Result NbdConnection::flush() {
-    return finish(::nbd_aio_flush(handle_.get(), no_completion, 0));
+    return finish(nbd_.aio_flush(handle_.get(), no_completion, 0));
 }
 
 NbdConnection::Result NbdConnection::block_status(std::uint64_t offset, std::uint64_t length,
@@ -240,8 +244,7 @@ NbdConnection::Result NbdConnection::block_status(std::uint64_t offset, std::uin
     };
     const nbd_extent_callback callback{
         .callback = received, .user_data = const_cast<OnExtent*>(&extent), .free = nullptr};
-    return finish(
-        ::nbd_aio_block_status(handle_.get(), length, offset, callback, no_completion, 0));
+    return finish(nbd_.aio_block_status(handle_.get(), length, offset, callback, no_completion, 0));
 }
 
 }  // namespace gpunbd::storage

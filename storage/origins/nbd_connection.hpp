@@ -13,6 +13,8 @@ struct nbd_handle;
 
 namespace gpunbd::storage {
 
+class Libnbd;
+
 // What a server says about its export when a connection is made. The sizes are checked: see
 // NbdConnection::open().
 struct NbdExport {
@@ -68,10 +70,12 @@ class NbdConnection {
 
  private:
     struct Close {
+        const Libnbd* nbd;
         void operator()(nbd_handle* handle) const;
     };
 
-    explicit NbdConnection(Limits limits) : limits_(limits) {}
+    NbdConnection(const Libnbd& nbd, Limits limits)
+        : nbd_(nbd), limits_(limits), handle_(nullptr, Close{&nbd}) {}
     // These return the reason for users of a failure, or an empty text.
     std::string connect(const std::string& uri, bool with_map);
     std::string examine();
@@ -80,6 +84,7 @@ class NbdConnection {
     Result finish(std::int64_t cookie);
     Result lose(std::string why);
 
+    const Libnbd& nbd_;
     const Limits limits_;
     std::unique_ptr<nbd_handle, Close> handle_;  // null: lost
     NbdExport exported_;

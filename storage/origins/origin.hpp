@@ -19,8 +19,8 @@ class Origin {
 
     virtual const std::string& name() const = 0;  // for users: a path or an address
     virtual std::uint64_t size() const = 0;       // bytes
-    // The next range at or after `offset` that may have other contents than zeroes, of the time when
-    // the origin was opened; empty: there is none.
+    // The next range at or after `offset` that may have other contents than zeroes, of the time
+    // when the origin was opened; empty: there is none.
     struct Extent {
         std::uint64_t begin = 0;  // bytes
         std::uint64_t end = 0;

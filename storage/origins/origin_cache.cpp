@@ -259,7 +259,8 @@ Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copi
     const auto began = Clock::now();
     const auto get = [&](std::uint64_t done, std::span<std::byte> memory) {
         // A clone may go on after the end of the origin, with zeroes.
-        const auto part = memory.first(std::min<std::uint64_t>(memory.size(), length - std::min(done, length)));
+        const auto part =
+            memory.first(std::min<std::uint64_t>(memory.size(), length - std::min(done, length)));
         std::memset(memory.data() + part.size(), 0, memory.size() - part.size());
         if (part.empty()) return Status::ok;
         const auto why = origin_->read(begin + done, part);
@@ -354,9 +355,8 @@ void OriginCache::remember(PageIndex index, std::uint64_t page, bool is_wanted) 
         return;
     }
     const PageStates& states = volume_.pool(0).memory().pages();
-    cached_[index] = {.number = page,
-                      .uses = states.uses(index) + (is_wanted ? 1 : 0),
-                      .is_ahead = !is_wanted};
+    cached_[index] = {
+        .number = page, .uses = states.uses(index) + (is_wanted ? 1 : 0), .is_ahead = !is_wanted};
 }
 
 bool OriginCache::evict_one() {
@@ -443,8 +443,8 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     written_.end(page, volume_.offset_in_page(offset), length, waits ? &write : nullptr,
                  Clock::now());
     const PageEntry entry = volume_.slot(page).load();
-    const bool is_new = entry.is_mapped() && (entry.page() >= cached_.size() ||
-                                              cached_[entry.page()].number != page);
+    const bool is_new = entry.is_mapped() &&
+                        (entry.page() >= cached_.size() || cached_[entry.page()].number != page);
     if (is_new) remember(entry.page(), page, true);
     // Otherwise a worker waits until the oldest change has its age.
     if (waits || was_empty || has_to_write()) changed_.notify_one();
@@ -487,10 +487,10 @@ void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
     }
     --rounds_;
     // Requests wait for all changes of Writes::through, and fail.
-    const WrittenPages::Requests done = written_.end_round(
-        page, status,
-        options_.writes == Writes::back ? WrittenPages::AfterFailure::keep
-                                        : WrittenPages::AfterFailure::give_up);
+    const WrittenPages::Requests done =
+        written_.end_round(page, status,
+                           options_.writes == Writes::back ? WrittenPages::AfterFailure::keep
+                                                           : WrittenPages::AfterFailure::give_up);
     if (status == Status::ok) {
         counters_.written.add(bytes);
         has_failed_ = false;
@@ -520,8 +520,8 @@ Status OriginCache::store(std::uint64_t page, const WrittenPages::Blocks& blocks
             SlabPosition position = from.position();
             const std::uint64_t skipped = first * WrittenPages::block_size;
             position.offset += skipped;
-            const std::uint64_t length = std::min((last + 1) * WrittenPages::block_size,
-                                                  volume_.size() - begin) - skipped;
+            const std::uint64_t length =
+                std::min((last + 1) * WrittenPages::block_size, volume_.size() - begin) - skipped;
             const Status status = copier.drain(
                 position, length, [&](std::uint64_t done, std::span<const std::byte> memory) {
                     const auto why = origin_->write(begin + skipped + done, memory);
@@ -634,8 +634,8 @@ void OriginCache::perform_zero(ZeroRequest& zero, Worker& worker) {
     complete_all(done);
 }
 
-// The origin may know whole blocks only. It has the rest of those at both ends, or gets it in a later
-// round: none is in progress.
+// The origin may know whole blocks only. It has the rest of those at both ends, or gets it in a
+// later round: none is in progress.
 Origin::Error OriginCache::zero_blocks(const ZeroRequest& zero) {
     constexpr std::uint64_t block = WrittenPages::block_size;
     const std::uint64_t end = zero.offset + zero.length;
@@ -749,13 +749,15 @@ bool OriginCache::work(Worker& worker) {
 }
 
 bool OriginCache::work_on_request(Worker& worker) {
-    const auto is_free = [this](std::uint64_t page) REQUIRES(mutex_) { return this->is_free(page); };
+    const auto is_free = [this](std::uint64_t page)
+                             REQUIRES(mutex_) { return this->is_free(page); };
     const auto round = [&]() REQUIRES(mutex_) {
         const auto page = written_.next_urgent(is_free);
         if (page) perform_round(*page, worker);
         return page.has_value();
     };
-    // Half of the workers prefer writes, so that neither reads nor writes wait for all of the other.
+    // Half of the workers prefer writes, so that neither reads nor writes wait for all of the
+    // other.
     if (rounds_ < workers / 2 && round()) return true;
     if (const auto page = next_of(wanted_)) return perform_fetch(*page, worker), true;
     if (round()) return true;
@@ -772,7 +774,8 @@ bool OriginCache::work_on_request(Worker& worker) {
 }
 
 bool OriginCache::work_ahead(Worker& worker) {
-    const auto is_free = [this](std::uint64_t page) REQUIRES(mutex_) { return this->is_free(page); };
+    const auto is_free = [this](std::uint64_t page)
+                             REQUIRES(mutex_) { return this->is_free(page); };
     if (const auto page = next_of(ahead_)) return perform_fetch(*page, worker), true;
     if (writes_now()) {
         const auto page = written_.next_by_age(is_free);
@@ -792,8 +795,9 @@ void OriginCache::wait_for_work() {
 }
 
 bool OriginCache::is_free(std::uint64_t page) const {
-    const bool is_used = std::ranges::any_of(
-        used_, [&](const Pages& each) { return each.overlaps({page, page + 1}); });
+    const bool is_used = std::ranges::any_of(used_, [&](const Pages& each) {
+        return each.overlaps({page, page + 1});
+    });
     if (is_used) awaits_pages_ = true;
     return !is_used;
 }

@@ -1,6 +1,6 @@
 // The pages of a volume with an origin are read from it when clients need them, stay in the memory
-// of the volume's device as a cache, and are dropped when other programs need the memory. Those that
-// clients write are written to the origin.
+// of the volume's device as a cache, and are dropped when other programs need the memory. Those
+// that clients write are written to the origin.
 #pragma once
 
 #include <array>
@@ -29,9 +29,9 @@ namespace gpunbd::storage {
 class OriginClone;
 class Volume;
 
-// Does the work between one volume and its origin, on threads of its own: fetches absent pages, also
-// ahead of clients that read in sequence, and writes changed ones. If the volume's memory is in use,
-// the page that was used least recently makes room, as a clock finds it.
+// Does the work between one volume and its origin, on threads of its own: fetches absent pages,
+// also ahead of clients that read in sequence, and writes changed ones. If the volume's memory is
+// in use, the page that was used least recently makes room, as a clock finds it.
 class OriginCache final : public PageCache {
  public:
     enum class Ahead : std::uint8_t {
@@ -60,7 +60,8 @@ class OriginCache final : public PageCache {
     Unwritten unwritten() const override EXCLUDES(mutex_);
 
     bool has(std::uint64_t page) const override {
-        return (data_[page / data_bits].load(std::memory_order_relaxed) >> page % data_bits & 1) != 0;
+        return (data_[page / data_bits].load(std::memory_order_relaxed) >> page % data_bits & 1) !=
+               0;
     }
     void fetch(PageRequest& request) noexcept override EXCLUDES(mutex_);
     void make_room(PageRequest& request) noexcept override EXCLUDES(mutex_);
@@ -194,15 +195,16 @@ class OriginCache final : public PageCache {
     const Options options_;
     const std::uint64_t pages_in_memory_;  // at most
     const std::uint64_t longest_;          // window, pages
-    std::vector<std::atomic<std::uint64_t>> data_;  // a bit for each page; changed with the mutex held
-    Counters counters_;                             // written with the mutex held
+    std::vector<std::atomic<std::uint64_t>>
+        data_;           // a bit for each page; changed with the mutex held
+    Counters counters_;  // written with the mutex held
 
     mutable Mutex mutex_;
     Condition changed_;      // something is to be done, or is_stopping_
     Condition pages_ended_;  // a worker has ended its work on pages that another one waits for
     Condition round_ended_;
     mutable bool awaits_pages_ GUARDED_BY(mutex_) = false;  // a worker, or work
-    bool is_draining_ GUARDED_BY(mutex_) = false;  // everything is written, for the end
+    bool is_draining_ GUARDED_BY(mutex_) = false;           // everything is written, for the end
     bool is_stopping_ GUARDED_BY(mutex_) = false;
     bool has_failed_ GUARDED_BY(mutex_) = false;  // the last read or write of the origin
     // A flush has failed, so what was written before may be lost: no later flush may succeed.

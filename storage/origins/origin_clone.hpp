@@ -21,8 +21,8 @@ namespace gpunbd::storage {
 class OriginClone final : public PageSource {
  public:
     // A volume on the device of `base`, which is the cache of an origin that is never written to.
-    // It takes memory as clients write, of which there may be less than its size. `size`: bytes; the
-    // volume ends with holes if it is larger. A text is the reason for a failure.
+    // It takes memory as clients write, of which there may be less than its size. `size`: bytes;
+    // the volume ends with holes if it is larger. A text is the reason for a failure.
     static std::variant<std::unique_ptr<Volume>, std::string> make(
         const std::shared_ptr<Volume>& base, const std::string& name,
         std::optional<std::uint64_t> size);
@@ -50,9 +50,10 @@ class OriginClone final : public PageSource {
 
     Volume& volume_;
     const std::shared_ptr<Volume> base_;
-    OriginCache& cache_;                                // of base_
-    std::vector<std::atomic<std::uint64_t>> zeroed_;    // a bit for each page
-    Mutex mutex_;  // held while a page is zeroed, and while one is mapped with the origin's contents
+    OriginCache& cache_;                              // of base_
+    std::vector<std::atomic<std::uint64_t>> zeroed_;  // a bit for each page
+    Mutex
+        mutex_;  // held while a page is zeroed, and while one is mapped with the origin's contents
 };
 
 }  // namespace gpunbd::storage

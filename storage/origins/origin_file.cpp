@@ -74,11 +74,11 @@ Origin::Error OriginFile::write(std::uint64_t offset, std::span<const std::byte>
     while (direct_writer_ && (address | offset) % direct_alignment == 0) {
         const std::size_t part = from.size() - from.size() % direct_alignment;
         if (part == 0) break;
-        const ssize_t done = ::pwrite(direct_writer_.get(), from.data(), part,
-                                      static_cast<off_t>(offset));
+        const ssize_t done =
+            ::pwrite(direct_writer_.get(), from.data(), part, static_cast<off_t>(offset));
         if (done < 0 && errno == EINTR) continue;
-        // A disk with larger blocks, the mapping of a device, or an error, which the next call finds
-        // too.
+        // A disk with larger blocks, the mapping of a device, or an error, which the next call
+        // finds too.
         if (done <= 0 || static_cast<std::size_t>(done) % direct_alignment != 0) break;
         offset += static_cast<std::uint64_t>(done);
         from = from.subspan(static_cast<std::size_t>(done));

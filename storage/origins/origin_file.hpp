@@ -12,9 +12,9 @@
 
 namespace gpunbd::storage {
 
-// A file or a block device that is locked as long as this object exists: for readers, or exclusively
-// if it is writable. Reads and writes of whole blocks pass the page cache, where the file system
-// permits that.
+// A file or a block device that is locked as long as this object exists: for readers, or
+// exclusively if it is writable. Reads and writes of whole blocks pass the page cache, where the
+// file system permits that.
 class OriginFile final : public Origin {
  public:
     enum class Kind : std::uint8_t { file, block_device };

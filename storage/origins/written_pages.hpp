@@ -40,7 +40,7 @@ class WrittenPages {
     WrittenPages& operator=(const WrittenPages&) = delete;
 
     bool contains(std::uint64_t page) const { return records_.contains(page); }
-    std::size_t size() const { return records_.size(); }           // pages
+    std::size_t size() const { return records_.size(); }             // pages
     std::uint64_t bytes() const { return unwritten_ * block_size; }  // unwritten
     // When the oldest change was made that no round has begun with; empty: there is none.
     std::optional<Clock::time_point> oldest() const;
@@ -105,9 +105,9 @@ class WrittenPages {
         Hook hook;
         void* list = nullptr;  // where the hook is linked
     };
-    using Records = boost::intrusive::list<
-        Record, boost::intrusive::member_hook<Record, Hook, &Record::hook>,
-        boost::intrusive::constant_time_size<false>>;
+    using Records =
+        boost::intrusive::list<Record, boost::intrusive::member_hook<Record, Hook, &Record::hook>,
+                               boost::intrusive::constant_time_size<false>>;
 
     template <typename Predicate>
     static std::optional<std::uint64_t> first(const Records& records, Predicate is_free) {
@@ -120,7 +120,7 @@ class WrittenPages {
     void enqueue(Record& record);
     static void complete_one(SourceRequest& request, Status status, Requests& done);
 
-    const std::uint64_t blocks_;  // of a page
+    const std::uint64_t blocks_;   // of a page
     std::uint64_t unwritten_ = 0;  // blocks, also those that are being written
     std::unordered_map<std::uint64_t, Record> records_;  // by page
     // Those with unwritten blocks that are not in a round.

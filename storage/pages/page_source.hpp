@@ -14,7 +14,7 @@ namespace gpunbd::storage {
 // A change of the contents that a source keeps, or a flush. It belongs to the source, and must not
 // move, from the call with it until its page request is complete.
 struct SourceRequest {
-    bool is_durable = false;   // FUA: complete once a loss of power does not undo it
+    bool is_durable = false;  // FUA: complete once a loss of power does not undo it
     Status status = Status::ok;
     PageRequest* request = nullptr;  // null: it has not ended yet
     // For the source.
@@ -97,7 +97,8 @@ class PageCache : public PageSource {
     //
     // A write to this page begins. The page stays in memory until end_write(). Empty: too much is
     // unwritten, and `request` is completed when the caller may try again.
-    virtual std::optional<Status> begin_write(std::uint64_t page, PageRequest& request) noexcept = 0;
+    virtual std::optional<Status> begin_write(std::uint64_t page,
+                                              PageRequest& request) noexcept = 0;
     // `length` bytes from `offset` on, in one page, have been changed, or 0 bytes. `write` is
     // complete once its pages are as safe as the source promises for a write; see finish().
     virtual void end_write(std::uint64_t offset, std::uint64_t length,

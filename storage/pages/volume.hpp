@@ -202,9 +202,9 @@ class Volume {
     // volume gets the page before it is unpinned.
     PageRef find(std::uint64_t page) const;
     // Like find(), but pins the page for writing, and maps a page that reads as zeroes if there is
-    // none, or one that its source has, or a copy of a shared page. Does not block: if the device or
-    // the source has to be called, or if the page is moving, returns nothing and submits `request`. Its waiter is called when it may try
-    // again, or when request.status is an error.
+    // none, or one that its source has, or a copy of a shared page. Does not block: if the device
+    // or the source has to be called, or if the page is moving, returns nothing and submits
+    // `request`. Its waiter is called when it may try again, or when request.status is an error.
     std::optional<Status> acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                   PageCompletions& completions);
     // Like acquire(), but blocks.

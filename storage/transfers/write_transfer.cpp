@@ -52,8 +52,8 @@ void ZeroTransfer::advance() {
             volume_->offset_in_page(position_) == 0 &&
             (length == volume_->page_size() || position_ + length == volume_->size());
         // A shared page would be copied only to be zeroed.
-        const bool drops = whole && (!options_.keep_pages || volume_->shared(page) ||
-                                     volume_->in_source(page));
+        const bool drops =
+            whole && (!options_.keep_pages || volume_->shared(page) || volume_->in_source(page));
         if (drops && !unmap()) return;
         const bool was_mapped = volume_->has_contents(page);
         Chunk& next = chunk(issued_);

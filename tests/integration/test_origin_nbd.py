@@ -174,14 +174,17 @@ class OriginNbd(server.Test):
             self.check_reads(client, 9, 20)
 
     def test_exports_that_cannot_be_one(self):
-        def check(problem, uri=self.uri, mode='read-only'):
+        def check(problem, uri=self.uri, mode='read-only', **kwargs):
             with self.subTest(problem=problem):
                 text = f"exports: [{{devices: [host], origin: {{nbd: '{uri}', mode: {mode}}}}}]"
                 config = server.write_file(f'{self.path}.yaml', text)
-                self.command(server.PROGRAM, 'check', config, status=1)
+                self.command(server.PROGRAM, 'check', config, status=1, **kwargs)
                 self.assertIn(f'origin: {uri}: ', self.errors)
                 self.assertIn(problem, self.errors)
 
+        folder = self.directory()
+        os.symlink('/dev/null', f'{folder}/libnbd.so.0')
+        check('libnbd.so.0 cannot be loaded', environment={'LD_LIBRARY_PATH': folder})
         check('start its server, or correct the address')
         check('write for example nbd://host/image', uri='nbd+unix:///image')
         for words, problem in (

@@ -338,7 +338,8 @@ ZeroJob::ZeroJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint
         if (page * size >= offset && end <= offset + length) whole_.push_back(page);
     }
     rig_.set_known(offset, length, false);
-    transfer_.begin({*rig.volume, channels, account}, *this, {offset, length}, {.keep_pages = keep_pages});
+    transfer_.begin({*rig.volume, channels, account}, *this, {offset, length},
+                    {.keep_pages = keep_pages});
 }
 
 bool ZeroJob::step(Random&) {

@@ -10,7 +10,7 @@ mirror=${GPUNBD_FRESH_MIRROR:-http://deb.debian.org/debian}
 # The packages of server/manual/diskless-nodes.md.
 packages=systemd-sysv,udev,initramfs-tools,zstd,e2fsprogs,kmod
 for_disks=systemd-sysv,dbus,libpam-systemd,udev,e2fsprogs,kmod,procps,lvm2,mdadm,cryptsetup-bin,dmsetup,libnbd-bin
-libraries=libyaml-cpp0.7,libfmt9,libspdlog1.10,libssl3,libnbd0 # dependencies of the gpunbd package
+libraries=libyaml-cpp0.7,libfmt9,libspdlog1.10,libssl3 # dependencies of the gpunbd package
 
 fail() {
     echo "system for tests/vm: $*" >&2

@@ -122,9 +122,9 @@ struct SetReadOnly {
     std::string name = {};
     bool read_only = false;
 };
-using ExportRequest = std::variant<CreateExport, RemoveExport, ResizeExport, RenameExport,
-                                   SaveExport, RestoreExport, FlushExport, EvictExport, SetRates,
-                                   SetReadOnly>;
+using ExportRequest =
+    std::variant<CreateExport, RemoveExport, ResizeExport, RenameExport, SaveExport, RestoreExport,
+                 FlushExport, EvictExport, SetRates, SetReadOnly>;
 
 // Receives the outcome of an operation, once: a second call does nothing. It may be copied, and
 // called on any thread. If the last copy is destroyed without a call, the outcome is that the

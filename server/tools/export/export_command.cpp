@@ -168,7 +168,8 @@ HttpRequest request_for(const ExportRequest& request, const std::string& name) {
                                {"reconnect", request.reconnect}});
     }
     if (request.action == "flush") return post("flush", {{"name", name}});
-    if (request.action == "evict") return post("evict", {{"name", name}, {"size", request.names[1]}});
+    if (request.action == "evict")
+        return post("evict", {{"name", name}, {"size", request.names[1]}});
     if (request.action == "rename") {
         return post("rename", {{"name", name}, {"new_name", request.names[1]}});
     }
@@ -265,8 +266,8 @@ Expected<std::string, Failure> change(const ExportRequest& request,
                                                     {"file", absolute(request.names[1])}}) +
                        '\n');
     }
-    const bool has_new_name = request.names.size() == 2 && request.action != "resize" &&
-                              request.action != "evict";
+    const bool has_new_name =
+        request.names.size() == 2 && request.action != "resize" && request.action != "evict";
     return export_object(request, request.names[has_new_name ? 1 : 0], folders);
 }
 

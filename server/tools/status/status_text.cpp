@@ -46,8 +46,8 @@ std::string origin_text(const ExportFigures& exported, const server::OriginStatu
     const std::uint64_t requests = exported.total(&RequestFigures::requests);
     if (requests != 0) {
         const std::uint64_t hits = requests - std::min(requests, origin.misses);
-        out += fmt::format(": {}% of its requests found their pages in memory",
-                           100 * hits / requests);
+        out +=
+            fmt::format(": {}% of its requests found their pages in memory", 100 * hits / requests);
     }
     out += fmt::format("; {} fetched, {} prefetched ({} of them unused), {} dropped",
                        counted(origin.fetched, "page"), origin.prefetched, origin.wasted,

@@ -29,8 +29,8 @@ constexpr std::uint64_t size = pages * cached_page - 3 * 512;
 
 struct WriteRig {
     explicit WriteRig(Writes writes, std::string_view devices = "h", std::uint64_t memory = 8,
-                      std::uint64_t max_unwritten = 1 << 20, std::chrono::milliseconds max_age =
-                                                                 std::chrono::hours(1))
+                      std::uint64_t max_unwritten = 1 << 20,
+                      std::chrono::milliseconds max_age = std::chrono::hours(1))
         : rig({.devices = devices, .size = size, .page_size = cached_page}) {
         Random random(7);
         for (std::uint64_t at = 0; at != size; ++at) {
@@ -38,9 +38,9 @@ struct WriteRig {
         }
         contents.now = contents.durable = rig.model;
         rig.set_known(0, size, true);
-        rig.volume = checked(Volume::create(
-            {.size = size, .page_size = cached_page, .memory = memory * cached_page},
-            {rig.devices.front().get()}));
+        rig.volume = checked(
+            Volume::create({.size = size, .page_size = cached_page, .memory = memory * cached_page},
+                           {rig.devices.front().get()}));
         auto made = std::make_unique<OriginCache>(
             *rig.volume, std::make_unique<MemoryOrigin>(contents),
             OriginCache::Options{.export_name = "cached",
@@ -252,8 +252,7 @@ TEST_CASE("origin: clones share what they read, and have what they write for the
         const std::vector<std::byte> before = origin.rig.model;
         Random random(5);
         for (int clone = 0; clone != 2; ++clone) {
-            origin.rig.volume =
-                checked(OriginClone::make(base, "clone", {}));
+            origin.rig.volume = checked(OriginClone::make(base, "clone", {}));
             origin.rig.model = before;
             origin.rig.set_known(0, size, true);
             for (int round = 0; round != 25; ++round) {

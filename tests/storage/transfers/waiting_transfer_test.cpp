@@ -200,7 +200,8 @@ TEST_CASE("waiting transfer: other requests of the worker are served meanwhile")
     CHECK(other.fill(std::span(twos).first(part)) == part);
     CHECK(other.done());
     ZeroTransfer trim;
-    trim.begin(client.context(), client, {.offset = 0, .length = waiting_page_size}, {.keep_pages = false});
+    trim.begin(client.context(), client, {.offset = 0, .length = waiting_page_size},
+               {.keep_pages = false});
     CHECK(trim.done());
     CHECK_FALSE(client.volume->mapped(0));
     CHECK_FALSE(write.done());
