@@ -468,8 +468,13 @@ std::optional<DeviceError> revocable_error(const Options& options, std::size_t i
 std::optional<DeviceError> spill_error(const Options& options, std::size_t index) {
     const DeviceOptions& device = options.devices[index];
     // Pages of a cache need no place.
+    const auto is_cache_here = [&](const ExportOptions& each) {
+        return each.has_origin() &&
+               (each.devices.empty() ||
+                std::ranges::find(each.devices, device.id) != each.devices.end());
+    };
     if (device.keep_free != 0 && device.spill.empty() &&
-        std::ranges::none_of(options.exports, &ExportOptions::has_origin)) {
+        std::ranges::none_of(options.exports, is_cache_here)) {
         return DeviceError{index, "keep_free",
                            "needs a place for the pages; add for example spill: [{host: 64G}]"};
     }

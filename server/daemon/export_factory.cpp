@@ -82,10 +82,11 @@ storage::OriginCache::Ahead ahead_of(config::Prefetch wanted) {
 }
 
 storage::OriginCache::Options cache_options(const config::ExportOptions& exported,
-                                            const VolumePlan& plan) {
+                                            VolumePlan& plan) {
     using Writes = storage::OriginCache::Writes;
     const config::OriginOptions& wanted = exported.origin;
     storage::OriginCache::Options out{.export_name = exported.name,
+                                      .claim = std::move(plan.claim),
                                       .reads_ahead = ahead_of(wanted.prefetch)};
     switch (wanted.mode) {
         case config::OriginMode::read_only:
@@ -414,7 +415,10 @@ Expected<void, Failure> complete_volume(Export& next, Making& making) {
 void describe(Export& next) {
     const std::string instance = storage::instance_text(next.volume->shape().instance);
     next.info = info_of(next.options);
-    next.info.description = described(next.options.description, instance);
+    // The contents of an origin are the same after a restart.
+    next.info.description = next.options.has_origin()
+                                ? next.options.description
+                                : described(next.options.description, instance);
     next.info.instance = instance;
     next.info.size = next.volume->size();
 }

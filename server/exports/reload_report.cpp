@@ -47,6 +47,7 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
     if (a.stripe_size != b.stripe_size) keys.push_back("stripe_size");
     if (a.provision != b.provision) keys.push_back("provision");
     if (a.page_size != b.page_size) keys.push_back("page_size");
+    if (a.origin != b.origin) keys.push_back("origin");
     if (a.restore != b.restore) keys.push_back("restore");
     if (a.description != b.description) keys.push_back("description");
     if (a.keep != b.keep) keys.push_back("keep");
@@ -63,6 +64,12 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
 ReloadLine compare(const Made& old, const Made& now) {
     const std::string& name = now->info.name;
     const std::string quoted = config::in_quotes(name);
+    if (old->volume != now->volume && now->options.has_origin()) {
+        return {true, name,
+                fmt::format("reload: export {} has the contents of {} now ({} changed)", quoted,
+                            now->options.origin.path(),
+                            differences(old->options, now->options, false))};
+    }
     if (old->volume != now->volume) {
         return {true, name,
                 fmt::format("reload: export {} is replaced by a new, empty one ({} changed); "

@@ -155,6 +155,15 @@ std::unique_ptr<storage::Origin> open_origin(const config::OriginOptions& wanted
     return origin;
 }
 
+storage::OriginClaim claim_origin(const config::ExportOptions& wanted) {
+    auto claimed =
+        storage::OriginClaim::make(wanted.origin.path(), wanted.name, wanted.origin.is_writable());
+    if (const auto* const why = std::get_if<std::string>(&claimed)) {
+        throw std::runtime_error("origin: " + *why);
+    }
+    return std::move(std::get<storage::OriginClaim>(claimed));
+}
+
 // The most bytes of the volume that are in memory at once.
 std::uint64_t memory_of(const config::OriginOptions& wanted, const VolumePlan& plan,
                         std::uint64_t available) {
@@ -200,6 +209,7 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
                                                                          : storage::Provision::thin;
     const std::uint64_t minimum_block = wanted.block_size.minimum;
     if (wanted.has_origin()) {
+        plan.claim = claim_origin(wanted);
         plan.origin = open_origin(wanted.origin, minimum_block);
         plan.options.size = plan.origin->size();
         plan.options.memory = memory_of(wanted.origin, plan, available.front());

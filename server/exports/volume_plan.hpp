@@ -10,6 +10,7 @@
 #include "config/options.hpp"
 #include "server/exports/device_registry.hpp"
 #include "storage/origins/origin.hpp"
+#include "storage/origins/origin_claim.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::server {
@@ -20,6 +21,7 @@ struct VolumePlan {
     std::vector<storage::Spill> spills;
     storage::Layout layout;
     std::unique_ptr<storage::Origin> origin;  // null: none
+    storage::OriginClaim claim;               // of the origin
     std::string instead_of_gpu;               // why no GPU was found, if one was wanted; else empty
 };
 

@@ -209,7 +209,8 @@ NbdConnection::Result NbdConnection::finish(std::int64_t cookie) {
     if (error == ESHUTDOWN) return lose(std::move(answer));
     return {.outcome = Outcome::refused,
             .why = std::move(answer),
-            .is_unsupported = error == ENOTSUP || error == EOPNOTSUPP};
+            .is_unsupported = error == ENOTSUP || error == EOPNOTSUPP,
+            .is_answer = true};
 }
 
 NbdConnection::Result NbdConnection::read(std::uint64_t offset, std::span<std::byte> to) {

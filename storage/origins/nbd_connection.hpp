@@ -46,6 +46,7 @@ class NbdConnection {
         Outcome outcome = Outcome::done;
         std::string why = {};         // for users, unless it is done
         bool is_unsupported = false;  // refused, since the server cannot do it
+        bool is_answer = false;       // refused by the server, and not because there is none
     };
 
     // `with_map`: asks for base:allocation. A text is the reason for users why there is none,

@@ -36,6 +36,8 @@ class Origin {
     virtual bool can_zero() const = 0;
     // What was written survives a loss of power.
     virtual Error flush() = 0;
+    // After a flush that failed: whether writes before it may be lost, although they succeeded.
+    virtual bool may_have_lost_writes() const = 0;
 };
 
 }  // namespace gpunbd::storage

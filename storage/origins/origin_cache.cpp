@@ -26,6 +26,8 @@ constexpr std::size_t longest_search = 1024;
 // A page that was dropped is free once the clients that were reading it have gone on.
 constexpr std::chrono::milliseconds retry_interval{1};
 constexpr std::chrono::seconds patience{10};
+// Without any progress. An origin on another server may come back meanwhile.
+constexpr std::chrono::seconds patience_at_end{60};
 constexpr std::chrono::seconds write_retry_interval{1};
 
 void answer(PageRequest& request, Status status) {
@@ -68,23 +70,27 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
 }
 
 OriginCache::~OriginCache() {
-    std::uint64_t lost = 0;
     {
         const Lock lock(mutex_);
         is_draining_ = true;
         changed_.notify_all();
-        while ((lost = written_.bytes()) != 0) {
-            const auto is_less = [&]() REQUIRES(mutex_) { return written_.bytes() < lost; };
-            if (!round_ended_.wait_for(mutex_, patience, is_less)) break;
+        while (const std::uint64_t bytes = written_.bytes()) {
+            const auto is_less = [&]() REQUIRES(mutex_) { return written_.bytes() < bytes; };
+            if (!round_ended_.wait_for(mutex_, patience_at_end, is_less)) break;
         }
     }
     stop();
-    if (lost != 0) {
-        log_error("cannot be written to",
-                  fmt::format("{} bytes that clients wrote are lost", lost));
-    } else if (counters_.written.value() != 0) {
-        if (const auto why = origin_->flush()) log_error("cannot be flushed", *why);
+    std::uint64_t lost = 0;
+    bool flushes = false;
+    {
+        const Lock lock(mutex_);
+        lost = written_.bytes();
+        flushes = has_changed_origin_;
     }
+    if (flushes) {
+        if (const auto why = origin_->flush()) log_loss("it cannot be flushed: " + *why);
+    }
+    if (lost != 0) log_loss(fmt::format("{} bytes that clients wrote are lost", lost));
 }
 
 void OriginCache::stop() {
@@ -173,7 +179,7 @@ std::optional<std::uint64_t> OriginCache::next_of(std::deque<std::uint64_t>& que
         const auto found = fetches_.find(*at);
         if (found == fetches_.end() || found->second.is_running) {
             at = queue.erase(at);
-        } else if (!is_free(*at)) {
+        } else if (!may_fetch(*at)) {
             ++at;
         } else {
             const std::uint64_t page = *at;
@@ -189,7 +195,7 @@ std::optional<std::uint64_t> OriginCache::next_of_all() {
     for (; next_of_all_ < end_of_all_; ++next_of_all_) {
         const std::uint64_t page = next_of_all_;
         if (!has(page) || volume_.mapped(page) || fetches_.contains(page)) continue;
-        if (!is_free(page)) return std::nullopt;
+        if (!may_fetch(page)) return std::nullopt;
         fetches_.try_emplace(page, Fetch{.is_ahead = true, .fills = true});
         ++next_of_all_;
         return page;
@@ -210,7 +216,7 @@ void OriginCache::perform_fetch(std::uint64_t page, Worker& worker) {
     --fetching_;
     const PageRequests waiters = std::exchange(fetch.waiters, PageRequests{});
     if (status == Status::no_space) {
-        end_of_all_ = next_of_all_;
+        if (fetch.fills) end_of_all_ = next_of_all_;
     } else {
         (status != Status::ok ? counters_.errors
          : fetch.is_ahead     ? counters_.prefetched
@@ -230,7 +236,8 @@ Status OriginCache::load(std::uint64_t page, SlabCopier& copier) noexcept {
         Status status = take(page, target, [&] {
             const Lock lock(mutex_);
             const Fetch& fetch = fetches_.at(page);
-            return !is_stopping_ && (fetch.is_wanted || !fetch.fills);
+            if (fetch.is_wanted) return For::client;
+            return fetch.fills || is_stopping_ ? For::spare_memory : For::later;
         });
         if (status != Status::ok) return status;
         status = read(page, target, copier);
@@ -279,14 +286,16 @@ Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copi
 
 // --- memory --------------------------------------------------------------------------------------
 
-template <typename MayWait>
-Status OriginCache::take(std::uint64_t page, PageRef& out, MayWait may_wait) {
+template <typename Demand>
+Status OriginCache::take(std::uint64_t page, PageRef& out, Demand demand) {
     const auto deadline = Clock::now() + patience;
     while (true) {
         const Status status = volume_.take_page(page, out);
         if (status != Status::no_space) return status;
-        if (!may_wait()) return status;
+        const For whom = demand();
+        if (whom == For::spare_memory) return status;
         if (evict_one()) continue;
+        if (whom == For::later) return status;
         const bool is_late = Clock::now() > deadline;
         if (is_late || volume_.mapped_bytes() == 0) {
             log_error("is not cached",
@@ -294,8 +303,16 @@ Status OriginCache::take(std::uint64_t page, PageRef& out, MayWait may_wait) {
                               : "its device has no memory for a page");
             return Status::io_error;
         }
+        set_starving(true);  // pages may become free by being written
         std::this_thread::sleep_for(retry_interval);
+        set_starving(false);
     }
+}
+
+void OriginCache::set_starving(bool is_starving) {
+    const Lock lock(mutex_);
+    starving_ += is_starving ? 1 : -1;
+    if (is_starving && written_.bytes() != 0) changed_.notify_one();
 }
 
 void OriginCache::make_room(PageRequest& request) noexcept {
@@ -311,7 +328,7 @@ void OriginCache::perform_room(PageRequest& request) {
         const Unlock unlock(mutex_);
         try {
             PageRef page;
-            status = take(request.number, page, [] { return true; });
+            status = take(request.number, page, [] { return For::client; });
             if (status == Status::ok) PagePool::give_up(std::move(page));
         } catch (const std::exception&) {
             status = Status::io_error;
@@ -393,7 +410,7 @@ std::uint64_t OriginCache::evict(std::uint64_t pages) {
 }
 
 bool OriginCache::is_droppable(std::uint64_t page) const {
-    return !written_.contains(page) && is_free(page);
+    return !written_.contains(page) && !is_used(page, false);
 }
 
 bool OriginCache::drop(std::uint64_t page) {
@@ -403,7 +420,7 @@ bool OriginCache::drop(std::uint64_t page) {
         changed_.notify_one();
         return false;
     }
-    if (!is_free(page)) return false;
+    if (!is_droppable(page)) return false;
     volume_.unmap(page);
     counters_.evicted.add();
     return true;
@@ -472,7 +489,8 @@ bool OriginCache::writes_now() const {
 }
 
 bool OriginCache::has_to_write() const {
-    return is_draining_ || !held_.empty() || written_.bytes() > options_.max_unwritten / 2;
+    return is_draining_ || starving_ != 0 || !held_.empty() ||
+           written_.bytes() > options_.max_unwritten / 2;
 }
 
 void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
@@ -491,6 +509,7 @@ void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
         written_.end_round(page, status,
                            options_.writes == Writes::back ? WrittenPages::AfterFailure::keep
                                                            : WrittenPages::AfterFailure::give_up);
+    has_changed_origin_ = true;
     if (status == Status::ok) {
         counters_.written.add(bytes);
         has_failed_ = false;
@@ -555,6 +574,7 @@ void OriginCache::complete_all(WrittenPages::Requests requests) {
 }
 
 void OriginCache::flush(SourceRequest& flush, PageRequest& request) noexcept {
+    if (options_.writes == Writes::none) return answer(request, Status::ok);
     const Lock lock(mutex_);
     flush.is_durable = true;
     flush.request = &request;
@@ -571,23 +591,32 @@ void OriginCache::flush(SourceRequest& flush, PageRequest& request) noexcept {
 void OriginCache::perform_syncs() {
     is_syncing_ = true;
     ChainedQueue<SourceRequest> requests = std::exchange(syncs_, {});
-    if (!is_unsafe_) {
-        bool has_failed = false;
+    Status status = is_unsafe_ ? Status::io_error : Status::ok;
+    if (status == Status::ok) {
         {
             const Unlock unlock(mutex_);
-            if (const auto why = origin_->flush()) {
-                has_failed = true;
-                log_error("cannot be flushed",
-                          *why + "; writes may be lost, so no flush succeeds before a restart");
-            }
+            status = flush_origin();
         }
-        is_unsafe_ = is_unsafe_ || has_failed;
+        is_unsafe_ = status != Status::ok && origin_->may_have_lost_writes();
     }
     is_syncing_ = false;
-    if (is_unsafe_) counters_.errors.add();
-    while (SourceRequest* const each = requests.pop()) {
-        answer(*each->request, is_unsafe_ ? Status::io_error : Status::ok);
+    if (status != Status::ok) counters_.errors.add();
+    while (SourceRequest* const each = requests.pop()) answer(*each->request, status);
+}
+
+Status OriginCache::flush_origin() noexcept {
+    try {
+        const auto why = origin_->flush();
+        if (!why) return Status::ok;
+        if (origin_->may_have_lost_writes()) {
+            log_loss(*why + "; writes may be lost, so no flush succeeds before a restart");
+        } else {
+            log_error("cannot be flushed", *why);
+        }
+    } catch (const std::exception& error) {  // no memory
+        log_error("cannot be flushed", error.what());
     }
+    return Status::io_error;
 }
 
 // --- zeroes --------------------------------------------------------------------------------------
@@ -606,25 +635,26 @@ OriginCache::Pages OriginCache::pages_of(const ZeroRequest& zero) const {
 
 void OriginCache::perform_zero(ZeroRequest& zero, Worker& worker) {
     is_zeroing_ = true;
-    begin_pages(worker, pages_of(zero));
-    const Pages& mine = used(worker);
-    const auto overlaps = [&](const Pages& each) { return &each != &mine && each.overlaps(mine); };
+    Used& mine = used(worker);
+    mine = {.pages = pages_of(zero), .is_waiting = true};
+    const auto overlaps = [&](const Used& each) {
+        return &each != &mine && each.pages.overlaps(mine.pages);
+    };
     while (std::ranges::any_of(used_, overlaps)) {
         awaits_pages_ = true;
         pages_ended_.wait(mutex_);
     }
+    mine.is_waiting = false;
     if (!zero.is_trim || origin_->can_zero()) {
         Status status = Status::ok;
         {
             const Unlock unlock(mutex_);
             status = zero_origin(zero, worker.copier);
         }
-        if (status == Status::ok) {
-            forget_pages(zero);
-        } else {
-            counters_.errors.add();
-            zero.status = status;
-        }
+        has_changed_origin_ = true;
+        zero.status = status;
+        forget_pages(zero);
+        if (status != Status::ok) counters_.errors.add();
     }
     is_zeroing_ = false;
     end_pages(worker);
@@ -707,11 +737,14 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
         if (page % pages_at_once == 0) {
             const Unlock unlock(mutex_);  // clients may wait for it
         }
+        // After a failure, the origin has zeroes or not.
+        const bool is_zeroed = zero.status == Status::ok;
         if (written_.contains(page)) {
+            if (!is_zeroed) continue;
             complete_all(written_.discard(page));
             settle(page);
         }
-        if (!zero.keeps_space && origin_->can_zero() && !written_.contains(page)) {
+        if (is_zeroed && !zero.keeps_space && origin_->can_zero() && !written_.contains(page)) {
             set_data(page, false);
         }
         if (volume_.mapped(page)) volume_.unmap(page);
@@ -749,36 +782,49 @@ bool OriginCache::work(Worker& worker) {
 }
 
 bool OriginCache::work_on_request(Worker& worker) {
-    const auto is_free = [this](std::uint64_t page)
-                             REQUIRES(mutex_) { return this->is_free(page); };
-    const auto round = [&]() REQUIRES(mutex_) {
-        const auto page = written_.next_urgent(is_free);
-        if (page) perform_round(*page, worker);
-        return page.has_value();
-    };
+    // One worker each, so that they cannot delay the rest.
+    if (!is_syncing_ && !syncs_.empty()) return perform_syncs(), true;
+    if (!is_zeroing_ && !zeroes_.empty()) {
+        perform_zero(static_cast<ZeroRequest&>(*zeroes_.pop()), worker);
+        return true;
+    }
     // Half of the workers prefer writes, so that neither reads nor writes wait for all of the
     // other.
-    if (rounds_ < workers / 2 && round()) return true;
-    if (const auto page = next_of(wanted_)) return perform_fetch(*page, worker), true;
-    if (round()) return true;
-    if (fetching_ < most_fetching && !rooms_.empty()) return perform_room(*rooms_.pop()), true;
-    if (fetching_ < most_fetching && !of_clones_.empty()) {
+    if (rounds_ < workers / 2 && perform_urgent_round(worker)) return true;
+    return perform_for_memory(worker) || perform_urgent_round(worker);
+}
+
+bool OriginCache::perform_urgent_round(Worker& worker) {
+    const auto page = written_.next_urgent([this](std::uint64_t each)
+                                               REQUIRES(mutex_) { return may_write(each); });
+    if (page) perform_round(*page, worker);
+    return page.has_value();
+}
+
+// Reads and writes of whole pages take turns.
+bool OriginCache::perform_for_memory(Worker& worker) {
+    if (fetching_ >= most_fetching) return false;
+    makes_room_next_ = !makes_room_next_;
+    const auto fetches = [&]() REQUIRES(mutex_) {
+        const auto page = next_of(wanted_);
+        if (page) perform_fetch(*page, worker);
+        return page.has_value();
+    };
+    if (!makes_room_next_ && fetches()) return true;
+    if (!rooms_.empty()) return perform_room(*rooms_.pop()), true;
+    if (!of_clones_.empty()) {
         const CloneRequest next = of_clones_.front();
         of_clones_.pop_front();
         return perform_for_clone(next, worker), true;
     }
-    if (!is_syncing_ && !syncs_.empty()) return perform_syncs(), true;
-    if (is_zeroing_ || zeroes_.empty()) return false;
-    perform_zero(static_cast<ZeroRequest&>(*zeroes_.pop()), worker);
-    return true;
+    return fetches();
 }
 
 bool OriginCache::work_ahead(Worker& worker) {
-    const auto is_free = [this](std::uint64_t page)
-                             REQUIRES(mutex_) { return this->is_free(page); };
     if (const auto page = next_of(ahead_)) return perform_fetch(*page, worker), true;
     if (writes_now()) {
-        const auto page = written_.next_by_age(is_free);
+        const auto page = written_.next_by_age([this](std::uint64_t each)
+                                                   REQUIRES(mutex_) { return may_write(each); });
         if (page) return perform_round(*page, worker), true;
     }
     if (const auto page = next_of_all()) return perform_fetch(*page, worker), true;
@@ -789,17 +835,30 @@ void OriginCache::wait_for_work() {
     const auto oldest = written_.oldest();
     if (!oldest || options_.writes != Writes::back) return changed_.wait(mutex_);
     const auto due = has_to_write() ? retry_at_ : std::max(*oldest + options_.max_age, retry_at_);
+    const auto now = Clock::now();
+    if (due <= now && awaits_pages_) return changed_.wait(mutex_);  // see end_pages()
     bool has_waited = false;
-    changed_.wait_until(mutex_, std::max(due, Clock::now() + retry_interval),
+    changed_.wait_until(mutex_, std::max(due, now + retry_interval),
                         [&] { return std::exchange(has_waited, true); });
 }
 
-bool OriginCache::is_free(std::uint64_t page) const {
-    const bool is_used = std::ranges::any_of(used_, [&](const Pages& each) {
-        return each.overlaps({page, page + 1});
+bool OriginCache::is_used(std::uint64_t page, bool also_waiting) const {
+    return std::ranges::any_of(used_, [&](const Used& each) {
+        return (also_waiting || !each.is_waiting) && each.pages.overlaps({page, page + 1});
     });
-    if (is_used) awaits_pages_ = true;
-    return !is_used;
+}
+
+bool OriginCache::may_fetch(std::uint64_t page) {
+    if (!is_used(page, true)) return true;
+    awaits_pages_ = true;
+    return false;
+}
+
+bool OriginCache::may_write(std::uint64_t page) {
+    // A zero that waits for a fetch must not prevent what makes room for it.
+    if (!is_used(page, starving_ == 0)) return true;
+    awaits_pages_ = true;
+    return false;
 }
 
 void OriginCache::end_pages(const Worker& worker) {
@@ -814,6 +873,12 @@ void OriginCache::log_error(const char* what, const std::string& why) noexcept {
         const Lock lock(mutex_);
         if (std::exchange(has_failed_, true)) return;
     }
+    log_line(what, why);
+}
+
+void OriginCache::log_loss(const std::string& why) noexcept { log_line("lacks data", why); }
+
+void OriginCache::log_line(const char* what, const std::string& why) noexcept {
     log_if_possible([&] {
         LogLine(spdlog::level::err)
             .with("export", options_.export_name)

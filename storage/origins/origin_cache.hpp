@@ -3,6 +3,7 @@
 // that clients write are written to the origin.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -20,6 +21,7 @@
 #include "storage/base/mutex.hpp"
 #include "storage/devices/slab_copy.hpp"
 #include "storage/origins/origin.hpp"
+#include "storage/origins/origin_claim.hpp"
 #include "storage/origins/written_pages.hpp"
 #include "storage/pages/page_pool.hpp"
 #include "storage/pages/page_source.hpp"
@@ -43,6 +45,7 @@ class OriginCache final : public PageCache {
     enum class Writes : std::uint8_t { none, through, back };
     struct Options {
         std::string export_name;  // for the log
+        OriginClaim claim = {};
         Ahead reads_ahead = Ahead::sequences;
         Writes writes = Writes::none;
         // Of Writes::back. Writes wait while so much is unwritten. Older changes than so long, and
@@ -76,6 +79,10 @@ class OriginCache final : public PageCache {
         submit({.clone = &clone, .request = &request});
     }
 
+    // Each waits for the payload of its client, which may be slow.
+    std::uint64_t pages_of_a_write() const override {
+        return std::max<std::uint64_t>(pages_in_memory_ / 16, 1);
+    }
     std::optional<Status> begin_write(std::uint64_t page, PageRequest& request) noexcept override
         EXCLUDES(mutex_);
     void end_write(std::uint64_t offset, std::uint64_t length,
@@ -122,6 +129,15 @@ class OriginCache final : public PageCache {
         PageRequest* request = nullptr;
         bool copies = false;  // the page; otherwise: makes room for it
     };
+    // What a worker works on.
+    struct Used {
+        Pages pages;
+        bool is_waiting = false;  // for other workers to end, before it begins
+    };
+    // For what memory is taken: for a client, which waits, so that other pages make room for it;
+    // for one that will come, so that they do if they can; or because there is memory that nobody
+    // uses.
+    enum class For : std::uint8_t { client, later, spare_memory };
     struct Worker {
         SlabCopier copier;
         std::thread thread;
@@ -132,14 +148,21 @@ class OriginCache final : public PageCache {
     // Does what is most urgent, if there is anything.
     bool work(Worker& worker) REQUIRES(mutex_);
     bool work_on_request(Worker& worker) REQUIRES(mutex_);
+    bool perform_urgent_round(Worker& worker) REQUIRES(mutex_);
+    bool perform_for_memory(Worker& worker) REQUIRES(mutex_);
     bool work_ahead(Worker& worker) REQUIRES(mutex_);
     void wait_for_work() REQUIRES(mutex_);
-    // Whether no worker works on the page. False: the caller's work is looked for again later.
-    bool is_free(std::uint64_t page) const REQUIRES(mutex_);
+    // Whether a worker works on the page; `also_waiting`: or waits to do so.
+    bool is_used(std::uint64_t page, bool also_waiting) const REQUIRES(mutex_);
+    // Whether a worker may begin with it now. False: workers look for work again after end_pages().
+    bool may_fetch(std::uint64_t page) REQUIRES(mutex_);
+    bool may_write(std::uint64_t page) REQUIRES(mutex_);
     // The worker works on these pages from now on, and on none again.
-    void begin_pages(const Worker& worker, Pages pages) REQUIRES(mutex_) { used(worker) = pages; }
+    void begin_pages(const Worker& worker, Pages pages) REQUIRES(mutex_) {
+        used(worker) = {.pages = pages};
+    }
     void end_pages(const Worker& worker) REQUIRES(mutex_);
-    Pages& used(const Worker& worker) REQUIRES(mutex_) {
+    Used& used(const Worker& worker) REQUIRES(mutex_) {
         return used_[static_cast<std::size_t>(&worker - workers_.data())];
     }
 
@@ -159,9 +182,9 @@ class OriginCache final : public PageCache {
     void follow(std::uint64_t page) noexcept REQUIRES(mutex_);
     // no_space: there is no memory for a page that no client waits for.
     Status load(std::uint64_t page, SlabCopier& copier) noexcept EXCLUDES(mutex_);
-    // `may_wait`: a client waits for the page, so that another one makes room for it.
-    template <typename MayWait>
-    Status take(std::uint64_t page, PageRef& out, MayWait may_wait) EXCLUDES(mutex_);
+    template <typename Demand>
+    Status take(std::uint64_t page, PageRef& out, Demand demand) EXCLUDES(mutex_);
+    void set_starving(bool is_starving) EXCLUDES(mutex_);
     Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier) EXCLUDES(mutex_);
     Status store(std::uint64_t page, const WrittenPages::Blocks& blocks,
                  SlabCopier& copier) noexcept EXCLUDES(mutex_);
@@ -181,6 +204,7 @@ class OriginCache final : public PageCache {
     void settle(std::uint64_t page) REQUIRES(mutex_);
     // Of these requests, no page is left. Those that are durable wait for a flush of the origin.
     void complete_all(WrittenPages::Requests requests) REQUIRES(mutex_);
+    Status flush_origin() noexcept EXCLUDES(mutex_);
     Origin::Error zero_blocks(const ZeroRequest& zero);
     Status zero_origin(const ZeroRequest& zero, SlabCopier& copier) noexcept EXCLUDES(mutex_);
     // What is in memory of whole pages is not needed any more.
@@ -188,7 +212,10 @@ class OriginCache final : public PageCache {
     Pages pages_of(const ZeroRequest& zero) const;
     Pages whole_pages_of(const ZeroRequest& zero) const;
     void set_data(std::uint64_t page, bool has_data) REQUIRES(mutex_);
+    // Once until the origin works again.
     void log_error(const char* what, const std::string& why) noexcept EXCLUDES(mutex_);
+    void log_loss(const std::string& why) noexcept;
+    void log_line(const char* what, const std::string& why) noexcept;
 
     Volume& volume_;
     const std::unique_ptr<Origin> origin_;
@@ -203,15 +230,18 @@ class OriginCache final : public PageCache {
     Condition changed_;      // something is to be done, or is_stopping_
     Condition pages_ended_;  // a worker has ended its work on pages that another one waits for
     Condition round_ended_;
-    mutable bool awaits_pages_ GUARDED_BY(mutex_) = false;  // a worker, or work
-    bool is_draining_ GUARDED_BY(mutex_) = false;           // everything is written, for the end
+    bool awaits_pages_ GUARDED_BY(mutex_) = false;  // a worker, or work
+    bool is_draining_ GUARDED_BY(mutex_) = false;   // everything is written, for the end
     bool is_stopping_ GUARDED_BY(mutex_) = false;
     bool has_failed_ GUARDED_BY(mutex_) = false;  // the last read or write of the origin
+    bool has_changed_origin_ GUARDED_BY(mutex_) = false;
     // A flush has failed, so what was written before may be lost: no later flush may succeed.
     bool is_unsafe_ GUARDED_BY(mutex_) = false;
     Clock::time_point retry_at_ GUARDED_BY(mutex_);  // of failed writes that no request waits for
     std::uint32_t rounds_ GUARDED_BY(mutex_) = 0;    // workers that write a page
     std::uint32_t fetching_ GUARDED_BY(mutex_) = 0;  // that fetch one, or make room for one
+    std::int32_t starving_ GUARDED_BY(mutex_) = 0;   // that find no page to evict for a client
+    bool makes_room_next_ GUARDED_BY(mutex_) = false;
     bool is_zeroing_ GUARDED_BY(mutex_) = false;
     bool is_syncing_ GUARDED_BY(mutex_) = false;
 
@@ -233,7 +263,7 @@ class OriginCache final : public PageCache {
     ChainedQueue<SourceRequest> zeroes_ GUARDED_BY(mutex_);  // each is a ZeroRequest
     ChainedQueue<SourceRequest> syncs_ GUARDED_BY(mutex_);   // wait for a flush of the origin
     // By worker. No other one fetches, writes or zeroes these pages meanwhile.
-    std::array<Pages, workers> used_ GUARDED_BY(mutex_);
+    std::array<Used, workers> used_ GUARDED_BY(mutex_);
     std::array<Worker, workers> workers_;
 };
 

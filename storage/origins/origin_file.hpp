@@ -32,6 +32,7 @@ class OriginFile final : public Origin {
     Error zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) override;
     bool can_zero() const override { return can_zero_; }
     Error flush() override;
+    bool may_have_lost_writes() const override { return true; }  // Linux forgets what it lacks
 
  private:
     explicit OriginFile(std::string path) : path_(std::move(path)), file_(path_) {}

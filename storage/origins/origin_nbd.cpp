@@ -366,6 +366,11 @@ Origin::Error OriginNbd::flush() {
     };
     if (auto why = unsafe()) return why;
     const Result result = run(Kind::flush, [](NbdConnection& each) { return each.flush(); });
+    if (result.is_answer) {
+        const Lock lock(mutex_);
+        is_unsafe_ = true;
+        return problem(result.why);
+    }
     if (auto why = unsafe()) return why;
     if (result.outcome != NbdConnection::Outcome::done) return problem(result.why);
     return {};

@@ -46,6 +46,10 @@ class OriginNbd final : public Origin {
     bool can_zero() const override { return can_zero_; }
     // An error for good once the leader was lost after a write that no flush followed.
     Error flush() override EXCLUDES(mutex_);
+    bool may_have_lost_writes() const override EXCLUDES(mutex_) {
+        const Lock lock(mutex_);
+        return is_unsafe_;
+    }
 
  private:
     using Clock = std::chrono::steady_clock;
@@ -99,7 +103,7 @@ class OriginNbd final : public Origin {
     // Each belongs to the call that has taken it. Null, or lost: it is opened at its next use.
     std::array<std::unique_ptr<NbdConnection>, most_connections> connections_;
 
-    Mutex mutex_;
+    mutable Mutex mutex_;
     Condition returned_;  // a connection is free, or was opened
     std::array<State, most_connections> states_ GUARDED_BY(mutex_);
     std::size_t usable_ GUARDED_BY(mutex_) = 1;        // connections that the server permits

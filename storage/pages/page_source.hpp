@@ -99,6 +99,8 @@ class PageCache : public PageSource {
     // unwritten, and `request` is completed when the caller may try again.
     virtual std::optional<Status> begin_write(std::uint64_t page,
                                               PageRequest& request) noexcept = 0;
+    // How many pages one write begins before it ends the first of them, at most.
+    virtual std::uint64_t pages_of_a_write() const = 0;
     // `length` bytes from `offset` on, in one page, have been changed, or 0 bytes. `write` is
     // complete once its pages are as safe as the source promises for a write; see finish().
     virtual void end_write(std::uint64_t offset, std::uint64_t length,

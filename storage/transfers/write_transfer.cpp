@@ -182,15 +182,18 @@ std::optional<Status> WriteTransfer::find_page(PageRef& page) {
 
 bool WriteTransfer::begin_page() {
     if (is_finished_ || position_ < cache_end_) return true;
+    // end_pages() comes before the next call.
+    const std::uint64_t begun = volume_->page_of(position_) - volume_->page_of(cache_begin_);
+    if (cache_begin_ != cache_end_ && begun >= volume_->cache()->pages_of_a_write()) return false;
     if (page_requested()) return false;
     status_ = request_status();
     if (status_ != Status::ok) return false;
     PageRequest& request = begin_request();
-    const std::optional<Status> begun =
+    const std::optional<Status> status =
         volume_->cache()->begin_write(volume_->page_of(position_), request);
-    if (!begun) return false;
+    if (!status) return false;
     cancel_request();
-    status_ = *begun;
+    status_ = *status;
     if (status_ != Status::ok) return false;
     cache_end_ = position_ + next_length();
     return true;

@@ -119,6 +119,12 @@ class OriginWrites(server.Test):
         self.command('nbdcopy', '--flush', source, self.one.uri())
         self.assertEqual(self.file(), self.contents)
 
+    def test_a_flush_of_a_read_only_origin_has_nothing_to_do(self):
+        self.start('read-only')
+        with wire.connect(self.one.address, 'disk') as client:
+            client.flush()
+        self.gpunbd('export', 'flush', 'disk')
+
     def test_trim_makes_holes(self):
         self.start('write-through')
         before = os.stat(self.path).st_blocks
@@ -150,7 +156,13 @@ class OriginWrites(server.Test):
         words = ('export', 'create', 'second', '--device', 'host', '--origin-file', self.path)
         for mode in ('write-back', 'read-only'):
             self.gpunbd(*words, '--origin-mode', mode, status=1)
-            self.assertIn('has locked it', self.errors)
+            self.assertIn("it is the origin of the export 'disk', and a writable one has one cache", self.errors)
+        other = self.path + '.other'
+        os.link(self.path, other)
+        self.gpunbd(*words[:-1], other, '--origin-mode', 'write-back', status=1)
+        self.assertIn('has locked it', self.errors)
+        self.assertIn('restart the server to change it', 
+                      self.one.reload(CONFIG.replace('8M', '9M').replace('FILE', self.path).replace('MODE', 'write-through')))
         self.one.stop()
         self.start('write-back', CONFIG.replace('name: disk', 'name: other').replace('FILE', '/dev/null').replace('MODE', 'none')
                    .split('    page_size')[0])

@@ -83,6 +83,7 @@ class MemoryOrigin final : public Origin {
         contents_.durable = contents_.now;
         return {};
     }
+    bool may_have_lost_writes() const override { return true; }
 
  private:
     const std::string name_ = "memory";

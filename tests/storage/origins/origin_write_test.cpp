@@ -243,6 +243,39 @@ TEST_CASE("origin: a page with changes is dropped once the origin has them") {
     CHECK(origin.client.read_all() == Status::ok);
 }
 
+TEST_CASE("origin: a zero of everything does not prevent what makes room for reads") {
+    WriteRig origin(Writes::back, "s");  // readers have copies, and pin no pages
+    struct Reader {
+        SilentOwner owner;
+        ClientAccount account;
+        ReadTransfer transfer;
+    };
+    Random random(9);
+    for (int round = 0; round != 30; ++round) {
+        for (int i = 0; i != 3; ++i) {
+            const std::uint64_t at = random.below(static_cast<std::uint32_t>(size - 100));
+            CHECK(origin.write(at, 100) == Status::ok);
+        }
+        std::vector<std::unique_ptr<Reader>> readers(12);
+        Volume& volume = *origin.rig.volume;
+        for (auto& each : readers) {
+            each = std::make_unique<Reader>();
+            const std::uint64_t at = random.below(static_cast<std::uint32_t>(size - 100));
+            each->transfer.begin({volume, *origin.rig.channels, each->account}, each->owner,
+                                 {at, 100});
+        }
+        ZeroJob zero(origin.rig, *origin.rig.channels, origin.client.account, 1, size - 2, false);
+        REQUIRE(run(*origin.rig.channels, {&zero}, random));
+        settle(*origin.rig.channels);
+        CHECK(zero.status() == Status::ok);
+        for (auto& each : readers) {
+            CHECK(each->transfer.status() == Status::ok);
+            each->transfer.abandon();
+        }
+    }
+    CHECK(origin.cache->counters().errors.value() == 0);
+}
+
 TEST_CASE("origin: clones share what they read, and have what they write for themselves") {
     for (const std::string_view devices : {"h", "s", "w"}) {
         if (!has_devices(devices)) continue;
