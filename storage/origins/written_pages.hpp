@@ -11,6 +11,7 @@
 
 #include "storage/base/chained_queue.hpp"
 #include "storage/base/status.hpp"
+#include "storage/base/thread_annotations.hpp"
 #include "storage/pages/page_source.hpp"
 
 namespace gpunbd::storage {
@@ -109,8 +110,10 @@ class WrittenPages {
         boost::intrusive::list<Record, boost::intrusive::member_hook<Record, Hook, &Record::hook>,
                                boost::intrusive::constant_time_size<false>>;
 
+    // The predicate may require the mutex that the caller holds.
     template <typename Predicate>
-    static std::optional<std::uint64_t> first(const Records& records, Predicate is_free) {
+    static std::optional<std::uint64_t> first(const Records& records,
+                                              Predicate is_free) NO_THREAD_SAFETY_ANALYSIS {
         for (const Record& each : records) {
             if (is_free(each.page)) return each.page;
         }
