@@ -218,7 +218,8 @@ class Volume {
     // The page number has page `by` from now on, and readers find it. False: not now, since a clone
     // is being made.
     bool replace(std::uint64_t page, const PageRef& by);
-    // The same for a page number without a page. False: it has one.
+    // The same for a page number without a page, of a volume with a source, also before
+    // set_source(). False: it has one.
     bool fill_hole(std::uint64_t page, const PageRef& by);
     // Makes the page number a hole. Its page is reused once it is neither pinned nor shared. May
     // wait for a clone in progress.

@@ -225,8 +225,6 @@ bool Volume::replace(std::uint64_t page, const PageRef& by) {
 }
 
 bool Volume::fill_hole(std::uint64_t page, const PageRef& by) {
-    GPUNBD_ASSERT(source_ != nullptr,
-                  "only pages that a source has are filled before they are mapped");
     return pool_for(page).fill_hole(table_.slot(page), by);
 }
 

@@ -104,7 +104,7 @@ TEST_CASE("origin: what clients write is read again, and the origin has it in th
             CAPTURE(static_cast<int>(writes));
             WriteRig origin(writes, devices, 8, 256 * kib, std::chrono::milliseconds(5));
             Random random(3);
-            for (int round = 0; round != 40; ++round) {
+            for (int round = 0; round != 24; ++round) {
                 origin.contents.can_zero = random.one_in(2);
                 // Each client has a part of the volume, and shares pages with its neighbours.
                 std::vector<ClientAccount> accounts(4);
@@ -288,7 +288,7 @@ TEST_CASE("origin: clones share what they read, and have what they write for the
             origin.rig.volume = checked(OriginClone::make(base, "clone", {}));
             origin.rig.model = before;
             origin.rig.set_known(0, size, true);
-            for (int round = 0; round != 25; ++round) {
+            for (int round = 0; round != 15; ++round) {
                 std::vector<ClientAccount> accounts(4);
                 std::vector<std::unique_ptr<Job>> owned;
                 std::vector<Job*> jobs;
