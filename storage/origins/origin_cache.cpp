@@ -436,6 +436,7 @@ bool OriginCache::may_begin(std::uint64_t page) const {
 }
 
 std::optional<Status> OriginCache::begin_write(std::uint64_t page, PageRequest& request) noexcept {
+    GPUNBD_ASSERT(options_.writes != Writes::none, "an export of a read-only origin is read-only");
     const Lock lock(mutex_);
     if (!may_begin(page)) {
         held_.push(request);
@@ -622,6 +623,7 @@ Status OriginCache::flush_origin() noexcept {
 // --- zeroes --------------------------------------------------------------------------------------
 
 void OriginCache::zero(ZeroRequest& zero, PageRequest& request) noexcept {
+    GPUNBD_ASSERT(options_.writes != Writes::none, "an export of a read-only origin is read-only");
     const Lock lock(mutex_);
     zero.request = &request;
     zeroes_.push(zero);
