@@ -429,7 +429,7 @@ It must not be mounted.)"});
             {.words = "none",
              .about = R"(: an export of another NBD server, in place of a file: its URI, such as
 .Ql nbd://host/image ,
-.Ql nbds://host/image?tls-certificates=/etc/pki
+.Ql nbds://host/image?tls-certificates=/etc/gpunbd/pki
 or
 .Ql nbd+unix:///image?socket=/run/nbd.sock .
 If the connection is lost, requests wait up to 30 seconds for the server.)"});

@@ -53,6 +53,7 @@ std::optional<std::string> set_in_scratch(std::string_view path, std::string_vie
 std::string example_of(const KeyText& key) {
     if (!key.words.empty()) return std::string(key.words.back());
     if (key.path == "exports[].size") return "8G";
+    if (key.path == "exports[].origin.nbd") return "nbd://host/image";
     if (key.type == "Size") return set_in_scratch(key.path, "4M") ? "4K" : "4M";
     if (key.type == "Integer") return set_in_scratch(key.path, "100") ? "4" : "100";
     if (key.type == "Time") return "10";

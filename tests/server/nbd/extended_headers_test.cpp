@@ -84,7 +84,7 @@ TEST_CASE("extended headers: refused requests have a text, and their payload is 
          "beyond the end of the export"},
         {{CommandType::write_zeroes, 0, 10, flag::no_hole | flag::fast_zero},
          Error::enotsup,
-         "fast zeroing is not possible with NO_HOLE"},
+         "fast zeroing is not possible with NO_HOLE or an origin"},
         {{CommandType::read, 0, 10}, Error::none, ""},
         {{CommandType::write, 0, 0}, Error::none, ""},
         {{CommandType::read, 0, 0}, Error::none, ""},
