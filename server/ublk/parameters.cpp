@@ -41,7 +41,7 @@ Parameters parameters_of(const Export& exported) {
     Parameters out;
     if (exported.info.read_only) out.attributes |= Parameters::read_only;
     // Otherwise there is no volatile cache: an answered write is in device memory.
-    if (!exported.info.read_only && exported.volume->cache() != nullptr) {
+    if (!exported.info.read_only && exported.options.origin.is_writable()) {
         out.attributes |= Parameters::volatile_cache | Parameters::fua;
     }
     out.logical_block_shift = shift_of(block);
