@@ -225,9 +225,9 @@ struct OriginOptions {
     OriginMode mode = OriginMode::read_only;
     std::optional<std::uint64_t> cache;  // bytes in memory at most; unset: what is available
     Prefetch prefetch = Prefetch::sequential;
-    // Of OriginMode::write_back: how much the origin may lack, in bytes, and for how long.
-    std::optional<std::uint64_t> max_unwritten =
-        {};  // unset: a quarter of the memory, at most 1 GiB
+    // Of OriginMode::write_back: how much the origin may lack, in bytes, and for how long. Unset: a
+    // quarter of the memory, at most 1 GiB.
+    std::optional<std::uint64_t> max_unwritten = {};
     std::chrono::seconds max_age{30};
 
     bool is_writable() const { return mode != OriginMode::read_only; }

@@ -127,41 +127,34 @@ std::string error_text(const storage::CapacityError& error, const storage::Volum
 
 namespace {
 
-template <typename Kind>
-std::unique_ptr<storage::Origin> opened(std::variant<std::unique_ptr<Kind>, std::string> result) {
+// A text is the reason why there is none.
+template <typename Value>
+Value unwrapped(std::variant<Value, std::string> result) {
     if (const auto* const why = std::get_if<std::string>(&result)) {
         throw std::runtime_error("origin: " + *why);
     }
-    return std::move(std::get<std::unique_ptr<Kind>>(result));
+    return std::move(std::get<Value>(result));
 }
 
 std::unique_ptr<storage::Origin> open_origin(const config::OriginOptions& wanted,
                                              std::uint64_t minimum_block) {
     using Kind = storage::OriginFile::Kind;
-    const bool is_nbd = !wanted.nbd.empty();
-    auto origin = is_nbd ? opened(storage::OriginNbd::open(wanted.nbd, wanted.is_writable(), {}))
-                         : opened(storage::OriginFile::open(
-                               wanted.path(), wanted.file.empty() ? Kind::block_device : Kind::file,
-                               wanted.is_writable()));
+    std::unique_ptr<storage::Origin> origin;
+    std::string remedy = "resize it on its server";
     const std::uint64_t block = std::max(config::rules::sector, minimum_block);
+    if (!wanted.nbd.empty()) {
+        origin = unwrapped(storage::OriginNbd::open(wanted.nbd, wanted.is_writable(), {}));
+    } else {
+        const Kind kind = wanted.file.empty() ? Kind::block_device : Kind::file;
+        origin = unwrapped(storage::OriginFile::open(wanted.path(), kind, wanted.is_writable()));
+        remedy = fmt::format("extend it: truncate -s %{} {}", block, wanted.path());
+    }
     if (const std::uint64_t size = origin->size(); size % block != 0) {
-        const std::string remedy =
-            is_nbd ? "resize it on its server"
-                   : fmt::format("extend it: truncate -s %{} {}", block, wanted.path());
         throw std::runtime_error(
             fmt::format("origin: {}: its size of {} bytes is not a multiple of {}; {}",
                         wanted.path(), size, block, remedy));
     }
     return origin;
-}
-
-storage::OriginClaim claim_origin(const config::ExportOptions& wanted) {
-    auto claimed =
-        storage::OriginClaim::make(wanted.origin.path(), wanted.name, wanted.origin.is_writable());
-    if (const auto* const why = std::get_if<std::string>(&claimed)) {
-        throw std::runtime_error("origin: " + *why);
-    }
-    return std::move(std::get<storage::OriginClaim>(claimed));
 }
 
 // The most bytes of the volume that are in memory at once.
@@ -209,7 +202,8 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
                                                                          : storage::Provision::thin;
     const std::uint64_t minimum_block = wanted.block_size.minimum;
     if (wanted.has_origin()) {
-        plan.claim = claim_origin(wanted);
+        plan.claim = unwrapped(storage::OriginClaim::make(wanted.origin.path(), wanted.name,
+                                                          wanted.origin.is_writable()));
         plan.origin = open_origin(wanted.origin, minimum_block);
         plan.options.size = plan.origin->size();
         plan.options.memory = memory_of(wanted.origin, plan, available.front());

@@ -3,33 +3,14 @@
 #include <algorithm>
 
 #include "server/nbd/operation_pools.hpp"
+#include "server/nbd/zero_options.hpp"
 #include "storage/assertions/assert.hpp"
 
 namespace gpunbd::server {
 
 void ZeroOperation::begin() {
     become(RequestState::executing);
-    transfer_.begin(context_->transfer_context(), *this, range(),
-                    {.keep_pages = command_.no_hole,
-                     .is_trim = command_.type == protocol::CommandType::trim,
-                     .is_durable = command_.fua});
-    answer_if_done();
-}
-
-void ZeroOperation::moved() {
-    context_->wakeup().flush_soon();
-    answer_if_done();
-}
-
-void ZeroOperation::answer_if_done() {
-    if (!transfer_.done()) return;
-    if (needs_reply(state())) answer_with(transfer_.status());
-    context_->ended(*this);
-}
-
-void ZeroOperation::abandon() {
-    give_up_answer();
-    transfer_.abandon();
+    transfer_.begin(context_->transfer_context(), *this, range(), zero_options(command_));
     answer_if_done();
 }
 
@@ -41,22 +22,6 @@ void ZeroOperation::give_back_to(OperationPools& pools) {
 void FlushOperation::begin() {
     become(RequestState::executing);
     transfer_.begin(context_->transfer_context(), *this);
-    answer_if_done();
-}
-
-void FlushOperation::moved() {
-    context_->wakeup().flush_soon();
-    answer_if_done();
-}
-
-void FlushOperation::answer_if_done() {
-    if (!transfer_.done()) return;
-    if (needs_reply(state())) answer_with(transfer_.status());
-    context_->ended(*this);
-}
-
-void FlushOperation::abandon() {
-    give_up_answer();
     answer_if_done();
 }
 

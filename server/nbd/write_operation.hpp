@@ -11,32 +11,42 @@
 
 namespace gpunbd::server {
 
-// TRIM and WRITE_ZEROES.
-class ZeroOperation : public Operation {
+// A request without payload. It waits for its transfer only.
+template <class OneTransfer>
+class TransferOperation : public Operation {
  public:
-    void abandon() override;
+    void abandon() final {
+        give_up_answer();
+        transfer_.abandon();
+        answer_if_done();
+    }
+
+ protected:
+    void answer_if_done() {
+        if (!transfer_.done()) return;
+        if (needs_reply(state())) answer_with(transfer_.status());
+        context_->ended(*this);
+    }
+
+    OneTransfer transfer_;
 
  private:
-    void begin() override;
-    void moved() override;
-    void give_back_to(OperationPools& pools) override;
-    void answer_if_done();
+    void moved() final {
+        context_->wakeup().flush_soon();
+        answer_if_done();
+    }
+};
 
-    storage::ZeroTransfer transfer_;
+// TRIM and WRITE_ZEROES.
+class ZeroOperation : public TransferOperation<storage::ZeroTransfer> {
+    void begin() override;
+    void give_back_to(OperationPools& pools) override;
 };
 
 // FLUSH of a volume that is a cache.
-class FlushOperation : public Operation {
- public:
-    void abandon() override;
-
- private:
+class FlushOperation : public TransferOperation<storage::FlushTransfer> {
     void begin() override;
-    void moved() override;
     void give_back_to(OperationPools& pools) override;
-    void answer_if_done();
-
-    storage::FlushTransfer transfer_;
 };
 
 // WRITE: receives payload into memory that the volume lends, and acknowledges it once every copy

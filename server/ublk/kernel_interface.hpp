@@ -118,7 +118,7 @@ static_assert(sizeof(Descriptor) == 24);
 constexpr std::uint32_t sector_shift = 9;
 constexpr std::uint32_t max_depth = 4096;
 
-// UBLK_IO_OP_*, UBLK_IO_F_NOUNMAP
+// UBLK_IO_OP_*, UBLK_IO_F_FUA, UBLK_IO_F_NOUNMAP
 enum class Op : std::uint8_t { read = 0, write = 1, flush = 2, discard = 3, write_zeroes = 5 };
 constexpr std::uint32_t operation_mask = 0xff;
 constexpr std::uint32_t fua = 1U << 13;

@@ -26,14 +26,14 @@ constexpr std::int32_t no_space = -28;  // -ENOSPC
 // Empty: the operation is unknown or not permitted, or the range is not in the export.
 std::optional<Command> command_of(const Descriptor& descriptor, const protocol::ExportInfo& info) {
     Command command{.offset = descriptor.start_sector << sector_shift,
-                    .length = std::uint64_t{descriptor.sectors} << sector_shift};
+                    .length = std::uint64_t{descriptor.sectors} << sector_shift,
+                    .fua = (descriptor.operation_and_flags & fua) != 0};
     switch (static_cast<Op>(descriptor.operation_and_flags & operation_mask)) {
         case Op::read:
             command.type = CommandType::read;
             break;
         case Op::write:
             command.type = CommandType::write;
-            command.fua = (descriptor.operation_and_flags & fua) != 0;
             break;
         case Op::flush:
             return Command{.type = CommandType::flush};

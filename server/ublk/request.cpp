@@ -4,6 +4,7 @@
 #include <array>
 #include <new>
 
+#include "server/nbd/zero_options.hpp"
 #include "storage/assertions/assert.hpp"
 #include "storage/devices/store.hpp"
 
@@ -103,10 +104,8 @@ void Request::begin() {
             return write_.begin(context_.transfer, *this, range, command_.fua);
         case CommandType::trim:
         case CommandType::write_zeroes:
-            return zero_.begin(
-                context_.transfer, *this, range,
-                {.keep_pages = command_.no_hole, .is_trim = command_.type == CommandType::trim});
-        default:  // FLUSH; otherwise every answered WRITE is in device memory
+            return zero_.begin(context_.transfer, *this, range, zero_options(command_));
+        default:  // FLUSH, which has work to do only if the volume is a cache
             if (flushes_cache()) flush_.begin(context_.transfer, *this);
             return;
     }

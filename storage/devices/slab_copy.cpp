@@ -92,6 +92,18 @@ class End final : private CopyOwner {
     bool is_done_ = false;
 };
 
+// Calls `copy` for one part after another, until one fails.
+template <typename CopyPart>
+Status copy_in_parts(std::uint64_t bytes, std::uint32_t most, CopyPart copy) {
+    for (std::uint64_t done = 0; done != bytes;) {
+        const auto length = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - done, most));
+        if (const Status status = copy(done, length); status != Status::ok) return status;
+        done += length;
+    }
+    store_fence();
+    return Status::ok;
+}
+
 }  // namespace
 
 SlabCopier::SlabCopier(std::uint32_t chunk) : chunk_(chunk) {}
@@ -122,18 +134,12 @@ Status SlabCopier::copy(SlabPosition from, SlabPosition to, std::uint64_t bytes)
     used_ = true;
     End source(from, channel_to(from.device));
     End target(to, channel_to(to.device));
-    const std::uint32_t most = std::min(source.chunk_size(), target.chunk_size());
-    for (std::uint64_t done = 0; done != bytes;) {
-        const auto length = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - done, most));
-        const std::byte* const data = source.read(done, length);
-        if (data == nullptr) return Status::io_error;
-        if (const Status status = target.write(done, data, length); status != Status::ok) {
-            return status;
-        }
-        done += length;
-    }
-    store_fence();
-    return Status::ok;
+    return copy_in_parts(bytes, std::min(source.chunk_size(), target.chunk_size()),
+                         [&](std::uint64_t done, std::uint32_t length) {
+                             const std::byte* const data = source.read(done, length);
+                             return data == nullptr ? Status::io_error
+                                                    : target.write(done, data, length);
+                         });
 }
 
 Status SlabCopier::fill(SlabPosition to, std::uint64_t bytes, const Read& read) {
@@ -141,18 +147,12 @@ Status SlabCopier::fill(SlabPosition to, std::uint64_t bytes, const Read& read) 
     const Lock lock(mutex_);
     used_ = true;
     End target(to, channel_to(to.device));
-    for (std::uint64_t done = 0; done != bytes;) {
-        const auto length =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - done, target.chunk_size()));
+    return copy_in_parts(bytes, target.chunk_size(), [&](std::uint64_t done, std::uint32_t length) {
         std::byte* const memory = target.lend(done, length);
         if (memory == nullptr) return Status::io_error;
-        Status status = read(done, {memory, length});
-        if (status == Status::ok) status = target.filled(done, length);
-        if (status != Status::ok) return status;
-        done += length;
-    }
-    store_fence();
-    return Status::ok;
+        const Status status = read(done, {memory, length});
+        return status == Status::ok ? target.filled(done, length) : status;
+    });
 }
 
 Status SlabCopier::drain(SlabPosition from, std::uint64_t bytes, const Write& write) {
@@ -160,17 +160,10 @@ Status SlabCopier::drain(SlabPosition from, std::uint64_t bytes, const Write& wr
     const Lock lock(mutex_);
     used_ = true;
     End source(from, channel_to(from.device));
-    for (std::uint64_t done = 0; done != bytes;) {
-        const auto length =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - done, source.chunk_size()));
+    return copy_in_parts(bytes, source.chunk_size(), [&](std::uint64_t done, std::uint32_t length) {
         const std::byte* const memory = source.read(done, length);
-        if (memory == nullptr) return Status::io_error;
-        if (const Status status = write(done, {memory, length}); status != Status::ok) {
-            return status;
-        }
-        done += length;
-    }
-    return Status::ok;
+        return memory == nullptr ? Status::io_error : write(done, {memory, length});
+    });
 }
 
 Status Device::copy(const Slab& from, std::uint64_t from_offset, const Slab& to,

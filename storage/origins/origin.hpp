@@ -38,6 +38,10 @@ class Origin {
     virtual Error flush() = 0;
     // After a flush that failed: whether writes before it may be lost, although they succeeded.
     virtual bool may_have_lost_writes() const = 0;
+
+ protected:
+    // zero() of an origin that has nothing better.
+    Error write_zeroes(std::uint64_t offset, std::uint64_t length);
 };
 
 }  // namespace gpunbd::storage

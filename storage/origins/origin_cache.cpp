@@ -43,7 +43,7 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
       options_(std::move(options)),
       pages_in_memory_(volume.pool(0).memory().slabs().config().pages),
       longest_(std::min(longest_window_bytes / volume.page_size(), pages_in_memory_ / 4)),
-      data_((volume.pages() + data_bits - 1) / data_bits),
+      data_(volume.pages()),
       written_(volume.page_size()) {
     {
         const Lock lock(mutex_);
@@ -236,8 +236,8 @@ Status OriginCache::load(std::uint64_t page, SlabCopier& copier) noexcept {
         Status status = take(page, target, [&] {
             const Lock lock(mutex_);
             const Fetch& fetch = fetches_.at(page);
-            if (fetch.is_wanted) return For::client;
-            return fetch.fills || is_stopping_ ? For::spare_memory : For::later;
+            if (fetch.is_wanted) return Demand::waiting;
+            return fetch.fills || is_stopping_ ? Demand::none : Demand::expected;
         });
         if (status != Status::ok) return status;
         status = read(page, target, copier);
@@ -286,16 +286,16 @@ Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copi
 
 // --- memory --------------------------------------------------------------------------------------
 
-template <typename Demand>
-Status OriginCache::take(std::uint64_t page, PageRef& out, Demand demand) {
+template <typename GetDemand>
+Status OriginCache::take(std::uint64_t page, PageRef& out, GetDemand demand) {
     const auto deadline = Clock::now() + patience;
     while (true) {
         const Status status = volume_.take_page(page, out);
         if (status != Status::no_space) return status;
-        const For whom = demand();
-        if (whom == For::spare_memory) return status;
+        const Demand now = demand();
+        if (now == Demand::none) return status;
         if (evict_one()) continue;
-        if (whom == For::later) return status;
+        if (now == Demand::expected) return status;
         const bool is_late = Clock::now() > deadline;
         if (is_late || volume_.mapped_bytes() == 0) {
             log_error("is not cached",
@@ -328,7 +328,7 @@ void OriginCache::perform_room(PageRequest& request) {
         const Unlock unlock(mutex_);
         try {
             PageRef page;
-            status = take(request.number, page, [] { return For::client; });
+            status = take(request.number, page, [] { return Demand::waiting; });
             if (status == Status::ok) PagePool::give_up(std::move(page));
         } catch (const std::exception&) {
             status = Status::io_error;
@@ -625,7 +625,7 @@ Status OriginCache::flush_origin() noexcept {
 void OriginCache::zero(ZeroRequest& zero, PageRequest& request) noexcept {
     GPUNBD_ASSERT(options_.writes != Writes::none, "an export of a read-only origin is read-only");
     const Lock lock(mutex_);
-    zero.request = &request;
+    zero.request.request = &request;
     zeroes_.push(zero);
     changed_.notify_one();
 }
@@ -654,7 +654,7 @@ void OriginCache::perform_zero(ZeroRequest& zero, Worker& worker) {
             status = zero_origin(zero, worker.copier);
         }
         has_changed_origin_ = true;
-        zero.status = status;
+        zero.request.status = status;
         forget_pages(zero);
         if (status != Status::ok) counters_.errors.add();
     }
@@ -662,7 +662,7 @@ void OriginCache::perform_zero(ZeroRequest& zero, Worker& worker) {
     end_pages(worker);
     changed_.notify_all();  // what waited for the pages, and the next one
     WrittenPages::Requests done;
-    done.push(zero);
+    done.push(zero.request);
     complete_all(done);
 }
 
@@ -702,10 +702,10 @@ Status OriginCache::zero_origin(const ZeroRequest& zero, SlabCopier& copier) noe
         const std::uint64_t end = zero.offset + zero.length;
         const std::uint64_t size = volume_.page_size();
         const Pages all = pages_of(zero);
+        const Pages whole = whole_pages_of(zero);
         for (const std::uint64_t page : {all.begin, all.end - 1}) {
             const std::uint64_t from = std::max(zero.offset, page * size);
             const std::uint64_t until = std::min(end, (page + 1) * size);
-            const Pages whole = whole_pages_of(zero);
             if (page >= whole.begin && page < whole.end) continue;
             const PageRef to = volume_.find(page);
             if (to.hole()) continue;
@@ -740,7 +740,7 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
             const Unlock unlock(mutex_);  // clients may wait for it
         }
         // After a failure, the origin has zeroes or not.
-        const bool is_zeroed = zero.status == Status::ok;
+        const bool is_zeroed = zero.request.status == Status::ok;
         if (written_.contains(page)) {
             if (!is_zeroed) continue;
             complete_all(written_.discard(page));
@@ -752,16 +752,6 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
         if (volume_.mapped(page)) volume_.unmap(page);
     }
     complete(std::exchange(held_, PageRequests{}), Status::ok);
-}
-
-void OriginCache::set_data(std::uint64_t page, bool has_data) {
-    const std::uint64_t bit = std::uint64_t{1} << page % data_bits;
-    auto& word = data_[page / data_bits];
-    if (has_data) {
-        word.fetch_or(bit, std::memory_order_relaxed);
-    } else {
-        word.fetch_and(~bit, std::memory_order_relaxed);
-    }
 }
 
 // --- the workers ---------------------------------------------------------------------------------
@@ -786,10 +776,7 @@ bool OriginCache::work(Worker& worker) {
 bool OriginCache::work_on_request(Worker& worker) {
     // One worker each, so that they cannot delay the rest.
     if (!is_syncing_ && !syncs_.empty()) return perform_syncs(), true;
-    if (!is_zeroing_ && !zeroes_.empty()) {
-        perform_zero(static_cast<ZeroRequest&>(*zeroes_.pop()), worker);
-        return true;
-    }
+    if (!is_zeroing_ && !zeroes_.empty()) return perform_zero(*zeroes_.pop(), worker), true;
     // Half of the workers prefer writes, so that neither reads nor writes wait for all of the
     // other.
     if (rounds_ < workers / 2 && perform_urgent_round(worker)) return true;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +21,7 @@
 #include "storage/devices/slab_copy.hpp"
 #include "storage/origins/origin.hpp"
 #include "storage/origins/origin_claim.hpp"
+#include "storage/origins/page_bits.hpp"
 #include "storage/origins/written_pages.hpp"
 #include "storage/pages/page_pool.hpp"
 #include "storage/pages/page_source.hpp"
@@ -59,13 +59,10 @@ class OriginCache final : public PageCache {
     ~OriginCache() override;
 
     const std::string& name() const override { return origin_->name(); }
-    const Counters& counters() const override { return counters_; }
+    const Counters& counters() const override NO_THREAD_SAFETY_ANALYSIS { return counters_; }
     Unwritten unwritten() const override EXCLUDES(mutex_);
 
-    bool has(std::uint64_t page) const override {
-        return (data_[page / data_bits].load(std::memory_order_relaxed) >> page % data_bits & 1) !=
-               0;
-    }
+    bool has(std::uint64_t page) const override { return data_.test(page); }
     void fetch(PageRequest& request) noexcept override EXCLUDES(mutex_);
     void make_room(PageRequest& request) noexcept override EXCLUDES(mutex_);
     bool drop(std::uint64_t page) override EXCLUDES(mutex_);
@@ -97,7 +94,6 @@ class OriginCache final : public PageCache {
     // These may wait for memory, which writes make free.
     static constexpr std::uint32_t most_fetching = workers - 2;
     static constexpr std::uint64_t pages_at_once = 1024;  // with the mutex held
-    static constexpr std::uint64_t data_bits = 64;
 
     // A page that is to be fetched, or is being fetched.
     struct Fetch {
@@ -134,10 +130,12 @@ class OriginCache final : public PageCache {
         Pages pages;
         bool is_waiting = false;  // for other workers to end, before it begins
     };
-    // For what memory is taken: for a client, which waits, so that other pages make room for it;
-    // for one that will come, so that they do if they can; or because there is memory that nobody
-    // uses.
-    enum class For : std::uint8_t { client, later, spare_memory };
+    // How much a page is needed that memory is taken for.
+    enum class Demand : std::uint8_t {
+        waiting,   // a client waits for it: other pages make room, now or later
+        expected,  // a client will need it: other pages make room if they can
+        none,      // it uses memory that is free
+    };
     struct Worker {
         SlabCopier copier;
         std::thread thread;
@@ -182,14 +180,15 @@ class OriginCache final : public PageCache {
     void follow(std::uint64_t page) noexcept REQUIRES(mutex_);
     // no_space: there is no memory for a page that no client waits for.
     Status load(std::uint64_t page, SlabCopier& copier) noexcept EXCLUDES(mutex_);
-    template <typename Demand>
-    Status take(std::uint64_t page, PageRef& out, Demand demand) EXCLUDES(mutex_);
+    // `demand`: returns the Demand, which may grow meanwhile.
+    template <typename GetDemand>
+    Status take(std::uint64_t page, PageRef& out, GetDemand demand) EXCLUDES(mutex_);
     void set_starving(bool is_starving) EXCLUDES(mutex_);
     Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier) EXCLUDES(mutex_);
     Status store(std::uint64_t page, const WrittenPages::Blocks& blocks,
                  SlabCopier& copier) noexcept EXCLUDES(mutex_);
-    // The clock finds the page in memory from now on. `is_wanted`: by a client, whose use is no
-    // reason to keep it.
+    // The clock finds the page in memory from now on. `is_wanted`: a client waits for it; this use
+    // is no reason to keep it.
     void remember(PageIndex index, std::uint64_t page, bool is_wanted) REQUIRES(mutex_);
     // False: no page can be dropped.
     bool evict_one() EXCLUDES(mutex_);
@@ -211,7 +210,8 @@ class OriginCache final : public PageCache {
     void forget_pages(const ZeroRequest& zero) REQUIRES(mutex_);
     Pages pages_of(const ZeroRequest& zero) const;
     Pages whole_pages_of(const ZeroRequest& zero) const;
-    void set_data(std::uint64_t page, bool has_data) REQUIRES(mutex_);
+    // Whether the origin has data in the page.
+    void set_data(std::uint64_t page, bool has_data) REQUIRES(mutex_) { data_.set(page, has_data); }
     // Once until the origin works again.
     void log_error(const char* what, const std::string& why) noexcept EXCLUDES(mutex_);
     void log_loss(const std::string& why) noexcept;
@@ -222,12 +222,11 @@ class OriginCache final : public PageCache {
     const Options options_;
     const std::uint64_t pages_in_memory_;  // at most
     const std::uint64_t longest_;          // window, pages
-    std::vector<std::atomic<std::uint64_t>>
-        data_;           // a bit for each page; changed with the mutex held
-    Counters counters_;  // written with the mutex held
+    PageBits data_;                        // changed by set_data() only
 
     mutable Mutex mutex_;
-    Condition changed_;      // something is to be done, or is_stopping_
+    Counters counters_ GUARDED_BY(mutex_);  // other threads may read them without it
+    Condition changed_;                     // something is to be done, or is_stopping_
     Condition pages_ended_;  // a worker has ended its work on pages that another one waits for
     Condition round_ended_;
     bool awaits_pages_ GUARDED_BY(mutex_) = false;  // a worker, or work
@@ -260,8 +259,8 @@ class OriginCache final : public PageCache {
     PageRequests held_ GUARDED_BY(mutex_);   // of writes that wait until more is written
     PageRequests rooms_ GUARDED_BY(mutex_);  // of make_room()
     std::deque<CloneRequest> of_clones_ GUARDED_BY(mutex_);
-    ChainedQueue<SourceRequest> zeroes_ GUARDED_BY(mutex_);  // each is a ZeroRequest
-    ChainedQueue<SourceRequest> syncs_ GUARDED_BY(mutex_);   // wait for a flush of the origin
+    ChainedQueue<ZeroRequest> zeroes_ GUARDED_BY(mutex_);
+    ChainedQueue<SourceRequest> syncs_ GUARDED_BY(mutex_);  // wait for a flush of the origin
     // By worker. No other one fetches, writes or zeroes these pages meanwhile.
     std::array<Used, workers> used_ GUARDED_BY(mutex_);
     std::array<Worker, workers> workers_;

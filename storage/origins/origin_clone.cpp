@@ -30,17 +30,17 @@ std::variant<std::unique_ptr<Volume>, std::string> OriginClone::make(
 OriginClone::OriginClone(Volume& volume, std::shared_ptr<Volume> base)
     : volume_(volume),
       base_(std::move(base)),
-      cache_(static_cast<OriginCache&>(*base_->cache())),
-      zeroed_((volume.pages() + bits - 1) / bits) {}
+      cache_(dynamic_cast<OriginCache&>(*base_->cache())),
+      zeroed_(volume.pages()) {}
 
 OriginClone::~OriginClone() = default;
 
 bool OriginClone::has(std::uint64_t page) const {
-    return page < base_->pages() && !is_zeroed(page) && base_->has_contents(page);
+    return page < base_->pages() && !zeroed_.test(page) && base_->has_contents(page);
 }
 
 PageRef OriginClone::find(std::uint64_t page) const {
-    if (page >= base_->pages() || is_zeroed(page)) return {};
+    if (page >= base_->pages() || zeroed_.test(page)) return {};
     return base_->find(page);
 }
 
@@ -58,7 +58,7 @@ void OriginClone::make_room(PageRequest& request) noexcept { cache_.make_room_in
 
 void OriginClone::zeroed(std::uint64_t page) {
     const Lock lock(mutex_);
-    zeroed_[page / bits].fetch_or(std::uint64_t{1} << page % bits, std::memory_order_release);
+    zeroed_.set(page, true);
 }
 
 Status OriginClone::copy_page(std::uint64_t page, SlabCopier& copier) {
@@ -71,7 +71,7 @@ Status OriginClone::copy_page(std::uint64_t page, SlabCopier& copier) {
     status = copier.copy(from.position(), to.position(), volume_.page_size());
     if (status == Status::ok) {
         const Lock lock(mutex_);
-        if (!is_zeroed(page) && volume_.fill_hole(page, to)) return Status::ok;
+        if (!zeroed_.test(page) && volume_.fill_hole(page, to)) return Status::ok;
     }
     PagePool::give_up(std::move(to));  // also if a client has zeroed or written the whole page
     return status;

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "storage/base/mutex.hpp"
 #include "storage/origins/origin_cache.hpp"
+#include "storage/origins/page_bits.hpp"
 #include "storage/pages/page_source.hpp"
 #include "storage/pages/volume.hpp"
 
@@ -42,16 +41,10 @@ class OriginClone final : public PageSource {
     Status make_room_for(std::uint64_t page);
 
  private:
-    bool is_zeroed(std::uint64_t page) const {
-        return (zeroed_[page / bits].load(std::memory_order_acquire) >> page % bits & 1) != 0;
-    }
-
-    static constexpr std::uint64_t bits = 64;
-
     Volume& volume_;
     const std::shared_ptr<Volume> base_;
-    OriginCache& cache_;                              // of base_
-    std::vector<std::atomic<std::uint64_t>> zeroed_;  // a bit for each page
+    OriginCache& cache_;  // of base_
+    PageBits zeroed_;
     Mutex
         mutex_;  // held while a page is zeroed, and while one is mapped with the origin's contents
 };

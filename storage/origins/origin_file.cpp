@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -16,7 +14,6 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::size_t direct_alignment = 4096;  // of memory, length and offset
-constexpr std::size_t zeroes_at_once = 64 << 10;
 
 }  // namespace
 
@@ -112,14 +109,7 @@ Origin::Error OriginFile::zero(std::uint64_t offset, std::uint64_t length, bool 
         if (errno == EOPNOTSUPP && !keeps_space) can_zero_ = false;
         break;
     }
-    alignas(direct_alignment) static constexpr std::array<std::byte, zeroes_at_once> zeroes{};
-    while (length != 0) {
-        const std::size_t part = std::min<std::uint64_t>(length, zeroes.size());
-        if (auto why = write(offset, std::span(zeroes).first(part))) return why;
-        offset += part;
-        length -= part;
-    }
-    return {};
+    return write_zeroes(offset, length);
 }
 
 Origin::Error OriginFile::flush() {

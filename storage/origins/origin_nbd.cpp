@@ -12,10 +12,9 @@ namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint64_t map_step = std::uint64_t{1} << 31;        // bytes of a block status request
-constexpr std::size_t most_extents = std::size_t{1} << 18;        // that are remembered
-constexpr std::uint64_t zero_step = std::uint64_t{128} << 20;     // bytes; servers may write zeroes
-constexpr std::uint64_t written_zeroes = std::uint64_t{1} << 20;  // bytes
+constexpr std::uint64_t map_step = std::uint64_t{1} << 31;     // bytes of a block status request
+constexpr std::size_t most_extents = std::size_t{1} << 18;     // that are remembered
+constexpr std::uint64_t zero_step = std::uint64_t{128} << 20;  // bytes; servers may write zeroes
 // Before another connection is tried after one that was not possible.
 constexpr std::chrono::seconds growth_pause{10};
 constexpr std::chrono::seconds log_pause{10};  // from one line about a lost connection to the next
@@ -345,15 +344,7 @@ Origin::Error OriginNbd::zero(std::uint64_t offset, std::uint64_t length, bool k
         offset += part;
         length -= part;
     }
-    if (length == 0) return {};
-    const std::vector<std::byte> zeroes(std::min(length, written_zeroes));
-    while (length != 0) {
-        const std::size_t part = std::min<std::uint64_t>(length, zeroes.size());
-        if (auto why = write(offset, std::span(zeroes).first(part))) return why;
-        offset += part;
-        length -= part;
-    }
-    return {};
+    return write_zeroes(offset, length);
 }
 
 Origin::Error OriginNbd::flush() {

@@ -40,8 +40,8 @@ void WrittenPages::end(std::uint64_t page, std::uint64_t offset, std::uint64_t l
                        SourceRequest* waits, Clock::time_point now) {
     Record& record = records_.at(page);
     GPUNBD_ASSERT(record.writers != 0, "a write to a page ends once");
+    GPUNBD_ASSERT(length != 0, "a write has bytes in each of its pages");
     --record.writers;
-    if (length == 0) return;
     if (record.unwritten.none()) record.since = now;
     const std::uint64_t first = offset / block_size;
     const std::uint64_t last = (offset + length - 1) / block_size;
@@ -135,11 +135,6 @@ WrittenPages::Requests WrittenPages::discard(std::uint64_t page) {
     record.waiting.clear();
     enqueue(record);
     return done;
-}
-
-bool WrittenPages::is_being_written(std::uint64_t page) const {
-    const auto found = records_.find(page);
-    return found != records_.end() && found->second.is_in_round;
 }
 
 WrittenPages::Rest WrittenPages::forget(std::uint64_t page) {

@@ -48,7 +48,7 @@ class WrittenPages {
 
     // A write to the page begins. Throws std::bad_alloc, and nothing has changed then.
     void begin(std::uint64_t page);
-    // It has ended, and has changed `length` bytes from `offset` in the page on; maybe none.
+    // It has ended, and may have changed `length` bytes from `offset` in the page on.
     // `waits`: is complete once they are in the origin; null: nothing waits for that.
     void end(std::uint64_t page, std::uint64_t offset, std::uint64_t length, SourceRequest* waits,
              Clock::time_point now);
@@ -75,7 +75,6 @@ class WrittenPages {
     Requests end_round(std::uint64_t page, Status status, AfterFailure after);
     // The changes of the page are not wanted any more. No round is in progress.
     Requests discard(std::uint64_t page);
-    bool is_being_written(std::uint64_t page) const;
 
     // Ends the record of the page, if it is idle.
     enum class Rest : std::uint8_t {

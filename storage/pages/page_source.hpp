@@ -23,11 +23,13 @@ struct SourceRequest {
 };
 
 // A WRITE_ZEROES or TRIM for a source.
-struct ZeroRequest : SourceRequest {
+struct ZeroRequest {
+    SourceRequest request = {};
     std::uint64_t offset = 0;  // bytes, in the volume
     std::uint64_t length = 0;
-    bool keeps_space = false;  // NO_HOLE
-    bool is_trim = false;      // the source may do nothing
+    bool keeps_space = false;     // NO_HOLE
+    bool is_trim = false;         // the source may do nothing
+    ZeroRequest* next = nullptr;  // for the source
 };
 
 class PageCache;
@@ -101,8 +103,8 @@ class PageCache : public PageSource {
                                               PageRequest& request) noexcept = 0;
     // How many pages one write begins before it ends the first of them, at most.
     virtual std::uint64_t pages_of_a_write() const = 0;
-    // `length` bytes from `offset` on, in one page, have been changed, or 0 bytes. `write` is
-    // complete once its pages are as safe as the source promises for a write; see finish().
+    // `length` bytes from `offset` on, in one page, may have been changed. `write` is complete once
+    // its pages are as safe as the source promises for a write; see finish().
     virtual void end_write(std::uint64_t offset, std::uint64_t length,
                            SourceRequest& write) noexcept = 0;
     // The write has ended all of its pages. True: it is complete. Otherwise `request` is completed.

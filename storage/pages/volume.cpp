@@ -452,13 +452,6 @@ void Volume::set_source(std::unique_ptr<PageSource> source) {
     cache_ = source_->cache();
 }
 
-void Volume::fetch(std::uint64_t page, PageRequest& request, PageCompletions& completions) {
-    GPUNBD_ASSERT(source_ != nullptr, "only a volume with a source has absent pages");
-    request.number = page;
-    completions.begin(request);
-    source_->fetch(request);
-}
-
 void Volume::unmap(std::uint64_t page) {
     const EntrySlot slot = table_.slot(page);
     for (PageEntry entry = slot.load(); entry.is_mapped(); entry = slot.load()) {

@@ -120,11 +120,8 @@ class Volume {
     PageSource* source() const { return source_.get(); }  // null: none
     PageCache* cache() const { return cache_; }           // the same, if that is one
     // Whether the page has contents even while it is a hole.
-    bool has_contents(std::uint64_t page) const { return mapped(page) || in_source(page); }
     bool in_source(std::uint64_t page) const { return source_ != nullptr && source_->has(page); }
-    // Of such a page that was a hole: submits `request`. Its waiter is called when it may look
-    // again, or when request.status is an error.
-    void fetch(std::uint64_t page, PageRequest& request, PageCompletions& completions);
+    bool has_contents(std::uint64_t page) const { return mapped(page) || in_source(page); }
 
     // Whether one is a clone of the other, or both are clones of a third volume.
     bool shares_pools_of(const Volume& other) const { return pools_ == other.pools_; }
@@ -197,9 +194,8 @@ class Volume {
     void start_provisioners() noexcept;
 
     // The page behind page number `page`, which may be one of its source, pinned for reading, or a
-    // hole. Lock-free. If the device
-    // sends in place, and no other volume has the page, it is pinned for Access::send: no other
-    // volume gets the page before it is unpinned.
+    // hole. Lock-free. If the device sends in place, and no other volume has the page, it is pinned
+    // for Access::send: no other volume gets the page before it is unpinned.
     PageRef find(std::uint64_t page) const;
     // Like find(), but pins the page for writing, and maps a page that reads as zeroes if there is
     // none, or one that its source has, or a copy of a shared page. Does not block: if the device

@@ -36,8 +36,9 @@ std::optional<Status> Transfer::acquire(PageRef& page) {
 std::optional<Status> Transfer::fetch() {
     if (request_.in_progress) return std::nullopt;
     if (request_.status != Status::ok) return request_.status;
-    owner_->waits.begin_wait(channels_->now());
-    volume_->fetch(volume_->page_of(position_), request_, channels_->page_completions());
+    PageRequest& request = begin_request();
+    request.number = volume_->page_of(position_);
+    volume_->source()->fetch(request);
     return std::nullopt;
 }
 

@@ -23,12 +23,11 @@ void ZeroTransfer::zero_cache() {
         if (status_ == Status::ok && !page_requested()) status_ = request_status();
         return;
     }
-    zero_ = ZeroRequest{};
-    zero_.is_durable = options_.is_durable;
-    zero_.offset = position_;
-    zero_.length = end_ - position_;
-    zero_.keeps_space = options_.keep_pages;
-    zero_.is_trim = options_.is_trim;
+    zero_ = {.request = {.is_durable = options_.is_durable},
+             .offset = position_,
+             .length = end_ - position_,
+             .keeps_space = options_.keep_pages,
+             .is_trim = options_.is_trim};
     position_ = end_;
     volume_->cache()->zero(zero_, begin_request());
 }
@@ -120,8 +119,7 @@ void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, 
     begin_ = range.offset;
     cache_begin_ = cache_end_ = range.offset;
     is_finished_ = volume_->cache() == nullptr;
-    write_ = SourceRequest{};
-    write_.is_durable = is_durable;
+    write_ = {.is_durable = is_durable};
     filled_ = 0;
     filled_bytes_ = 0;
     deferred_ = false;

@@ -47,6 +47,7 @@ class ZeroTransfer final : public Transfer, private DeferredWork {
 class FlushTransfer final : public Transfer {
  public:
     void begin(const TransferContext& context, TransferOwner& owner);
+    void abandon() {}  // it needs nothing from its client
     // If true, status() is final.
     bool done() const { return !page_requested(); }
 

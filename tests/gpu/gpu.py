@@ -136,6 +136,24 @@ class Test(server.Test):
         for at in range(0, size, 32 * MiB):
             self.assertEqual(client.read(at, min(32 * MiB, size - at)), shadow[at:at + 32 * MiB], f'at {at}')
 
+    def take(self, load, device, mib, blocks, *pause):
+        """The program `load` takes blocks of device memory, with a pause in milliseconds after each, and keeps them. Prints how
+        long that takes, and returns the program."""
+        program = subprocess.Popen([load, 'take', device.split(':')[1], *map(str, (mib, blocks, *pause))],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (program.kill(), program.wait(), program.stdout.close(), program.stdin.close()))
+        lines = []
+        for line in program.stdout:
+            lines.append(line.rstrip())
+            if line.startswith('ready'):
+                break
+        times = [float(re.search(r' ms ([\d.]+)', line).group(1)) for line in lines if ' ms ' in line]
+        self.assertTrue(times, 'it could not begin')
+        print(f'{len(times)} blocks of {mib} MiB in {sum(times) / 1000:.2f} s, longest {max(times):.1f} ms: {lines[-2:]}', flush=True)
+        self.assertEqual(lines[-1:], ['ready'], lines[-3:])
+        self.assertEqual(len(times), blocks)
+        return program
+
     def begin_load(self, one, name, *options):
         load = subprocess.Popen([NBDLOAD, '--uri', one.uri(name), *options], stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, preexec_fn=server.die_with_parent)

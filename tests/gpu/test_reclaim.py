@@ -5,7 +5,6 @@ free for another program; the default is 3. The figures are printed.
 """
 import json
 import os
-import re
 import subprocess
 import time
 import unittest
@@ -70,19 +69,7 @@ class Reclaim(Base):
 @unittest.skipUnless(DEVICE.startswith('cuda:') and os.path.exists(LOAD), 'needs a GPU, and gpu_load')
 class Neighbour(Base):
     def take(self, mib, blocks, *pause, load=LOAD):
-        program = subprocess.Popen([load, 'take', DEVICE.split(':')[1], *map(str, (mib, blocks, *pause))],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(lambda: (program.kill(), program.wait(), program.stdout.close(), program.stdin.close()))
-        lines = []
-        for line in program.stdout:
-            lines.append(line.rstrip())
-            if line.startswith('ready'):
-                break
-        times = [float(re.search(r' ms ([\d.]+)', line).group(1)) for line in lines if ' ms ' in line]
-        self.assertTrue(times, 'it could not begin')
-        print(f'{len(times)} blocks of {mib} MiB in {sum(times) / 1000:.2f} s, longest {max(times):.1f} ms: {lines[-2:]}', flush=True)
-        self.assertEqual(lines[-1:], ['ready'], lines[-3:])
-        return program
+        return super().take(load, DEVICE, mib, blocks, *pause)
 
     def free(self):
         device = self.device()

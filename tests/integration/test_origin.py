@@ -2,8 +2,8 @@
 import fcntl
 import json
 import os
-import random
 
+import origin_export
 import server
 import wire
 from server import MiB, PAGE
@@ -21,7 +21,7 @@ exports:
 '''
 
 
-class Origin(server.Test):
+class Origin(origin_export.Test):
     def setUp(self):
         self.path = os.path.join(self.directory(), 'origin.img')
         self.contents = bytearray(server.random_bytes(SIZE, 5))
@@ -34,29 +34,18 @@ class Origin(server.Test):
     def start(self, text=CONFIG):
         self.one = self.serve(config=text.replace('FILE', self.path), name='cached')
 
-    def gpunbd(self, *words, status=0):
-        return self.command(server.PROGRAM, *words, '--socket', f'{self.one.directory}/admin', status=status)
-
-    def origin_status(self):
-        exported, = json.loads(self.gpunbd('status', '--json'))['exports']
-        return exported['origins'][0], exported['used']
-
-    def check_reads(self, seed, count=200):
-        choice = random.Random(seed)
+    def check(self, seed, count=200):
         with wire.connect(self.one.address, 'cached') as client:
-            for _ in range(count):
-                offset = choice.randrange(SIZE - 1)
-                length = min(choice.choice((1, 4096, 65536, 3 * MiB)), SIZE - offset)
-                self.assertEqual(client.read(offset, length), self.contents[offset:offset + length], (offset, length))
+            self.check_reads(client, seed, count)
 
     def test_clients_read_the_file(self):
         self.start()
         copy = os.path.join(self.directory(), 'copy')
         self.command('nbdcopy', self.one.uri(), copy)
         self.assertTrue(server.same_file(copy, self.path))
-        self.check_reads(1)
-        origin, used = self.origin_status()
-        self.assertLessEqual(used, CACHE)
+        self.check(1)
+        self.assertLessEqual(self.exported()['used'], CACHE)
+        origin = self.origin_status()
         self.assertGreater(origin['evicted'], 0)
         self.assertGreater(origin['prefetched'], 0)
         self.assertEqual(origin['errors'], 0)
@@ -72,7 +61,7 @@ class Origin(server.Test):
         with wire.connect(self.one.address, 'cached') as client:
             for _ in range(3):
                 self.assertEqual(client.read(9 * PAGE, 4096), self.contents[9 * PAGE:9 * PAGE + 4096])
-        self.assertEqual(self.origin_status()[0]['fetched'], 1)
+        self.assertEqual(self.origin_status()['fetched'], 1)
         devices = json.loads(self.command('nbdinfo', '--json', '--map=gpunbd:device', self.one.uri()))
         self.assertEqual([(run['offset'], run['length']) for run in devices if run['type'] == 1], [(9 * PAGE, PAGE)])
 
@@ -82,7 +71,7 @@ class Origin(server.Test):
             for _ in range(160):
                 file.write(block)
         self.start(CONFIG.replace('cache: 16M', 'cache: 144M, prefetch: all'))
-        server.wait_until(lambda: self.origin_status()[1] == 144 * MiB)
+        server.wait_until(lambda: self.exported()['used'] == 144 * MiB)
         device = os.environ.get('GPUNBD_DEVICE', 'host')
         self.assertIn('of caches dropped', self.gpunbd('reclaim', device, '80M'))
 
@@ -91,10 +80,10 @@ class Origin(server.Test):
                 for page in range(80):
                     self.assertEqual(client.read(page * PAGE + 4096, 4096), block[4096:8192])
         read_all()
-        self.assertLessEqual(self.origin_status()[1], 64 * MiB)
+        self.assertLessEqual(self.exported()['used'], 64 * MiB)
         self.gpunbd('reclaim', device, '--end')
         read_all()
-        self.assertGreater(self.origin_status()[1], 64 * MiB)
+        self.assertGreater(self.exported()['used'], 64 * MiB)
 
     def test_errors_of_the_file(self):
         self.start(CONFIG.replace('cache: 16M', 'prefetch: none'))
@@ -106,7 +95,7 @@ class Origin(server.Test):
             self.assertEqual(caught.exception.args[0], wire.EIO)
             self.assertEqual(client.read(0, 4096), self.contents[:4096])
         self.logged('its origin cannot be read', self.one)
-        self.assertEqual(self.origin_status()[0]['errors'], 1)
+        self.assertEqual(self.origin_status()['errors'], 1)
 
     def test_clones_share_what_is_read(self):
         clones = "\n  - {name: node, clone_of: cached}\n  - {name: vm, clone_per_client: {of: cached, size: 48M, name: machine}}\n"
@@ -148,24 +137,24 @@ class Origin(server.Test):
             answer = self.command('curl', '-s', '--unix-socket', f'{self.one.directory}/admin', '-H', 'Content-Type: application/json',
                                   '-d', request, 'http://localhost/api/v1/read-only')
             self.assertIn('its origin is read-only', answer)
-        self.check_reads(5, 20)
+        self.check(5, 20)
 
     def test_created_at_run_time(self):
         self.start(CONFIG.replace('name: cached', 'name: other'))
         self.gpunbd('export', 'create', 'cached', '--origin-file', self.path, '--origin-mode', 'read-only', '--origin-cache', '16M')
-        self.check_reads(6)
+        self.check(6)
         self.assertIn(f"cache of '{self.path}'", self.gpunbd('export', 'list'))
         self.gpunbd('export', 'remove', 'cached')
 
     def test_a_reload_with_another_file(self):
         self.start()
-        self.check_reads(7, 20)
+        self.check(7, 20)
         other = self.path + '.other'
         self.contents = bytearray(server.random_bytes(SIZE, 6))
         with open(other, 'wb') as file:
             file.write(self.contents)
         self.one.reload(CONFIG.replace('FILE', other))
-        self.check_reads(8, 20)
+        self.check(8, 20)
 
     def test_files_that_cannot_be_one(self):
         locked = os.path.join(self.directory(), 'locked')

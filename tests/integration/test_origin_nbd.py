@@ -6,6 +6,7 @@ import random
 import subprocess
 import threading
 
+import origin_export
 import server
 import wire
 from server import MiB
@@ -23,7 +24,7 @@ exports:
 '''
 
 
-class OriginNbd(server.Test):
+class OriginNbd(origin_export.Test):
     def setUp(self):
         folder = self.directory()
         self.socket, self.path, self.errors_on = (os.path.join(folder, each) for each in ('socket', 'image', 'fail'))
@@ -53,13 +54,6 @@ class OriginNbd(server.Test):
         self.one = self.serve(config=CONFIG.replace('URI', self.uri).replace('MODE', mode), name='cached')
         return wire.connect(self.one.address, 'cached')
 
-    def check_reads(self, client, seed, count=100):
-        choice = random.Random(seed)
-        for _ in range(count):
-            offset = choice.randrange(SIZE - 1)
-            length = min(choice.choice((1, 4096, 65536, MiB)), SIZE - offset)
-            self.assertEqual(client.read(offset, length), self.contents[offset:offset + length], (offset, length))
-
     def write(self, client, offset, data):
         client.write(offset, data)
         self.contents[offset:offset + len(data)] = data
@@ -73,7 +67,7 @@ class OriginNbd(server.Test):
             'file', self.path, 'rdelay=2ms', 'blocksize-minimum=4096', 'blocksize-preferred=4096',
             'blocksize-maximum=32768', 'blocksize-error-policy=error', filters=('blocksize-policy', 'delay'))
         with self.start() as client:
-            self.check_reads(client, 1)
+            self.check_reads(client, 1, 100)
         runs = json.loads(self.command('nbdinfo', '--json', '--map', self.one.uri()))
         self.assertEqual([(run['offset'], run['length'], run['type']) for run in runs],
                          [(0, MiB, 0), (MiB, MiB, 3), (2 * MiB, SIZE - 2 * MiB, 0)])
@@ -85,7 +79,7 @@ class OriginNbd(server.Test):
             self.check_reads(client, 2, 5)
             server.write_file(self.errors_on, '')
             with self.assertRaises(wire.Failed):
-                self.check_reads(client, 3)
+                self.check_reads(client, 3, 100)
             os.unlink(self.errors_on)
             self.check_reads(client, 3, 20)
 

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 
+import origin_export
 import server
 import wire
 from server import MiB
@@ -20,7 +21,7 @@ exports:
 '''
 
 
-class OriginWrites(server.Test):
+class OriginWrites(origin_export.Test):
     def setUp(self):
         self.path = os.path.join(self.directory(), 'origin.img')
         self.contents = bytearray(server.random_bytes(SIZE, 5))
@@ -29,13 +30,6 @@ class OriginWrites(server.Test):
 
     def start(self, mode, text=CONFIG):
         self.one = self.serve(config=text.replace('FILE', self.path).replace('MODE', mode), name='disk')
-
-    def gpunbd(self, *words, status=0):
-        return self.command(server.PROGRAM, *words, '--socket', f'{self.one.directory}/admin', status=status)
-
-    def origin_status(self):
-        exported, = json.loads(self.gpunbd('status', '--json'))['exports']
-        return exported['origins'][0]
 
     def file(self):
         with open(self.path, 'rb') as file:
@@ -138,14 +132,15 @@ class OriginWrites(server.Test):
                          [(0, 8 * MiB, 0), (8 * MiB, 16 * MiB, 3), (24 * MiB, 16 * MiB, 0)])
 
     def test_flush_and_evict(self):
-        self.start('write-back')
+        # Nothing is written or read but for the commands.
+        self.start('write-back', CONFIG.replace('cache: 8M', 'cache: 8M, max_age: 1h, prefetch: none'))
         with wire.connect(self.one.address, 'disk') as client:
             client.write(4096, b'x' * 8192)
             client.read(2 * MiB, 2 * MiB)
         self.assertEqual(self.origin_status()['unwritten'], 8192)
         self.assertIn('8 KiB unwritten', self.gpunbd('status'))
         self.gpunbd('export', 'evict', 'disk', '64M')
-        self.assertEqual(json.loads(self.gpunbd('status', '--json'))['exports'][0]['used'], 65536)
+        self.assertEqual(self.exported()['used'], 65536)
         self.gpunbd('export', 'flush', 'disk')
         self.contents[4096:12288] = b'x' * 8192
         self.assertEqual(self.file(), self.contents)

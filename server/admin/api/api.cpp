@@ -76,6 +76,14 @@ auto take_value(Body& body, const std::string& name, Rule rule) {
     return out;
 }
 
+// A size of an export in bytes. 0: it is invalid.
+std::uint64_t take_bytes(Body& body, const std::string& name) {
+    const auto size = take_value(body, name, config::rules::export_size);
+    if (size && size->percent == 0) return size->bytes;
+    body.set_error(name, "is not a number of bytes; write for example \"8G\"");
+    return 0;
+}
+
 // The path of a file of the server.
 std::string take_file(Body& body) {
     std::string path = body.text("file");
@@ -396,14 +404,9 @@ Response Api::create_export(const Request& request) const {
 Response Api::resize_export(const Request& request) const {
     Body body(request.body);
     ResizeExport wanted{.name = body.text("name")};
-    const auto size = take_value(body, "size", config::rules::export_size);
+    wanted.size = take_bytes(body, "size");
     wanted.discard = body.flag("discard");
     wanted.reconnect = body.flag("reconnect");
-    if (!size || size->percent != 0) {
-        body.set_error("size", "is not a number of bytes; write for example \"8G\"");
-    } else {
-        wanted.size = size->bytes;
-    }
     if (const auto error = body.error()) return error_response(400, *error);
     return perform(std::move(wanted));
 }
@@ -418,12 +421,7 @@ Response Api::flush_export(const Request& request) const {
 Response Api::evict_export(const Request& request) const {
     Body body(request.body);
     EvictExport wanted{.name = body.text("name")};
-    const auto size = take_value(body, "size", config::rules::export_size);
-    if (!size || size->percent != 0) {
-        body.set_error("size", "is not a number of bytes; write for example \"8G\"");
-    } else {
-        wanted.size = size->bytes;
-    }
+    wanted.size = take_bytes(body, "size");
     if (const auto error = body.error()) return error_response(400, *error);
     return perform(std::move(wanted));
 }

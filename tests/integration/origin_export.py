@@ -1,0 +1,28 @@
+"""Tests of exports with an origin: reads that are compared with what it has, commands, and figures."""
+import json
+import random
+
+import server
+from server import MiB
+
+
+class Test(server.Test):
+    """`one` is the server, and `contents` what the export has."""
+
+    def gpunbd(self, *words, status=0):
+        return self.command(server.PROGRAM, *words, '--socket', f'{self.one.directory}/admin', status=status)
+
+    def exported(self):
+        exported, = json.loads(self.gpunbd('status', '--json'))['exports']
+        return exported
+
+    def origin_status(self):
+        return self.exported()['origins'][0]
+
+    def check_reads(self, client, seed, count=200):
+        choice = random.Random(seed)
+        size = len(self.contents)
+        for _ in range(count):
+            offset = choice.randrange(size - 1)
+            length = min(choice.choice((1, 4096, 65536, 3 * MiB)), size - offset)
+            self.assertEqual(client.read(offset, length), self.contents[offset:offset + length], (offset, length))
