@@ -87,6 +87,7 @@ storage::OriginCache::Options cache_options(const config::ExportOptions& exporte
     const config::OriginOptions& wanted = exported.origin;
     storage::OriginCache::Options out{.export_name = exported.name,
                                       .claim = std::move(plan.claim),
+                                      .reserve = plan.reserve,
                                       .reads_ahead = ahead_of(wanted.prefetch)};
     switch (wanted.mode) {
         case config::OriginMode::read_only:

@@ -207,6 +207,8 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
         plan.origin = open_origin(wanted.origin, minimum_block);
         plan.options.size = plan.origin->size();
         plan.options.memory = memory_of(wanted.origin, plan, available.front());
+        storage::Device& host = registry.open(registry.others().at(0));
+        if (&host != plan.devices.front()) plan.reserve = &host;
     } else {
         plan.options.size = size.percent != 0
                                 ? share_in_bytes(size.percent, minimum_block, plan, available)

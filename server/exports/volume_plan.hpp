@@ -22,6 +22,7 @@ struct VolumePlan {
     storage::Layout layout;
     std::unique_ptr<storage::Origin> origin;  // null: none
     storage::OriginClaim claim;               // of the origin
+    storage::Device* reserve = nullptr;       // see OriginCache::Options
     std::string instead_of_gpu;               // why no GPU was found, if one was wanted; else empty
 };
 

@@ -20,7 +20,9 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::uint64_t longest_window_bytes = std::uint64_t{32} << 20;  // that are read ahead
-constexpr std::uint64_t shortest_window = 2;                             // pages
+// After the device has failed. At least 16 pages.
+constexpr std::uint64_t reserve_bytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t shortest_window = 2;  // pages
 // Pages in use that the clock passes before it takes the first of them. Clients wait meanwhile.
 constexpr std::size_t longest_search = 1024;
 // A page that was dropped is free once the clients that were reading it have gone on.
@@ -42,8 +44,8 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
       origin_(std::move(origin)),
       options_(std::move(options)),
       pages_in_memory_(volume.pool(0).memory().slabs().config().pages),
-      longest_(std::min(longest_window_bytes / volume.page_size(), pages_in_memory_ / 4)),
       data_(volume.pages()),
+      lost_(volume.pages()),
       written_(volume.page_size()) {
     {
         const Lock lock(mutex_);
@@ -146,9 +148,14 @@ void OriginCache::fetch(PageRequest& request) noexcept {
     }
 }
 
+std::uint64_t OriginCache::longest_window() const {
+    return std::min(longest_window_bytes / volume_.page_size(), pages_in_memory() / 4);
+}
+
 // A client waits for the page.
 void OriginCache::follow(std::uint64_t page) noexcept {
-    if (longest_ < shortest_window) return;
+    const std::uint64_t longest = longest_window();
+    if (longest < shortest_window) return;
     const auto continues = [page](const Stream& each) {
         return page <= each.next && page + each.window / 2 >= each.next;
     };
@@ -157,11 +164,11 @@ void OriginCache::follow(std::uint64_t page) noexcept {
         streams_[next_stream_++ % streams_.size()] = {.next = page + 1};
         return;
     }
-    found->window = std::clamp(found->window * 2, shortest_window, longest_);
+    found->window = std::clamp(found->window * 2, shortest_window, longest);
     const std::uint64_t end =
         std::min(std::max(found->next, page + 1) + found->window, std::uint64_t{volume_.pages()});
     for (found->next = std::max(found->next, page + 1); found->next < end; ++found->next) {
-        if (ahead_.size() >= longest_ * streams_.size()) return;
+        if (ahead_.size() >= longest * streams_.size()) return;
         if (!has(found->next) || volume_.mapped(found->next)) continue;
         try {
             if (fetches_.contains(found->next)) continue;
@@ -230,33 +237,104 @@ void OriginCache::perform_fetch(std::uint64_t page, Worker& worker) {
 }
 
 Status OriginCache::load(std::uint64_t page, SlabCopier& copier) noexcept {
-    PageRef target;
     try {
+        {
+            const Lock lock(mutex_);
+            if (lost_.test(page)) return Status::io_error;
+            if (volume_.is_unreadable(page) && !drop_unreadable(page)) return Status::io_error;
+        }
         if (volume_.mapped(page)) return Status::ok;
-        Status status = take(page, target, [&] {
+        return fill(page, copier);
+    } catch (const std::exception& error) {
+        log_error("cannot be read", error.what());
+        return Status::io_error;
+    }
+}
+
+Status OriginCache::fill(std::uint64_t page, SlabCopier& copier) {
+    PageRef target;
+    const auto give_up = [&] {
+        if (!target.hole()) PagePool::give_up(std::move(target));
+    };
+    try {
+        const Status status = take(page, target, [&] {
             const Lock lock(mutex_);
             const Fetch& fetch = fetches_.at(page);
             if (fetch.is_wanted) return Demand::waiting;
             return fetch.fills || is_stopping_ ? Demand::none : Demand::expected;
         });
         if (status != Status::ok) return status;
-        status = read(page, target, copier);
-        if (status != Status::ok) {
-            PagePool::give_up(std::move(target));
-            return status;
+        if (const Status of_read = read(page, target, copier); of_read != Status::ok) {
+            const bool has_failed = target.device().failed();
+            give_up();
+            return has_failed && leave_device() ? fill(page, copier) : of_read;
         }
         const Lock lock(mutex_);
         if (volume_.fill_hole(page, target)) {
-            remember(target.index(), page, fetches_.at(page).is_wanted);
+            remember(page, fetches_.at(page).is_wanted);
         } else {
-            PagePool::give_up(std::move(target));  // a client has written the whole page
+            give_up();  // a client has written the whole page
         }
         return Status::ok;
-    } catch (const std::exception& error) {
-        if (!target.hole()) PagePool::give_up(std::move(target));
-        log_error("cannot be read", error.what());
-        return Status::io_error;
+    } catch (...) {
+        give_up();
+        throw;
     }
+}
+
+// --- a device that fails -------------------------------------------------------------------------
+
+bool OriginCache::has_failed_device() const { return volume_.pool(0).device().failed(); }
+
+bool OriginCache::leave_device() {
+    const Lock leaving(leaving_mutex_);
+    if (has_left_) return true;
+    if (options_.reserve == nullptr) return false;
+    const std::uint64_t pages = std::min(
+        std::max(reserve_bytes / volume_.page_size(), std::uint64_t{16}), pages_in_memory());
+    const std::string why = volume_.add_reserve(*options_.reserve, pages);
+    log_if_possible([&] {
+        const std::string& id = volume_.pool(0).device().info().id;
+        LogLine line(spdlog::level::err);
+        line.with("export", options_.export_name).with("device", id);
+        line.log("export '{}': {} has failed, and {}", options_.export_name, id,
+                 why.empty() ? fmt::format("the cache of {} is {} MiB of {} memory from now on",
+                                           origin_->name(), pages * volume_.page_size() >> 20,
+                                           options_.reserve->info().id)
+                             : "there is no other memory: " + why);
+    });
+    if (!why.empty()) return false;
+    has_left_ = true;
+    const Lock lock(mutex_);
+    pages_in_memory_ = pages;
+    pool_ = volume_.pools() - 1;
+    cached_.clear();
+    for (std::uint64_t page = 0; page != volume_.pages(); ++page) {
+        if (page % pages_at_once == 0) {
+            const Unlock unlock(mutex_);  // clients may wait for it
+        }
+        if (volume_.is_unreadable(page)) {
+            drop_unreadable(page);
+        } else {
+            remember(page, true);  // a client has taken it from the reserve meanwhile
+        }
+    }
+    changed_.notify_all();  // has_to_write()
+    return true;
+}
+
+bool OriginCache::drop_unreadable(std::uint64_t page) {
+    if (written_.contains(page)) return false;
+    volume_.unmap(page);
+    return true;
+}
+
+void OriginCache::set_lost(std::uint64_t page) {
+    lost_.set(page, true);
+    if (std::exchange(is_unsafe_, true)) return;
+    log_loss(
+        "changes that it does not have yet were lost with a device; what they changed cannot "
+        "be read, and no flush succeeds before a restart");
 }
 
 Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copier) {
@@ -290,7 +368,10 @@ template <typename GetDemand>
 Status OriginCache::take(std::uint64_t page, PageRef& out, GetDemand demand) {
     const auto deadline = Clock::now() + patience;
     while (true) {
+        const bool has_failed = has_failed_device();
+        if (has_failed && !leave_device()) return Status::io_error;
         const Status status = volume_.take_page(page, out);
+        if (status == Status::io_error && !has_failed && has_failed_device()) continue;
         if (status != Status::no_space) return status;
         const Demand now = demand();
         if (now == Demand::none) return status;
@@ -365,30 +446,33 @@ void OriginCache::perform_for_clone(const CloneRequest& request, Worker& worker)
     answer(*request.request, status);
 }
 
-void OriginCache::remember(PageIndex index, std::uint64_t page, bool is_wanted) {
+const PageStates& OriginCache::states() const { return volume_.pool(pool_).memory().pages(); }
+
+void OriginCache::remember(std::uint64_t page, bool is_wanted) {
+    const PageEntry entry = volume_.slot(page).load();
+    if (!entry.is_mapped() || entry.device() != pool_) return;
+    const PageIndex index = entry.page();
     try {
         if (index >= cached_.size()) cached_.resize(index + std::size_t{1});
     } catch (const std::exception&) {  // no memory; the page stays
         return;
     }
-    const PageStates& states = volume_.pool(0).memory().pages();
     cached_[index] = {
-        .number = page, .uses = states.uses(index) + (is_wanted ? 1 : 0), .is_ahead = !is_wanted};
+        .number = page, .uses = states().uses(index) + (is_wanted ? 1 : 0), .is_ahead = !is_wanted};
 }
 
 bool OriginCache::evict_one() {
     const Lock lock(mutex_);
     const Cached* found = nullptr;
-    const PageStates& states = volume_.pool(0).memory().pages();
     std::size_t used = 0;
     for (std::size_t left = cached_.size(); left != 0 && used != longest_search; --left) {
         const std::size_t index = hand_++ % cached_.size();
         Cached& cached = cached_[index];
         const PageEntry entry = volume_.slot(cached.number).load();
-        const bool is_here = entry.is_mapped() && entry.page() == index;
+        const bool is_here = entry.is_mapped() && entry.device() == pool_ && entry.page() == index;
         // A page that is pinned would not make room now.
-        if (!is_here || states.is_pinned(entry.page()) || !is_droppable(cached.number)) continue;
-        const std::uint32_t uses = states.uses(entry.page());
+        if (!is_here || states().is_pinned(entry.page()) || !is_droppable(cached.number)) continue;
+        const std::uint32_t uses = states().uses(entry.page());
         const bool is_unused = uses == cached.uses;
         if (is_unused || found == nullptr) found = &cached;
         if (is_unused) break;
@@ -432,13 +516,16 @@ bool OriginCache::may_begin(std::uint64_t page) const {
     if (written_.bytes() >= options_.max_unwritten) return false;
     // So that other pages can be evicted for clients that read.
     return written_.contains(page) ||
-           written_.size() < std::max<std::uint64_t>(pages_in_memory_ / 2, 1);
+           written_.size() < std::max<std::uint64_t>(pages_in_memory() / 2, 1);
 }
 
 std::optional<Status> OriginCache::begin_write(std::uint64_t page, PageRequest& request) noexcept {
     GPUNBD_ASSERT(options_.writes != Writes::none, "an export of a read-only origin is read-only");
     const Lock lock(mutex_);
-    if (!may_begin(page)) {
+    if (lost_.test(page)) return Status::io_error;
+    // Writes that had begun on a device that has failed end first.
+    const bool is_ending = volume_.is_unreadable(page) && !drop_unreadable(page);
+    if (is_ending || !may_begin(page)) {
         held_.push(request);
         changed_.notify_one();
         return std::nullopt;
@@ -463,7 +550,7 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     const PageEntry entry = volume_.slot(page).load();
     const bool is_new = entry.is_mapped() &&
                         (entry.page() >= cached_.size() || cached_[entry.page()].number != page);
-    if (is_new) remember(entry.page(), page, true);
+    if (is_new) remember(page, true);
     // Otherwise a worker waits until the oldest change has its age.
     if (waits || was_empty || has_to_write()) changed_.notify_one();
 }
@@ -490,7 +577,7 @@ bool OriginCache::writes_now() const {
 }
 
 bool OriginCache::has_to_write() const {
-    return is_draining_ || starving_ != 0 || !held_.empty() ||
+    return is_draining_ || starving_ != 0 || !held_.empty() || has_failed_device() ||
            written_.bytes() > options_.max_unwritten / 2;
 }
 
@@ -506,10 +593,13 @@ void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
     }
     --rounds_;
     // Requests wait for all changes of Writes::through, and fail.
+    const bool is_through = options_.writes == Writes::through;
+    const bool is_lost = status != Status::ok && !is_through && volume_.is_unreadable(page);
+    if (is_lost) set_lost(page);
     const WrittenPages::Requests done =
         written_.end_round(page, status,
-                           options_.writes == Writes::back ? WrittenPages::AfterFailure::keep
-                                                           : WrittenPages::AfterFailure::give_up);
+                           is_through || is_lost ? WrittenPages::AfterFailure::give_up
+                                                 : WrittenPages::AfterFailure::keep);
     has_changed_origin_ = true;
     if (status == Status::ok) {
         counters_.written.add(bytes);
@@ -708,7 +798,7 @@ Status OriginCache::zero_origin(const ZeroRequest& zero, SlabCopier& copier) noe
             const std::uint64_t until = std::min(end, (page + 1) * size);
             if (page >= whole.begin && page < whole.end) continue;
             const PageRef to = volume_.find(page);
-            if (to.hole()) continue;
+            if (to.hole() || !to.device().readable()) continue;
             SlabPosition position = to.position();
             position.offset += from - page * size;
             const Status status =
@@ -749,6 +839,7 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
         if (is_zeroed && !zero.keeps_space && origin_->can_zero() && !written_.contains(page)) {
             set_data(page, false);
         }
+        if (is_zeroed) lost_.set(page, false);
         if (volume_.mapped(page)) volume_.unmap(page);
     }
     complete(std::exchange(held_, PageRequests{}), Status::ok);

@@ -46,6 +46,8 @@ class OriginCache final : public PageCache {
     struct Options {
         std::string export_name;  // for the log
         OriginClaim claim = {};
+        // Its memory is the cache if the volume's device fails; null: there is none.
+        Device* reserve = nullptr;
         Ahead reads_ahead = Ahead::sequences;
         Writes writes = Writes::none;
         // Of Writes::back. Writes wait while so much is unwritten. Older changes than so long, and
@@ -78,7 +80,7 @@ class OriginCache final : public PageCache {
 
     // Each waits for the payload of its client, which may be slow.
     std::uint64_t pages_of_a_write() const override {
-        return std::max<std::uint64_t>(pages_in_memory_ / 16, 1);
+        return std::max<std::uint64_t>(pages_in_memory() / 16, 1);
     }
     std::optional<Status> begin_write(std::uint64_t page, PageRequest& request) noexcept override
         EXCLUDES(mutex_);
@@ -141,6 +143,10 @@ class OriginCache final : public PageCache {
         std::thread thread;
     };
 
+    // At most.
+    std::uint64_t pages_in_memory() const { return pages_in_memory_.load(); }
+    // How far is read ahead at most, in pages.
+    std::uint64_t longest_window() const;
     void stop();
     void run(Worker& worker) noexcept;
     // Does what is most urgent, if there is anything.
@@ -184,12 +190,25 @@ class OriginCache final : public PageCache {
     template <typename GetDemand>
     Status take(std::uint64_t page, PageRef& out, GetDemand demand) EXCLUDES(mutex_);
     void set_starving(bool is_starving) EXCLUDES(mutex_);
+    // A page from the origin is in the volume. no_space: likewise.
+    Status fill(std::uint64_t page, SlabCopier& copier) EXCLUDES(mutex_);
     Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier) EXCLUDES(mutex_);
+
+    // The device of the volume has failed: pages are taken from the reserve from now on, and those
+    // on the device are read from the origin again. False: there is no reserve.
+    bool leave_device() EXCLUDES(mutex_);
+    bool has_failed_device() const;
+    // A page on the failed device is dropped. False: it is the only copy of what clients wrote, or
+    // may be.
+    bool drop_unreadable(std::uint64_t page) REQUIRES(mutex_);
+    // What clients wrote to this page is lost with the device.
+    void set_lost(std::uint64_t page) REQUIRES(mutex_);
     Status store(std::uint64_t page, const WrittenPages::Blocks& blocks,
                  SlabCopier& copier) noexcept EXCLUDES(mutex_);
-    // The clock finds the page in memory from now on. `is_wanted`: a client waits for it; this use
-    // is no reason to keep it.
-    void remember(PageIndex index, std::uint64_t page, bool is_wanted) REQUIRES(mutex_);
+    // The clock finds the page of this number from now on. `is_wanted`: a client waits for it; this
+    // use is no reason to keep it.
+    void remember(std::uint64_t page, bool is_wanted) REQUIRES(mutex_);
+    const PageStates& states() const REQUIRES(mutex_);
     // False: no page can be dropped.
     bool evict_one() EXCLUDES(mutex_);
     bool is_droppable(std::uint64_t page) const REQUIRES(mutex_);
@@ -220,9 +239,8 @@ class OriginCache final : public PageCache {
     Volume& volume_;
     const std::unique_ptr<Origin> origin_;
     const Options options_;
-    const std::uint64_t pages_in_memory_;  // at most
-    const std::uint64_t longest_;          // window, pages
-    PageBits data_;                        // changed by set_data() only
+    Atomic<std::uint64_t> pages_in_memory_;
+    PageBits data_;  // changed by set_data() only
 
     mutable Mutex mutex_;
     Counters counters_ GUARDED_BY(mutex_);  // other threads may read them without it
@@ -252,8 +270,13 @@ class OriginCache final : public PageCache {
     std::uint64_t next_of_all_ GUARDED_BY(mutex_) = 0;
     std::uint64_t end_of_all_ GUARDED_BY(mutex_) = 0;
     std::uint32_t next_stream_ GUARDED_BY(mutex_) = 0;  // the one that is replaced next
+    std::uint32_t pool_ GUARDED_BY(mutex_) = 0;         // of the volume, with the pages
     std::vector<Cached> cached_ GUARDED_BY(mutex_);     // by PageIndex
     std::size_t hand_ GUARDED_BY(mutex_) = 0;           // the next one
+
+    Mutex leaving_mutex_;                               // locked before mutex_
+    bool has_left_ GUARDED_BY(leaving_mutex_) = false;  // the device that has failed
+    PageBits lost_;                                     // changed with mutex_ held
 
     WrittenPages written_ GUARDED_BY(mutex_);
     PageRequests held_ GUARDED_BY(mutex_);   // of writes that wait until more is written

@@ -158,7 +158,7 @@ class PageAllocator {
     const PoolConfig& config() const { return slabs_.config(); }
     // Empty slabs that are not released, so that a page that comes and goes does not allocate each
     // time.
-    std::uint32_t spare_slabs() const { return config().is_spill ? 0 : 1; }
+    std::uint32_t spare_slabs() const { return config().keeps_empty_slab ? 1 : 0; }
     void take_out(FreePages::Page page) REQUIRES(mutex_);
     bool take_free_page(FreePages::Page& page) REQUIRES(mutex_);
     bool take_free_page(FreePages::Page& page, SlabKind kind) REQUIRES(mutex_);

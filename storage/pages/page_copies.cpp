@@ -112,12 +112,12 @@ PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
 }
 
 bool PagePool::fill_hole(EntrySlot slot, const PageRef& page) {
-    GPUNBD_ASSERT(&page.owner() == &memory_, "a page is mapped by the pool that it is from");
+    PageAllocator& owner = page.owner();
     const Lock lock(memory_.mutex());
     if (slot.load().is_mapped()) return false;
-    memory_.pages().end_filling();
-    memory_.pages().add_first_entry(page.index());
-    slot.become(entry_of(memory_, page.index()));
+    owner.pages().end_filling();
+    owner.pages().add_first_entry(page.index());
+    slot.become(entry_of(owner, page.index()));
     return true;
 }
 

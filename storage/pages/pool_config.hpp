@@ -53,6 +53,7 @@ struct PoolConfig {
     // The layout places no page here. Pages of another pool are moved here when its memory has to
     // be given back.
     bool is_spill = false;
+    bool keeps_empty_slab = true;  // one, for the next pages, with Provision::thin
     // The directory has room for one slab more than `pages` need.
     bool has_spare_slab = false;
 

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "storage/base/atomic.hpp"
 #include "storage/devices/page_completions.hpp"
 #include "storage/pages/layout.hpp"
 #include "storage/pages/page_pool.hpp"
@@ -119,6 +120,18 @@ class Volume {
     void set_source(std::unique_ptr<PageSource> source);
     PageSource* source() const { return source_.get(); }  // null: none
     PageCache* cache() const { return cache_; }           // the same, if that is one
+    // Whether a page that cannot be read from its device may be fetched again from the source.
+    bool can_fetch_again(std::uint64_t page) const {
+        return cache_ != nullptr || (source_ != nullptr && !mapped(page));
+    }
+    // The device of a cache has failed: its pages come from another device from now on, and are at
+    // most so many. An error text if that is not possible. Blocks. Call it once.
+    std::string add_reserve(Device& device, std::uint64_t pages);
+    // Whether the page is on a device that cannot be read any more.
+    bool is_unreadable(std::uint64_t page) const {
+        const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
+        return entry.is_mapped() && !pools_->at(entry.device()).device().readable();
+    }
     // Whether the page has contents even while it is a hole.
     bool in_source(std::uint64_t page) const { return source_ != nullptr && source_->has(page); }
     bool has_contents(std::uint64_t page) const { return mapped(page) || in_source(page); }
@@ -210,7 +223,7 @@ class Volume {
     PageRef take_replacement(std::uint64_t page);
     // A page with any contents for this number, pinned for writing, which replace() or
     // PagePool::give_up() ends. May call the device. Blocks.
-    Status take_page(std::uint64_t page, PageRef& out) { return pool_for(page).take_page(out); }
+    Status take_page(std::uint64_t page, PageRef& out) { return taking_pool(page).take_page(out); }
     // The page number has page `by` from now on, and readers find it. False: not now, since a clone
     // is being made.
     bool replace(std::uint64_t page, const PageRef& by);
@@ -275,6 +288,11 @@ class Volume {
         return entry.is_mapped() ? entry.device() + 1 : 0;
     }
     PagePool& pool_for(std::uint64_t page) { return pools_->at(layout_.device_of(page)); }
+    // The pool of which a hole gets a page. pool_for() guards its entry in any case.
+    PagePool& taking_pool(std::uint64_t page) {
+        PagePool* const reserve = reserve_.load(std::memory_order_acquire);
+        return reserve != nullptr ? *reserve : pool_for(page);
+    }
     // Pins for this access. A page that is moving or shared is not found for writing.
     template <Access access>
     PageRef find(std::uint64_t page) const;
@@ -299,6 +317,9 @@ class Volume {
     PagePool* find_spill(const Spill& spill) const;
     // The new pool, or the reason why there can be none.
     std::variant<PagePool*, std::string> add_spill(const Spill& spill) REQUIRES(pools_->cloning());
+    PagePool* add_pool(Device& device, const TableShape::DeviceShare& share, SlabBudget* budget,
+                       const std::shared_ptr<const SharedDirectory>& directory)
+        REQUIRES(pools_->cloning());
     // The pages on one device.
     template <typename Call>
     void for_each_mapped(Call call) const;
@@ -343,6 +364,7 @@ class Volume {
     std::shared_ptr<PoolList> pools_;  // never null; of all volumes that share pages
     std::unique_ptr<PageSource> source_;
     PageCache* cache_ = nullptr;
+    Atomic<PagePool*> reserve_{nullptr};  // see add_reserve()
 };
 
 }  // namespace gpunbd::storage

@@ -207,7 +207,10 @@ Status Volume::settle_sent(const Volume& target, std::vector<std::uint64_t>& sen
 
 PageRef Volume::take_replacement(std::uint64_t page) {
     const PageEntry entry = table_.slot(page).load();
-    if (in_source(page)) return entry.is_mapped() ? PageRef() : pool_for(page).take_replacement();
+    if (in_source(page)) {
+        PagePool& pool = taking_pool(page);
+        return entry.is_mapped() || pool.device().failed() ? PageRef() : pool.take_replacement();
+    }
     if (!entry.is_shared() || !pools_->at(entry.device()).memory().pages().is_shared(entry.page()))
         return {};
     return pool_for(page).take_replacement();

@@ -55,6 +55,8 @@ std::shared_ptr<PagePool> Volume::make_pool(
                             .kept_parts = kept_parts_,
                             .budget = budget,
                             .is_spill = is_spill,
+                            // A reserve is in use all the time.
+                            .keeps_empty_slab = !is_spill || source_ != nullptr,
                             .has_spare_slab = share.slabs > needed};
     return std::make_shared<PagePool>(device, config);
 }
@@ -114,14 +116,29 @@ std::variant<PagePool*, std::string> Volume::add_spill(const Spill& spill) {
     const std::uint64_t pages = shape().devices[spill.home].pages;
     const TableShape::DeviceShare share =
         share_on(*spill.device, spill.home, pages, page_size_, is_kept, 1);
-    std::shared_ptr<PagePool> pool =
-        make_pool(*spill.device, index, share, spill.budget, directory);
-    pool->tables().add_all_of(pools_->at(spill.home).tables());
+    return add_pool(*spill.device, share, spill.budget, directory);
+}
+
+PagePool* Volume::add_pool(Device& device, const TableShape::DeviceShare& share, SlabBudget* budget,
+                           const std::shared_ptr<const SharedDirectory>& directory) {
+    std::shared_ptr<PagePool> pool = make_pool(device, pools_->size(), share, budget, directory);
+    pool->tables().add_all_of(pools_->at(share.home).tables());
     // From here on nothing fails: a process that takes the contents over has the same pools.
-    if (is_kept) directory->add(share);
+    if (directory != nullptr) directory->add(share);
     pools_->add(pool);
     pool->memory().provisioner().start();
     return pool.get();
+}
+
+std::string Volume::add_reserve(Device& device, std::uint64_t pages) {
+    GPUNBD_ASSERT(!is_kept_ && !shares_pages() && !has_spills(),
+                  "a volume with a source has its pages for itself");
+    const Lock serialized(pools_->cloning());
+    if (pools_->is_full()) return "the volume has too many devices";
+    PagePool* const reserve =
+        add_pool(device, share_on(device, 0, pages, page_size_, false, 0), nullptr, nullptr);
+    reserve_.store(reserve, std::memory_order_release);
+    return {};
 }
 
 }  // namespace gpunbd::storage

@@ -20,6 +20,10 @@ void ReadTransfer::advance() {
         next.memory = nullptr;
         next.staged = false;
         next.state = Chunk::State::ready;
+        const bool is_readable = next.page.hole() || next.page.device().readable();
+        if (!is_readable && volume_->can_fetch_again(volume_->page_of(position_))) {
+            next.page.reset();
+        }
         if (next.page.hole() && volume_->in_source(volume_->page_of(position_))) {
             if (const std::optional<Status> error = fetch()) {
                 status_ = *error;
@@ -29,7 +33,7 @@ void ReadTransfer::advance() {
         }
         if (!next.page.hole()) {
             Channel* const channel = channels_->find(next.page.device());
-            if (channel == nullptr || !next.page.device().readable()) {
+            if (channel == nullptr || !is_readable) {
                 next.page.reset();
                 status_ = Status::io_error;
                 failed_at_ = position_;
@@ -94,10 +98,17 @@ void ReadTransfer::release_ready() {
     }
 }
 
+bool ReadTransfer::repeats_after_failure(const Chunk& chunk) const {
+    return !chunk.page.hole() && !chunk.page.device().readable() &&
+           volume_->can_fetch_again(volume_->page_of(chunk.offset));
+}
+
 void ReadTransfer::chunk_done(Chunk& chunk) {
     // Only after abandon() is a moving chunk taken.
     if (taken_ == issued_) return release_ready();
-    if (!chunk.page.is_intact()) chunk.state = Chunk::State::stale;
+    if (!chunk.page.is_intact() || chunk.copy.status != Status::ok) {
+        chunk.state = Chunk::State::stale;
+    }
     chunk.page.reset();  // the client may be slow
     repeat_stale();
 }

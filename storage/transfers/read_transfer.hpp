@@ -41,6 +41,7 @@ class ReadTransfer final : public Transfer {
  private:
     void advance() override;
     void chunk_done(Chunk& chunk) override;
+    bool repeats_after_failure(const Chunk& chunk) const override;
     void release(Chunk& chunk);
     void release_ready();
     void repeat_stale();

@@ -111,7 +111,8 @@ void Transfer::copy_done(Copy& copy) {
                   "a copy that ends belongs to a chunk that is moving");
     moved->state = Chunk::State::ready;
     owner_->waits.end(&TransferWaits::device, channels_->polled());  // the rest is the worker's
-    if (copy.status != Status::ok && status_ == Status::ok) {
+    const bool has_failed = copy.status != Status::ok && !repeats_after_failure(*moved);
+    if (has_failed && status_ == Status::ok) {
         status_ = copy.status;
         failed_at_ = moved->offset;
     }

@@ -139,6 +139,8 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
     // Issues as many chunks as possible. Called again whenever that may have changed.
     virtual void advance() = 0;
     virtual void chunk_done(Chunk& chunk) = 0;
+    // Whether a copy of the chunk that fails with its device is no error of the request.
+    virtual bool repeats_after_failure(const Chunk& /*chunk*/) const { return false; }
 
     Volume* volume_ = nullptr;
     Channels* channels_ = nullptr;
