@@ -13,7 +13,8 @@ import server  # noqa: E402
 import swapping_guest  # noqa: E402
 
 EXPECTED = ['no module ok', 'unprivileged ok', 'device ok', 'both ways ok', 'xfs ok', 'ext4 ok', 'fio ok', 'no space ok', 'limits ok', 'reload ok', 'in use ok',
-            'manual ok', 'killed ok', 'upgraded ok', 'keeper ends ok', 'upgraded without it ok', 'contents gone ok', 'unloaded ok']
+            'manual ok', 'killed ok', 'upgraded ok', 'keeper ends ok', 'upgraded without it ok', 'contents gone ok',
+            'write-through ok', 'mounted origin ok', 'same disk ok', 'write-back ok', 'same file ok', 'unloaded ok']
 
 server.need('fio', 'mkfs.ext4', 'e2fsck', 'mkfs.xfs', 'xfs_repair', 'nbdcopy', 'nbdinfo', 'blkdiscard')
 if 'ublk_drv' not in guest.MODULES:
@@ -27,7 +28,7 @@ class Ublk(swapping_guest.Swapping):
 
     def test_ublk(self):
         initramfs = guest.root(self, 'ublk', ('fio', 'mkfs.ext4', 'e2fsck', 'mkfs.xfs', 'xfs_repair', 'nbdcopy', 'nbdinfo'),
-                               ('crc32c_generic', 'ext4', 'xfs'))
+                               ('crc32c_generic', 'ext4', 'xfs', 'loop'))
         initramfs.program(shutil.which('blkdiscard'), 'zeroout')  # that of busybox cannot write zeroes
         for name, (page, heading) in {'readme': ('README.md', 'A mount in a minute'),
                                       'manual': ('server/manual/attach-and-mount.md', 'Local devices with ublk')}.items():
