@@ -535,18 +535,18 @@ std::optional<Status> OriginCache::begin_write(std::uint64_t page, PageRequest& 
     } catch (const std::exception&) {  // no memory
         return Status::io_error;
     }
-    set_data(page, true);
+    if (!has(page)) set_data(page, true);
     return Status::ok;
 }
 
 void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
                             SourceRequest& write) noexcept {
-    const Lock lock(mutex_);
     const std::uint64_t page = volume_.page_of(offset);
-    const bool waits = options_.writes == Writes::through || write.is_durable;
+    const bool waits = waits_for_origin(write);
+    const auto now = Clock::now();
+    const Lock lock(mutex_);
     const bool was_empty = written_.bytes() == 0;
-    written_.end(page, volume_.offset_in_page(offset), length, waits ? &write : nullptr,
-                 Clock::now());
+    written_.end(page, volume_.offset_in_page(offset), length, waits ? &write : nullptr, now);
     const PageEntry entry = volume_.slot(page).load();
     const bool is_new = entry.is_mapped() &&
                         (entry.page() >= cached_.size() || cached_[entry.page()].number != page);
@@ -556,6 +556,7 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
 }
 
 bool OriginCache::finish(SourceRequest& write, PageRequest& request) noexcept {
+    if (!waits_for_origin(write)) return true;
     const Lock lock(mutex_);
     const bool is_synced = !write.is_durable || write.status != Status::ok;
     if (write.pages_left == 0 && is_synced) return true;

@@ -213,6 +213,9 @@ class OriginCache final : public PageCache {
     bool evict_one() EXCLUDES(mutex_);
     bool is_droppable(std::uint64_t page) const REQUIRES(mutex_);
 
+    bool waits_for_origin(const SourceRequest& write) const {
+        return options_.writes == Writes::through || write.is_durable;
+    }
     bool may_begin(std::uint64_t page) const REQUIRES(mutex_);
     // Whether changes that no request waits for are written to the origin now; and whether that
     // does not depend on their age.
