@@ -424,7 +424,7 @@ makes it.
 It must not change while the server runs: requests for contents that are not in memory fail then.)"});
     v.value("device", origin.device, path(),
             {.words = "none", .about = R"(: a block device, in place of a file.
-It must not be mounted.)"});
+It must not be mounted, and not be one that the server makes itself.)"});
     v.value("nbd", origin.nbd, nbd_uri(),
             {.words = "none",
              .about = R"(: an export of another NBD server, in place of a file: its URI, such as
@@ -432,6 +432,7 @@ It must not be mounted.)"});
 .Ql nbds://host/image?tls-certificates=/etc/gpunbd/pki
 or
 .Ql nbd+unix:///image?socket=/run/nbd.sock .
+It must not be an export of the same server.
 If the connection is lost, requests wait up to 30 seconds for the server.)"});
     v.value("mode", origin.mode,
             one_of<OriginMode>({{"read-only", OriginMode::read_only},

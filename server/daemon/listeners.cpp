@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "config/origin_cycle.hpp"
+#include "config/quote.hpp"
 #include "server/daemon/server_context.hpp"
 #include "server/exports/access_list.hpp"
 #include "server/net/address_error.hpp"
@@ -97,8 +99,8 @@ void Listeners::open() {
         }
     }
     if (kept_) kept_->forget_the_rest();
-    if (const auto exposed = exposures(context_.options); !exposed.empty()) {
-        throw std::runtime_error(exposed.front());
+    if (const auto problems = problems_of(context_.options); !problems.empty()) {
+        throw std::runtime_error(problems.front());
     }
 }
 
@@ -110,7 +112,7 @@ void Listeners::start() {
 }
 
 Service::Commit Listeners::reload(const config::Options& next, Problems& problems) {
-    for (std::string& each : exposures(next)) problems.push_back(std::move(each));
+    for (std::string& each : problems_of(next)) problems.push_back(std::move(each));
     return {};
 }
 
@@ -161,8 +163,15 @@ void Listeners::open_tcp(const config::TcpListener& options) {
     }
 }
 
-std::vector<std::string> Listeners::exposures(const config::Options& options) const {
+std::vector<std::string> Listeners::problems_of(const config::Options& options) const {
     std::vector<std::string> texts;
+    config::ServerAddresses own;
+    for (const auto& listener : listeners_) listener->add_to(own);
+    if (const auto cycle = config::origin_cycle(options.exports, own)) {
+        texts.push_back(fmt::format("export {}: origin.nbd: {}",
+                                    config::in_quotes(options.exports[cycle->exported].name),
+                                    cycle->what));
+    }
     const auto open = open_to_all(options);
     if (!open) return texts;
     for (const auto& listener : listeners_) {

@@ -68,9 +68,10 @@ class Listeners final : public Service {
     void open_kept(const std::string& address, Open open);
     void open_tcp(const config::TcpListener& options);
     void open_unix(const config::UnixListener& options);
-    // Returns one text per listener that gives unauthenticated clients access to an export. If the
-    // options allow that access, logs a warning instead.
-    std::vector<std::string> exposures(const config::Options& options) const;
+    // Returns one text if an origin is on this server, and one per listener that gives
+    // unauthenticated clients access to an export. If the options allow that access, logs a warning
+    // instead.
+    std::vector<std::string> problems_of(const config::Options& options) const;
 
     ServerContext& context_;
     ConnectionDispatcher& dispatcher_;

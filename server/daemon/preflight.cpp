@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "config/network.hpp"
+#include "config/origin_cycle.hpp"
 #include "config/rules.hpp"
 #include "config/size.hpp"
 #include "server/base/file_checks.hpp"
@@ -73,8 +74,16 @@ class Preflight {
         try_swap(options.exports);
         DeviceRegistry devices(options.devices, false);
         Promised promised;
+        config::ServerAddresses own{.tcp = options.tcp, .sockets = {}};
+        for (const auto& each : options.unix_sockets) own.sockets.push_back(each.path);
+        const auto cycle = config::origin_cycle(options.exports, own);
         for (std::size_t i = 0; i != options.exports.size(); ++i) {
-            try_export(fmt::format("exports[{}]", i), options.exports[i], devices, promised);
+            const std::string key = fmt::format("exports[{}]", i);
+            if (cycle && cycle->exported == i) {
+                fail(key + ".origin.nbd", cycle->what);
+            } else {
+                try_export(key, options.exports[i], devices, promised);
+            }
         }
     }
     std::vector<Finding> take() { return std::move(findings_); }

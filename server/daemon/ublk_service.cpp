@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,6 +57,14 @@ bool same_device(const config::ExportOptions& a, config::ExportOptions b) {
     b.rates = a.rates;
     b.rates_per_peer = a.rates_per_peer;
     return a == b;
+}
+
+bool is_at(const ublk::Device& device, const std::string& path) {
+    struct stat its {};
+    struct stat other {};
+    return !path.empty() && ::stat(device.path().c_str(), &its) == 0 &&
+           ::stat(path.c_str(), &other) == 0 && S_ISBLK(other.st_mode) &&
+           its.st_rdev == other.st_rdev;
 }
 
 std::string would_remove(std::string_view change, const std::string& path) {
@@ -163,6 +172,16 @@ Service::Commit UblkService::reload(const config::Options& next, Problems& probl
     if (any_ublk(next) && !control_) control_ = std::make_unique<ublk::Control>();
     config::ExportsByName exports;
     if (!devices_.empty()) exports = config::ExportsByName(next.exports);
+    for (const auto& device : devices_) {
+        for (const config::ExportOptions& each : next.exports) {
+            if (!is_at(*device, each.origin.device)) continue;
+            problems.push_back(fmt::format(
+                "export {}: origin.device: {} is the export {} of this server, which would wait "
+                "for itself; name another device",
+                config::in_quotes(each.name), device->path(),
+                config::in_quotes(device->exported().info.name)));
+        }
+    }
     for (const auto& device : devices_) {
         const config::ExportOptions& its = device->exported().options;
         const config::ExportOptions* const later = exports.find(its.name);

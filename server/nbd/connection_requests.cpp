@@ -182,16 +182,19 @@ void Connection::execute(const protocol::Request& request, const protocol::Valid
                 start(worker_.operations.flushes.take(), command, cost);
                 return;
             }
-            [[fallthrough]];                // every answered WRITE is in device memory
-        case protocol::CommandType::cache:  // all of it is in memory
-            add_success(command);
-            accounting_.answered_at_once(command);
-            return;
+            break;                          // every answered WRITE is in device memory
+        case protocol::CommandType::cache:  // a hint; without an origin, all of it is in memory
+            if (storage::PageCache* const cache = transfer_->volume.cache()) {
+                cache->prefetch(command.offset, command.length);
+            }
+            break;
         case protocol::CommandType::disc:
             end_of_requests_ = true;
             if (reason_.empty()) reason_ = client_disconnected;
             return;
     }
+    add_success(command);
+    accounting_.answered_at_once(command);
 }
 
 void Connection::execute_held(const protocol::Validated& validated) {

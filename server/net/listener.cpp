@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "config/network.hpp"
 #include "server/net/nbd_uri.hpp"
 #include "server/net/tcp_address.hpp"
 #include "server/net/unix_address.hpp"
@@ -62,6 +64,28 @@ asio::posix::stream_descriptor socket_on(asio::io_context& io, OwnedFd fd) {
     asio::posix::stream_descriptor socket(io, fd.get());
     static_cast<void>(fd.release());  // the socket owns it now
     return socket;
+}
+
+std::optional<sockaddr_storage> bound_address(int fd) {
+    sockaddr_storage bound{};
+    socklen_t length = sizeof bound;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return std::nullopt;
+    return bound;
+}
+
+// None: it is no address of TCP.
+std::optional<config::TcpListener> tcp_address(const sockaddr_storage& bound) {
+    config::IpAddress address;
+    if (bound.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(bound);
+        std::memcpy(address.bytes.data(), &in.sin_addr, sizeof in.sin_addr);
+        return config::TcpListener{.address = address.text(), .port = ntohs(in.sin_port)};
+    }
+    if (bound.ss_family != AF_INET6) return std::nullopt;
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(bound);
+    address.v6 = true;
+    std::memcpy(address.bytes.data(), &in6.sin6_addr, sizeof in6.sin6_addr);
+    return config::TcpListener{.address = address.text(), .port = ntohs(in6.sin6_port)};
 }
 
 }  // namespace
@@ -131,23 +155,24 @@ std::optional<std::string> Listener::uri(const std::string& export_name, bool tl
 }
 
 std::optional<std::string> Listener::public_address() {
-    sockaddr_storage bound{};
-    socklen_t length = sizeof bound;
-    const int fd = socket_.native_handle();
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return where_;
-    config::IpAddress address;
-    if (bound.ss_family == AF_INET) {
-        const auto& in = reinterpret_cast<const sockaddr_in&>(bound);
-        std::memcpy(address.bytes.data(), &in.sin_addr, sizeof in.sin_addr);
-    } else if (bound.ss_family == AF_INET6) {
-        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(bound);
-        address.v6 = true;
-        std::memcpy(address.bytes.data(), &in6.sin6_addr, sizeof in6.sin6_addr);
-    } else {
-        return std::nullopt;
-    }
-    if (address.loopback()) return std::nullopt;
+    const auto bound = bound_address(socket_.native_handle());
+    if (!bound) return where_;
+    const auto tcp = tcp_address(*bound);
+    if (!tcp || config::parse_ip(tcp->address)->loopback()) return std::nullopt;
     return where_;
+}
+
+void Listener::add_to(config::ServerAddresses& all) {
+    const auto bound = bound_address(socket_.native_handle());
+    if (!bound) return;
+    if (auto tcp = tcp_address(*bound)) {
+        // A socket of systemd may take both.
+        if (tcp->address == "::") all.tcp.push_back({.address = "0.0.0.0", .port = tcp->port});
+        all.tcp.push_back(std::move(*tcp));
+    }
+    if (bound->ss_family == AF_UNIX) {
+        all.sockets.emplace_back(reinterpret_cast<const sockaddr_un&>(*bound).sun_path);
+    }
 }
 
 void Listener::start(OnAccept on_accept, std::string line, spdlog::level::level_enum level) {

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "config/options.hpp"
+#include "config/origin_cycle.hpp"
 #include "server/base/peer.hpp"
 #include "server/net/unix_address.hpp"
 #include "storage/base/owned_fd.hpp"
@@ -79,6 +80,8 @@ class Listener {
     std::optional<std::string> uri(const std::string& export_name, bool tls);
     // The address, if other machines can reach it: TCP and not loopback.
     std::optional<std::string> public_address();
+    // Adds the address, unless it is one of vsock.
+    void add_to(config::ServerAddresses& all);
 
  private:
     Listener(boost::asio::io_context& io, OwnedFd fd, std::string where, SocketFile file);

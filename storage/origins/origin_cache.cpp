@@ -31,6 +31,7 @@ constexpr std::chrono::seconds patience{10};
 // Without any progress. An origin on another server may come back meanwhile.
 constexpr std::chrono::seconds patience_at_end{60};
 constexpr std::chrono::seconds write_retry_interval{1};
+constexpr std::size_t most_prefetches = 1024;  // ranges
 
 void answer(PageRequest& request, Status status) {
     request.status = status;
@@ -178,6 +179,40 @@ void OriginCache::follow(std::uint64_t page) noexcept {
             return;
         }
     }
+}
+
+void OriginCache::prefetch(std::uint64_t offset, std::uint64_t length) noexcept {
+    const Lock lock(mutex_);
+    if (length == 0 || prefetches_.size() == most_prefetches) return;
+    try {
+        prefetches_.push_back(
+            {.begin = volume_.page_of(offset), .end = volume_.page_of(offset + length - 1) + 1});
+    } catch (const std::exception&) {  // no memory
+        return;
+    }
+    prefetches_left_ = pages_in_memory_;
+    changed_.notify_all();
+}
+
+bool OriginCache::perform_prefetch(Worker& worker) {
+    if (fetching_ >= most_fetching || prefetches_.empty()) return false;
+    Pages& range = prefetches_.front();
+    for (std::uint64_t passed = 0; range.begin != range.end; ++range.begin) {
+        const std::uint64_t page = range.begin;
+        if (passed++ == pages_at_once) {
+            const Unlock unlock(mutex_);  // clients may wait for it
+            return true;
+        }
+        if (!has(page) || volume_.mapped(page) || fetches_.contains(page)) continue;
+        if (!may_fetch(page)) return false;
+        fetches_.try_emplace(page, Fetch{.is_ahead = true});
+        ++range.begin;
+        if (--prefetches_left_ == 0) prefetches_.clear();
+        perform_fetch(page, worker);
+        return true;
+    }
+    prefetches_.pop_front();
+    return true;
 }
 
 std::optional<std::uint64_t> OriginCache::next_of(std::deque<std::uint64_t>& queue) {
@@ -908,6 +943,7 @@ bool OriginCache::work_ahead(Worker& worker) {
                                                    REQUIRES(mutex_) { return may_write(each); });
         if (page) return perform_round(*page, worker), true;
     }
+    if (perform_prefetch(worker)) return true;
     if (const auto page = next_of_all()) return perform_fetch(*page, worker), true;
     return false;
 }

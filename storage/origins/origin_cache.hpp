@@ -69,6 +69,7 @@ class OriginCache final : public PageCache {
     void make_room(PageRequest& request) noexcept override EXCLUDES(mutex_);
     bool drop(std::uint64_t page) override EXCLUDES(mutex_);
     std::uint64_t evict(std::uint64_t pages) override EXCLUDES(mutex_);
+    void prefetch(std::uint64_t offset, std::uint64_t length) noexcept override EXCLUDES(mutex_);
 
     // Do the work of a clone and complete the request. Do not block.
     void copy_to(OriginClone& clone, PageRequest& request) noexcept EXCLUDES(mutex_) {
@@ -173,6 +174,8 @@ class OriginCache final : public PageCache {
     // The next page to be fetched.
     std::optional<std::uint64_t> next_of(std::deque<std::uint64_t>& queue) REQUIRES(mutex_);
     std::optional<std::uint64_t> next_of_all() REQUIRES(mutex_);
+    // Fetches a page of prefetches_, or passes some that need not be fetched. False: neither.
+    bool perform_prefetch(Worker& worker) REQUIRES(mutex_);
     // These release the mutex meanwhile.
     void perform_fetch(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
     void perform_round(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
@@ -269,6 +272,9 @@ class OriginCache final : public PageCache {
     std::deque<std::uint64_t> wanted_ GUARDED_BY(mutex_);
     std::deque<std::uint64_t> ahead_ GUARDED_BY(mutex_);
     std::array<Stream, 8> streams_ GUARDED_BY(mutex_);
+    // What is left of the ranges of prefetch(), and how many pages may be fetched for them.
+    std::deque<Pages> prefetches_ GUARDED_BY(mutex_);
+    std::uint64_t prefetches_left_ GUARDED_BY(mutex_) = 0;
     // The next page of Ahead::all, and its end.
     std::uint64_t next_of_all_ GUARDED_BY(mutex_) = 0;
     std::uint64_t end_of_all_ GUARDED_BY(mutex_) = 0;

@@ -94,6 +94,9 @@ class PageCache : public PageSource {
     // Drops so many pages that were not used recently, and need not be written. Returns how many
     // there were.
     virtual std::uint64_t evict(std::uint64_t pages) = 0;
+    // Pages of the range that are absent are read before a client needs them, as far as the memory
+    // goes. Does not block; they come later, or not at all.
+    virtual void prefetch(std::uint64_t offset, std::uint64_t length) noexcept = 0;
 
     // The following functions do not block, and are for a source that can be written to.
     //

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "config/origin_cycle.hpp"
 #include "config/yaml_file.hpp"
 #include "tests/config/text.hpp"
 
@@ -83,6 +84,51 @@ TEST_CASE("origin: contradictions are problems") {
         CAPTURE(text);
         CHECK(joined(load_text(text, "f").problems) == problems);
     }
+}
+
+TEST_CASE("origin: an export of the same server is refused") {
+    const ServerAddresses loopback{
+        .tcp = {{.address = "127.0.0.1", .port = 10809}, {.address = "::1", .port = 10809}},
+        .sockets = {"/run/gpunbd.sock"}};
+    const ServerAddresses all{.tcp = {{.address = "0.0.0.0", .port = 1}}, .sockets = {}};
+    const auto exports_with = [](const char* uri) {
+        ExportList exports;
+        exports.push_back({});
+        ExportOptions cached;
+        cached.origin.nbd = uri;
+        exports.push_back(cached);
+        return exports;
+    };
+    const struct {
+        const char* uri;
+        const ServerAddresses& own;
+        bool is_own;
+    } rows[] = {
+        {"nbd://localhost/a", loopback, true},
+        {"nbds://LOCALHOST.:10809/a", loopback, true},
+        {"nbd://127.0.0.1", loopback, true},
+        {"nbd://[::1]:10809/a", loopback, true},
+        {"nbd://[::ffff:127.0.0.1]/a", loopback, true},
+        {"nbd://0.0.0.0/a", loopback, true},
+        {"nbd+unix:///a?socket=/run/../run/gpunbd.sock", loopback, true},
+        {"nbd://127.0.0.2/a", loopback, false},
+        {"nbd://localhost:10810/a", loopback, false},
+        {"nbd://image.example.org/a", loopback, false},
+        {"nbd+unix:///a?socket=/run/other.sock", loopback, false},
+        {"nbd+vsock://2/a", loopback, false},
+        {"nbd://127.0.0.2:1/a", all, true},
+        {"nbd://[::1]:1/a", all, false},
+        {"nbd://192.0.2.1:1/a", all, false},
+    };
+    for (const auto& [uri, own, is_own] : rows) {
+        CAPTURE(uri);
+        const auto error = origin_cycle(exports_with(uri), own);
+        REQUIRE(error.has_value() == is_own);
+        if (is_own) CHECK(error->exported == 1);
+    }
+    CHECK(origin_cycle(exports_with("nbd://[::1]/a"), loopback)->what ==
+          "nbd://[::1]/a is the export 'a' of this server, which would wait for itself; name an "
+          "export of another server");
 }
 
 }  // namespace

@@ -65,6 +65,18 @@ class Origin(origin_export.Test):
         devices = json.loads(self.command('nbdinfo', '--json', '--map=gpunbd:device', self.one.uri()))
         self.assertEqual([(run['offset'], run['length']) for run in devices if run['type'] == 1], [(9 * PAGE, PAGE)])
 
+    def test_a_client_can_ask_for_a_range(self):
+        nbd = server.need_libnbd()
+        self.start(CONFIG.replace('cache: 16M', 'cache: 16M, prefetch: none'))
+        client = nbd.NBD()
+        client.connect_uri(self.one.uri('cached'))
+        client.cache(3 * PAGE - 4096, PAGE)
+        server.wait_until(lambda: self.origin_status()['prefetched'] == 3)
+        self.assertEqual(client.pread(3 * PAGE, PAGE), self.contents[PAGE:4 * PAGE])
+        client.shutdown()
+        status = self.origin_status()
+        self.assertEqual((status['misses'], status['fetched']), (0, 0))
+
     def test_memory_is_given_back_without_spill_memory(self):
         block = server.random_bytes(MiB, 9)
         with open(self.path, 'wb') as file:

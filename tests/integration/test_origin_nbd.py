@@ -167,6 +167,22 @@ class OriginNbd(origin_export.Test):
         with wire.connect(self.one.address, 'cached') as client:
             self.check_reads(client, 9, 20)
 
+    def test_a_server_is_no_origin_of_itself(self):
+        port = server.free_port()
+        listeners = f"listeners: {{unix: [{{path: '{{socket}}'}}], tcp: [{{address: 127.0.0.1, port: {port}}}]}}\n"
+        listeners += "admin: {socket: '{directory}/admin'}\n"
+        self.one = self.serve(config=f'{listeners}exports: [{{name: a, devices: [host], size: 1M}}]')
+        for uri in (f'nbd+unix:///a?socket={self.one.path}', f'nbd://localhost:{port}/a'):
+            with self.subTest(uri=uri):
+                self.gpunbd('export', 'create', 'cached', '--origin-mode', 'read-only', '--origin-nbd', uri, status=1)
+                self.assertIn(f"origin.nbd: {uri} is the export 'a' of this server, which would wait for itself; "
+                              'name an export of another server', self.errors)
+        text = f"listeners: {{unix: [{{path: {self.socket}}}]}}\nexports: [{{devices: [host], origin: {{nbd: '{self.uri}', mode: read-only}}}}]"
+        config = server.write_file(f'{self.path}.yaml', text)
+        for words in (('check',), ('serve', '--config')):
+            self.command(server.PROGRAM, *words, config, status=1)
+            self.assertIn(f"origin.nbd: {self.uri} is the export 'image' of this server", self.errors)
+
     def test_exports_that_cannot_be_one(self):
         def check(problem, uri=self.uri, mode='read-only', **kwargs):
             with self.subTest(problem=problem):

@@ -42,12 +42,22 @@ std::string_view word(Diagnosis::Verdict verdict) {
 
 }  // namespace
 
-Diagnoses check_configuration(const Machine& machine, const std::optional<std::string>& file) {
+Diagnoses check_configuration(const Machine& machine, const std::optional<std::string>& file,
+                              std::string_view topic) {
     if (!file && !machine.has(packaged_configuration)) return {};
     const std::string path = file.value_or(machine.root() + packaged_configuration);
     const config::Loaded loaded = config::load_file(path);
-    if (loaded.problems.empty()) return check_tls_files(loaded.options.tls);
-    return {fail("configuration", loaded.problems.front().text(), "gpunbd check " + path)};
+    if (!loaded.problems.empty()) {
+        return {fail("configuration", loaded.problems.front().text(), "gpunbd check " + path)};
+    }
+    Diagnoses out;
+    if (topic.empty() || topic == "remote") out = check_tls_files(loaded.options.tls);
+    if (topic.empty() || topic == "keep") {
+        for (Diagnosis& each : check_origins(machine, loaded.options)) {
+            out.push_back(std::move(each));
+        }
+    }
+    return out;
 }
 
 Diagnoses check_device_drivers(const Machine& machine) {
@@ -67,7 +77,9 @@ Diagnoses diagnose(std::string_view topic, const Machine& machine,
     for (const Topic& each : topics) {
         if (topic.empty() || each.name == topic) add(each.check(machine));
     }
-    if (topic.empty() || topic == "remote") add(check_configuration(machine, configuration));
+    if (topic.empty() || topic == "remote" || topic == "keep") {
+        add(check_configuration(machine, configuration, topic));
+    }
     return out;
 }
 
@@ -116,14 +128,14 @@ because it checks the privileges and limits of that user.
   swap    the kernel's NBD client, and swap on a server of the same machine
   remote  clients on other machines: TLS and its files, limits of connections
   gpu     the driver, the CPU's access to GPU memory, NUMA
-  keep    contents that outlive the server
+  keep    contents that outlive the server, and origins of a configuration
   ublk    block devices that a server makes
 )",
            .groups = {{"Flags",
                        {{.name = "--config",
                          .takes = file_argument,
                          .example = "/etc/gpunbd/gpunbd.yaml",
-                         .brief = "Check the TLS files that this configuration names",
+                         .brief = "Check the TLS files and origins of this configuration",
                          .more = ". Default: /etc/gpunbd/gpunbd.yaml, if it exists.",
                          .called = "--file --conf --configuration",
                          .store = into(config_file)},
@@ -164,14 +176,17 @@ Run it as the user of the server, because it checks the privileges and limits of
 .Cm remote
 also checks the TLS files of a configuration: dates, names, keys and their permissions, and whether the authority has
 signed the certificate.
+.Cm keep
+also checks its origins: whether a file is on the same file system as spill memory, and whether write-back has a
+supervisor.
 The exit status is 1 if a check has failed.
 )",
            .store = into(topic)}) {}
 
 void DoctorCommand::check() {
-    if (config_file && !topic.empty() && topic != "remote") {
-        throw UsageError(
-            fmt::format("--config is for the topic remote, not for {}; leave it out", topic));
+    if (config_file && !topic.empty() && topic != "remote" && topic != "keep") {
+        throw UsageError(fmt::format(
+            "--config is for the topics remote and keep, not for {}; leave it out", topic));
     }
 }
 

@@ -13,8 +13,10 @@ namespace gpunbd::server {
 
 inline constexpr const char* packaged_configuration = "/etc/gpunbd/gpunbd.yaml";
 
-// `file`: the configuration; nullopt: the packaged one, if it exists.
-Diagnoses check_configuration(const Machine& machine, const std::optional<std::string>& file);
+// `file`: the configuration; nullopt: the packaged one, if it exists. `topic`: remote or keep;
+// empty: both.
+Diagnoses check_configuration(const Machine& machine, const std::optional<std::string>& file,
+                              std::string_view topic = {});
 
 // `gpunbd doctor`: checks whether the machine is configured for gpunbd, and names remedies.
 

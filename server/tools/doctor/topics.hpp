@@ -1,6 +1,7 @@
 // The doctor's checks, by topic. They change nothing.
 #pragma once
 
+#include "config/options.hpp"
 #include "storage/diagnosis/machine.hpp"
 
 namespace gpunbd::server {
@@ -17,6 +18,8 @@ Diagnoses check_remote(const Machine& machine);
 Diagnoses check_device_drivers(const Machine& machine);
 // Contents that outlive the server.
 Diagnoses check_keep(const Machine& machine);
+// Exports of a configuration whose memory is a cache.
+Diagnoses check_origins(const Machine& machine, const config::Options& options);
 // Block devices that a server makes.
 Diagnoses check_ublk(const Machine& machine);
 

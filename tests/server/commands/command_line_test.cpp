@@ -661,7 +661,7 @@ TEST_CASE("wrong usage of a command is one line and exit code 2") {
          "--psk-user and --tls-name exclude each other: a client presents a certificate or uses a "
          "shared key; leave one of the two out"},
         {{"doctor", "swap", "--config", "f"},
-         "--config is for the topic remote, not for swap; leave it out"},
+         "--config is for the topics remote and keep, not for swap; leave it out"},
         {{"export", "restore", "/f", "a", "--clone-of", "b"},
          "restore takes the contents from FILE and excludes the key clone_of; leave it out"},
         {{"export", "restore", "/f", "a", "--clone-per-client-of", "b"},

@@ -159,6 +159,26 @@ TEST_CASE("origin: all that fits into memory is read ahead, and nothing makes ro
     CHECK(origin.cache->counters().evicted.value() == 0);
 }
 
+TEST_CASE("origin: a range is read before a client needs it, as far as the memory goes") {
+    OriginRig origin;
+    const Volume& volume = *origin.rig.volume;
+    const Counter& prefetched = origin.cache->counters().prefetched;
+    const auto prefetch = [&](std::uint64_t page, std::uint64_t pages) {
+        volume.cache()->prefetch(page * origin_page + 512, pages * origin_page - 4096);
+    };
+    prefetch(5, 3);
+    while (prefetched.value() != 3) std::this_thread::yield();
+    for (const std::uint64_t page : {5, 6, 7}) CHECK(origin.read_page(page) == Status::ok);
+    CHECK(origin.cache->counters().misses.value() == 0);
+    // Page 39 follows all that the whole range has put into the queue.
+    prefetch(0, origin_pages);
+    while (prefetched.value() < 3 + pages_in_memory) std::this_thread::yield();
+    prefetch(origin_pages - 1, 1);
+    while (!volume.mapped(origin_pages - 1)) std::this_thread::yield();
+    CHECK(prefetched.value() <= 3 + pages_in_memory + 1);
+    CHECK(volume.mapped_bytes() <= pages_in_memory * origin_page);
+}
+
 TEST_CASE("origin: holes of the file are not read, and are holes of the volume") {
     OriginRig origin;
     CHECK(origin.read_page(3) == Status::ok);

@@ -243,6 +243,40 @@ TEST_CASE("doctor: checks the files that the configuration names") {
     CHECK(of(check_configuration(machine, "/no/such"), "configuration").verdict == Verdict::fail);
 }
 
+TEST_CASE("doctor: checks the origins that the configuration names") {
+    const gpunbd::test::TemporaryFolder folder;
+    const MadeUpMachine machine;
+    std::string origin = folder.path("image");
+    std::string spill = folder.path("spill");
+    std::string mode = "read-only";
+    const auto look = [&](const char* topic, const char* what) {
+        folder.write("yaml",
+                     "exports: [{name: disk, devices: ['cuda:0'], origin: {file: " + origin +
+                         ", mode: " + mode +
+                         "}}]\ndevices: [{id: 'cuda:0', spill: [{host: 1G}, {file: " + spill +
+                         ", size: 1G}]}]\n");
+        return of(check_configuration(machine, folder.path("yaml"), topic), what);
+    };
+    constexpr const char* disk = "disk of the origin of 'disk'";
+    CHECK(look("keep", disk).verdict == Verdict::warn);  // neither file exists
+    CHECK(look("", disk).is == origin + " is on one file system with " + spill +
+                                   ", to which cuda:0 spills, so each slows the other down");
+    CHECK(!std::filesystem::exists(origin));
+    folder.write("image", "");
+    CHECK(look("keep", disk).verdict == Verdict::warn);
+    spill = "/proc/spill";
+    CHECK(look("keep", disk).verdict == Verdict::ok);
+    origin = "/no/such/folder/image";
+    mode = "write-back";
+    constexpr const char* write_back = "write-back of 'disk'";
+    CHECK(look("keep", write_back).verdict == Verdict::warn);
+    CHECK(look("keep", write_back).is.find("changes of up to 30 s") != std::string::npos);
+    machine.put("/run/systemd/system/a", "");
+    CHECK(look("keep", write_back).verdict == Verdict::ok);
+    CHECK(check_configuration(machine, folder.path("yaml"), "keep").size() == 1);
+    CHECK(check_configuration(machine, folder.path("yaml"), "remote").empty());
+}
+
 TEST_CASE("doctor: a GPU") {
     MadeUpMachine machine;
     CHECK(of(check_device_drivers(machine), "GPU").verdict == Verdict::warn);
