@@ -63,7 +63,7 @@ RateStatus describe(const config::Rates& rates) {
 
 // The device that the pages in this spill memory have left; null: it is no spill memory.
 const storage::Device* home_of(const storage::Volume& volume, std::uint32_t device) {
-    if (device < volume.layout_devices()) return nullptr;
+    if (device < volume.layout_devices() || !volume.has_spills()) return nullptr;
     return &volume.pool(volume.pool(device).memory().slabs().config().home).device();
 }
 

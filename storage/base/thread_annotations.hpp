@@ -11,6 +11,7 @@
 #define SCOPED_CAPABILITY GPUNBD_THREAD_SAFETY(scoped_lockable)
 #define GUARDED_BY(mutex) GPUNBD_THREAD_SAFETY(guarded_by(mutex))
 #define REQUIRES(...) GPUNBD_THREAD_SAFETY(requires_capability(__VA_ARGS__))
+#define ACQUIRED_BEFORE(...) GPUNBD_THREAD_SAFETY(acquired_before(__VA_ARGS__))
 #define EXCLUDES(...) GPUNBD_THREAD_SAFETY(locks_excluded(__VA_ARGS__))
 #define ACQUIRE(...) GPUNBD_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) GPUNBD_THREAD_SAFETY(release_capability(__VA_ARGS__))

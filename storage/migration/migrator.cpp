@@ -602,6 +602,7 @@ std::vector<Migrator::Sharing> Migrator::pools_of(const Volumes& volumes, bool s
         const std::uint32_t pools = volume.pools();
         for (std::uint32_t index = 0; index != pools; ++index) {
             if (!is_ours(volume, index) || spills != (index >= volume.layout_devices())) continue;
+            if (spills && !volume.has_spills()) continue;  // the reserve of a cache
             PagePool& pool = volume.pool(index);
             const auto [found, is_new] = known.try_emplace(&pool, out.size());
             if (is_new) out.push_back({.pool = &pool, .index = index, .volumes = {}});

@@ -275,8 +275,8 @@ Status OriginCache::load(std::uint64_t page, SlabCopier& copier) noexcept {
     try {
         {
             const Lock lock(mutex_);
+            abandon_unreadable(page);
             if (lost_.test(page)) return Status::io_error;
-            if (volume_.is_unreadable(page) && !drop_unreadable(page)) return Status::io_error;
         }
         if (volume_.mapped(page)) return Status::ok;
         return fill(page, copier);
@@ -299,12 +299,15 @@ Status OriginCache::fill(std::uint64_t page, SlabCopier& copier) {
             return fetch.fills || is_stopping_ ? Demand::none : Demand::expected;
         });
         if (status != Status::ok) return status;
-        if (const Status of_read = read(page, target, copier); of_read != Status::ok) {
-            const bool has_failed = target.device().failed();
-            give_up();
-            return has_failed && leave_device() ? fill(page, copier) : of_read;
-        }
+        const Status of_read = read(page, target, copier);
         const Lock lock(mutex_);
+        const bool has_failed = target.device().failed();
+        if (has_failed || of_read != Status::ok) {
+            const Unlock unlock(mutex_);
+            const bool repeats = has_failed && &target.device() != options_.reserve;
+            give_up();
+            return repeats && leave_device() ? fill(page, copier) : Status::io_error;
+        }
         if (volume_.fill_hole(page, target)) {
             remember(page, fetches_.at(page).is_wanted);
         } else {
@@ -327,7 +330,12 @@ bool OriginCache::leave_device() {
     if (options_.reserve == nullptr) return false;
     const std::uint64_t pages = std::min(
         std::max(reserve_bytes / volume_.page_size(), std::uint64_t{16}), pages_in_memory());
-    const std::string why = volume_.add_reserve(*options_.reserve, pages);
+    std::string why = volume_.add_reserve(*options_.reserve, pages);
+    PageRef first;
+    if (why.empty() && volume_.take_page(0, first) != Status::ok) {
+        why = options_.reserve->info().id + " has none";
+    }
+    if (!first.hole()) PagePool::give_up(std::move(first));
     log_if_possible([&] {
         const std::string& id = volume_.pool(0).device().info().id;
         LogLine line(spdlog::level::err);
@@ -348,24 +356,32 @@ bool OriginCache::leave_device() {
         if (page % pages_at_once == 0) {
             const Unlock unlock(mutex_);  // clients may wait for it
         }
-        if (volume_.is_unreadable(page)) {
-            drop_unreadable(page);
-        } else {
-            remember(page, true);  // a client has taken it from the reserve meanwhile
-        }
+        abandon_unreadable(page);
+        remember(page, true);  // a client may have taken it from the reserve meanwhile
     }
-    changed_.notify_all();  // has_to_write()
+    complete(std::exchange(held_, PageRequests{}), Status::ok);
     return true;
 }
 
-bool OriginCache::drop_unreadable(std::uint64_t page) {
-    if (written_.contains(page)) return false;
+void OriginCache::abandon_unreadable(std::uint64_t page) {
+    if (!has_failed_device()) return;
+    has_noticed_ = true;
+    if (!volume_.is_unreadable(page)) return;
+    if (written_.contains(page)) {
+        if (written_.is_in_round(page)) return;
+        // Otherwise the page is as in the origin, and writes in progress fail.
+        if (written_.is_unwritten(page)) {
+            if (options_.writes == Writes::back) set_lost(page);
+            complete_all(written_.discard(page, Status::io_error));
+            settle(page);
+        }
+    }
     volume_.unmap(page);
-    return true;
 }
 
 void OriginCache::set_lost(std::uint64_t page) {
     lost_.set(page, true);
+    counters_.errors.add();
     if (std::exchange(is_unsafe_, true)) return;
     log_loss(
         "changes that it does not have yet were lost with a device; what they changed cannot "
@@ -388,7 +404,12 @@ Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copi
         log_error("cannot be read", *why);
         return Status::io_error;
     };
-    const Status status = copier.fill(to.position(), volume_.page_size(), get);
+    Status status = Status::io_error;
+    try {
+        status = copier.fill(to.position(), volume_.page_size(), get);
+    } catch (const std::exception& error) {  // the device may be failing
+        log_error("cannot be read", error.what());
+    }
     const std::chrono::nanoseconds took = Clock::now() - began;
     const Lock lock(mutex_);
     counters_.reads.add();
@@ -554,13 +575,13 @@ bool OriginCache::may_begin(std::uint64_t page) const {
            written_.size() < std::max<std::uint64_t>(pages_in_memory() / 2, 1);
 }
 
-std::optional<Status> OriginCache::begin_write(std::uint64_t page, PageRequest& request) noexcept {
+std::optional<Status> OriginCache::begin_write(std::uint64_t page, SourceRequest& write,
+                                               PageRequest& request) noexcept {
     GPUNBD_ASSERT(options_.writes != Writes::none, "an export of a read-only origin is read-only");
     const Lock lock(mutex_);
+    abandon_unreadable(page);
     if (lost_.test(page)) return Status::io_error;
-    // Writes that had begun on a device that has failed end first.
-    const bool is_ending = volume_.is_unreadable(page) && !drop_unreadable(page);
-    if (is_ending || !may_begin(page)) {
+    if (volume_.is_unreadable(page) || !may_begin(page)) {
         held_.push(request);
         changed_.notify_one();
         return std::nullopt;
@@ -571,6 +592,7 @@ std::optional<Status> OriginCache::begin_write(std::uint64_t page, PageRequest& 
         return Status::io_error;
     }
     if (!has(page)) set_data(page, true);
+    if (!std::exchange(write.has_begun, true)) write.is_before_failure = !has_noticed_;
     return Status::ok;
 }
 
@@ -580,6 +602,14 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     const bool waits = waits_for_origin(write);
     const auto now = Clock::now();
     const Lock lock(mutex_);
+    if (has_noticed_ && write.is_before_failure) {
+        write.status = Status::io_error;
+        if (volume_.is_unreadable(page)) {
+            written_.cancel(page);
+            abandon_unreadable(page);
+            return settle(page);
+        }
+    }
     const bool was_empty = written_.bytes() == 0;
     written_.end(page, volume_.offset_in_page(offset), length, waits ? &write : nullptr, now);
     const PageEntry entry = volume_.slot(page).load();
@@ -613,7 +643,7 @@ bool OriginCache::writes_now() const {
 }
 
 bool OriginCache::has_to_write() const {
-    return is_draining_ || starving_ != 0 || !held_.empty() || has_failed_device() ||
+    return is_draining_ || starving_ != 0 || !held_.empty() ||
            written_.bytes() > options_.max_unwritten / 2;
 }
 
@@ -629,26 +659,25 @@ void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
     }
     --rounds_;
     // Requests wait for all changes of Writes::through, and fail.
-    const bool is_through = options_.writes == Writes::through;
-    const bool is_lost = status != Status::ok && !is_through && volume_.is_unreadable(page);
-    if (is_lost) set_lost(page);
     const WrittenPages::Requests done =
         written_.end_round(page, status,
-                           is_through || is_lost ? WrittenPages::AfterFailure::give_up
-                                                 : WrittenPages::AfterFailure::keep);
+                           options_.writes == Writes::back ? WrittenPages::AfterFailure::keep
+                                                           : WrittenPages::AfterFailure::give_up);
+    const bool is_gone = status != Status::ok && volume_.is_unreadable(page);
     has_changed_origin_ = true;
     if (status == Status::ok) {
         counters_.written.add(bytes);
         has_failed_ = false;
     } else {
         counters_.errors.add();
-        retry_at_ = Clock::now() + write_retry_interval;
+        if (!is_gone) retry_at_ = Clock::now() + write_retry_interval;
     }
     end_pages(worker);
+    if (is_gone) abandon_unreadable(page);
     settle(page);
     // Changes that stay unwritten leave no room for more of them.
     complete(std::exchange(held_, PageRequests{}),
-             options_.writes == Writes::back ? status : Status::ok);
+             options_.writes == Writes::back && !is_gone ? status : Status::ok);
     complete_all(done);
     round_ended_.notify_all();
 }
@@ -658,7 +687,10 @@ Status OriginCache::store(std::uint64_t page, const WrittenPages::Blocks& blocks
     try {
         const PageRef from = volume_.find(page);
         if (from.hole()) return Status::ok;  // it was zeroed after the write
-        if (!from.device().readable()) return Status::io_error;
+        if (!from.device().readable()) {
+            leave_device();
+            return Status::io_error;
+        }
         const std::uint64_t begin = page * volume_.page_size();
         for (auto first = blocks.find_first(); first != WrittenPages::Blocks::npos;) {
             auto last = first;
@@ -724,7 +756,7 @@ void OriginCache::perform_syncs() {
             const Unlock unlock(mutex_);
             status = flush_origin();
         }
-        is_unsafe_ = status != Status::ok && origin_->may_have_lost_writes();
+        if (status != Status::ok && origin_->may_have_lost_writes()) is_unsafe_ = true;
     }
     is_syncing_ = false;
     if (status != Status::ok) counters_.errors.add();
@@ -820,6 +852,14 @@ Origin::Error OriginCache::zero_blocks(const ZeroRequest& zero) {
 
 Status OriginCache::zero_origin(const ZeroRequest& zero, SlabCopier& copier) noexcept {
     try {
+        const auto is_lost_in_part = [&](std::uint64_t page) {
+            const Pages whole = whole_pages_of(zero);
+            return lost_.test(page) && (page < whole.begin || page >= whole.end);
+        };
+        const Pages changed = pages_of(zero);
+        if (is_lost_in_part(changed.begin) || is_lost_in_part(changed.end - 1)) {
+            return Status::io_error;
+        }
         if (const auto why = zero_blocks(zero)) {
             log_error("cannot be written to", *why);
             return Status::io_error;
@@ -827,9 +867,8 @@ Status OriginCache::zero_origin(const ZeroRequest& zero, SlabCopier& copier) noe
         // The parts of pages at both ends; whole pages are dropped.
         const std::uint64_t end = zero.offset + zero.length;
         const std::uint64_t size = volume_.page_size();
-        const Pages all = pages_of(zero);
         const Pages whole = whole_pages_of(zero);
-        for (const std::uint64_t page : {all.begin, all.end - 1}) {
+        for (const std::uint64_t page : {changed.begin, changed.end - 1}) {
             const std::uint64_t from = std::max(zero.offset, page * size);
             const std::uint64_t until = std::min(end, (page + 1) * size);
             if (page >= whole.begin && page < whole.end) continue;
@@ -843,7 +882,7 @@ Status OriginCache::zero_origin(const ZeroRequest& zero, SlabCopier& copier) noe
                     return Status::ok;
                 });
             if (status != Status::ok) return status;
-            if (all.begin == all.end - 1) break;
+            if (changed.begin == changed.end - 1) break;
         }
         return Status::ok;
     } catch (const std::exception& error) {
@@ -869,7 +908,7 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
         const bool is_zeroed = zero.request.status == Status::ok;
         if (written_.contains(page)) {
             if (!is_zeroed) continue;
-            complete_all(written_.discard(page));
+            complete_all(written_.discard(page, Status::ok));
             settle(page);
         }
         if (is_zeroed && !zero.keeps_space && origin_->can_zero() && !written_.contains(page)) {

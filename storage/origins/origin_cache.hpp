@@ -83,8 +83,8 @@ class OriginCache final : public PageCache {
     std::uint64_t pages_of_a_write() const override {
         return std::max<std::uint64_t>(pages_in_memory() / 16, 1);
     }
-    std::optional<Status> begin_write(std::uint64_t page, PageRequest& request) noexcept override
-        EXCLUDES(mutex_);
+    std::optional<Status> begin_write(std::uint64_t page, SourceRequest& write,
+                                      PageRequest& request) noexcept override EXCLUDES(mutex_);
     void end_write(std::uint64_t offset, std::uint64_t length,
                    SourceRequest& write) noexcept override EXCLUDES(mutex_);
     bool finish(SourceRequest& write, PageRequest& request) noexcept override EXCLUDES(mutex_);
@@ -201,10 +201,9 @@ class OriginCache final : public PageCache {
     // on the device are read from the origin again. False: there is no reserve.
     bool leave_device() EXCLUDES(mutex_);
     bool has_failed_device() const;
-    // A page on the failed device is dropped. False: it is the only copy of what clients wrote, or
-    // may be.
-    bool drop_unreadable(std::uint64_t page) REQUIRES(mutex_);
-    // What clients wrote to this page is lost with the device.
+    // Drops a page, if it is on the failed device, and what is unwritten of it is lost. A page that
+    // a worker is writing to the origin stays until the worker has failed.
+    void abandon_unreadable(std::uint64_t page) REQUIRES(mutex_);
     void set_lost(std::uint64_t page) REQUIRES(mutex_);
     Status store(std::uint64_t page, const WrittenPages::Blocks& blocks,
                  SlabCopier& copier) noexcept EXCLUDES(mutex_);
@@ -283,9 +282,11 @@ class OriginCache final : public PageCache {
     std::vector<Cached> cached_ GUARDED_BY(mutex_);     // by PageIndex
     std::size_t hand_ GUARDED_BY(mutex_) = 0;           // the next one
 
-    Mutex leaving_mutex_;                               // locked before mutex_
-    bool has_left_ GUARDED_BY(leaving_mutex_) = false;  // the device that has failed
-    PageBits lost_;                                     // changed with mutex_ held
+    // Of a device that has failed.
+    Mutex leaving_mutex_ ACQUIRED_BEFORE(mutex_);
+    bool has_left_ GUARDED_BY(leaving_mutex_) = false;
+    bool has_noticed_ GUARDED_BY(mutex_) = false;
+    PageBits lost_;  // pages that are errors until they are zeroed; changed with mutex_ held
 
     WrittenPages written_ GUARDED_BY(mutex_);
     PageRequests held_ GUARDED_BY(mutex_);   // of writes that wait until more is written

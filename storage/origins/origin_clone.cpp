@@ -17,6 +17,7 @@ std::variant<std::unique_ptr<Volume>, std::string> OriginClone::make(
         return fmt::format("its size of {} bytes is less than the {} bytes of its source", *size,
                            base->size());
     }
+    if (base->pool(0).device().failed()) return "its device has failed";
     auto made = Volume::create({.size = size.value_or(base->size()),
                                 .page_size = base->page_size(),
                                 .may_exceed_memory = true},
@@ -64,7 +65,7 @@ void OriginClone::zeroed(std::uint64_t page) {
 Status OriginClone::copy_page(std::uint64_t page, SlabCopier& copier) {
     const PageRef from = base_->find(page);
     if (from.hole()) return Status::ok;  // it was evicted; the waiter looks again
-    if (!from.device().readable()) return Status::io_error;
+    if (!from.device().readable() || has_failed_device()) return Status::io_error;
     PageRef to;
     Status status = volume_.take_page(page, to);
     if (status != Status::ok) return status;
@@ -77,7 +78,10 @@ Status OriginClone::copy_page(std::uint64_t page, SlabCopier& copier) {
     return status;
 }
 
+bool OriginClone::has_failed_device() const { return volume_.pool(0).device().failed(); }
+
 Status OriginClone::make_room_for(std::uint64_t page) {
+    if (has_failed_device()) return Status::io_error;
     PageRef taken;
     const Status status = volume_.take_page(page, taken);
     if (status == Status::ok) PagePool::give_up(std::move(taken));

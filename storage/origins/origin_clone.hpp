@@ -41,6 +41,8 @@ class OriginClone final : public PageSource {
     Status make_room_for(std::uint64_t page);
 
  private:
+    bool has_failed_device() const;
+
     Volume& volume_;
     const std::shared_ptr<Volume> base_;
     OriginCache& cache_;  // of base_

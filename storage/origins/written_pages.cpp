@@ -57,6 +57,12 @@ void WrittenPages::end(std::uint64_t page, std::uint64_t offset, std::uint64_t l
     enqueue(record);
 }
 
+void WrittenPages::cancel(std::uint64_t page) {
+    Record& record = records_.at(page);
+    GPUNBD_ASSERT(record.writers != 0, "a write to a page ends once");
+    --record.writers;
+}
+
 void WrittenPages::wait_for_all(SourceRequest& flush) {
     const auto list_of = [](Record& record) -> std::vector<SourceRequest*>* {
         if (record.unwritten.any()) return &record.waiting;
@@ -124,14 +130,14 @@ WrittenPages::Requests WrittenPages::end_round(std::uint64_t page, Status status
     return done;
 }
 
-WrittenPages::Requests WrittenPages::discard(std::uint64_t page) {
+WrittenPages::Requests WrittenPages::discard(std::uint64_t page, Status status) {
     Record& record = records_.at(page);
     GPUNBD_ASSERT(!record.is_in_round, "what is being written cannot be discarded");
     unwritten_ -= record.unwritten.count();
     record.unwritten.reset();
     record.is_urgent = false;
     Requests done;
-    for (SourceRequest* const each : record.waiting) complete_one(*each, Status::ok, done);
+    for (SourceRequest* const each : record.waiting) complete_one(*each, status, done);
     record.waiting.clear();
     enqueue(record);
     return done;

@@ -52,6 +52,11 @@ class WrittenPages {
     // `waits`: is complete once they are in the origin; null: nothing waits for that.
     void end(std::uint64_t page, std::uint64_t offset, std::uint64_t length, SourceRequest* waits,
              Clock::time_point now);
+    // It has ended, and has changed nothing that is needed.
+    void cancel(std::uint64_t page);
+    // Whether the page has changes that no round has begun with.
+    bool is_unwritten(std::uint64_t page) const { return records_.at(page).unwritten.any(); }
+    bool is_in_round(std::uint64_t page) const { return records_.at(page).is_in_round; }
     // `flush` is complete once all that is unwritten now is in the origin. Throws std::bad_alloc,
     // and nothing has changed then.
     void wait_for_all(SourceRequest& flush);
@@ -73,8 +78,8 @@ class WrittenPages {
     // up: then the page has other contents than the origin. Returns the requests that are complete.
     enum class AfterFailure : std::uint8_t { keep, give_up };
     Requests end_round(std::uint64_t page, Status status, AfterFailure after);
-    // The changes of the page are not wanted any more. No round is in progress.
-    Requests discard(std::uint64_t page);
+    // The changes of the page are not wanted any more, or lost. No round is in progress.
+    Requests discard(std::uint64_t page, Status status);
 
     // Ends the record of the page, if it is idle.
     enum class Rest : std::uint8_t {

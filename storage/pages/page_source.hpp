@@ -18,7 +18,9 @@ struct SourceRequest {
     Status status = Status::ok;
     PageRequest* request = nullptr;  // null: it has not ended yet
     // For the source.
-    std::uint64_t pages_left = 0;  // that are not in the source
+    std::uint64_t pages_left = 0;    // that are not in the source
+    bool has_begun = false;          // to write a page
+    bool is_before_failure = false;  // of the device: its pages may be gone
     SourceRequest* next = nullptr;
 };
 
@@ -100,9 +102,10 @@ class PageCache : public PageSource {
 
     // The following functions do not block, and are for a source that can be written to.
     //
-    // A write to this page begins. The page stays in memory until end_write(). Empty: too much is
-    // unwritten, and `request` is completed when the caller may try again.
-    virtual std::optional<Status> begin_write(std::uint64_t page,
+    // A write to this page begins. The page stays in memory until end_write(), unless its device
+    // fails. Empty: too much is unwritten, and `request` is completed when the caller may try
+    // again.
+    virtual std::optional<Status> begin_write(std::uint64_t page, SourceRequest& write,
                                               PageRequest& request) noexcept = 0;
     // How many pages one write begins before it ends the first of them, at most.
     virtual std::uint64_t pages_of_a_write() const = 0;

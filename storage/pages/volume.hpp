@@ -183,7 +183,7 @@ class Volume {
     // is the reason why some of it cannot be added. Throws std::bad_alloc or std::system_error.
     // Nothing has changed then. One thread at a time may call it for these volumes. Blocks.
     std::string set_spills(const std::vector<Spill>& spills);
-    bool has_spills() const { return pools_->size() != layout_.devices(); }
+    bool has_spills() const { return reserve_ == nullptr && pools_->size() != layout_.devices(); }
     // Until resume(), slabs are neither allocated nor released ahead of need. Waits for work in
     // progress. So no slab changes while no request needs a page.
     void quiesce();
@@ -312,14 +312,13 @@ class Volume {
     // Of a device of the layout or of spill memory. `directory`: null: in the table.
     std::shared_ptr<PagePool> make_pool(Device& device, std::uint32_t index,
                                         const TableShape::DeviceShare& share, SlabBudget* budget,
-                                        const std::shared_ptr<const SharedDirectory>& directory);
+                                        const std::shared_ptr<const SharedDirectory>& directory,
+                                        bool is_reserve = false);
     // The pool for this spill memory; null: there is none yet.
     PagePool* find_spill(const Spill& spill) const;
     // The new pool, or the reason why there can be none.
     std::variant<PagePool*, std::string> add_spill(const Spill& spill) REQUIRES(pools_->cloning());
-    PagePool* add_pool(Device& device, const TableShape::DeviceShare& share, SlabBudget* budget,
-                       const std::shared_ptr<const SharedDirectory>& directory)
-        REQUIRES(pools_->cloning());
+    PagePool* add_pool(std::shared_ptr<PagePool> pool) REQUIRES(pools_->cloning());
     // The pages on one device.
     template <typename Call>
     void for_each_mapped(Call call) const;

@@ -31,9 +31,11 @@ TableShape::DeviceShare Volume::share_on(const Device& device, std::uint32_t hom
             .home = home};
 }
 
-std::shared_ptr<PagePool> Volume::make_pool(
-    Device& device, std::uint32_t index, const TableShape::DeviceShare& share, SlabBudget* budget,
-    const std::shared_ptr<const SharedDirectory>& directory) {
+std::shared_ptr<PagePool> Volume::make_pool(Device& device, std::uint32_t index,
+                                            const TableShape::DeviceShare& share,
+                                            SlabBudget* budget,
+                                            const std::shared_ptr<const SharedDirectory>& directory,
+                                            bool is_reserve) {
     const bool is_spill = index >= layout_.devices();
     const bool is_in_table = index < shape().devices.size();
     const std::uint32_t needed = slabs_for(share.pages, share.slab_pages);
@@ -55,13 +57,14 @@ std::shared_ptr<PagePool> Volume::make_pool(
                             .kept_parts = kept_parts_,
                             .budget = budget,
                             .is_spill = is_spill,
-                            // A reserve is in use all the time.
-                            .keeps_empty_slab = !is_spill || source_ != nullptr,
+                            .keeps_empty_slab = !is_spill || is_reserve,
                             .has_spare_slab = share.slabs > needed};
     return std::make_shared<PagePool>(device, config);
 }
 
 std::string Volume::set_spills(const std::vector<Spill>& spills) {
+    GPUNBD_ASSERT(source_ == nullptr || spills.empty(), "pages of a source are not moved");
+    if (source_ != nullptr) return {};
     const Lock serialized(pools_->cloning());
     std::vector<PagePool::Spills> of_home(layout_.devices());
     for (const Spill& spill : spills) {
@@ -116,28 +119,30 @@ std::variant<PagePool*, std::string> Volume::add_spill(const Spill& spill) {
     const std::uint64_t pages = shape().devices[spill.home].pages;
     const TableShape::DeviceShare share =
         share_on(*spill.device, spill.home, pages, page_size_, is_kept, 1);
-    return add_pool(*spill.device, share, spill.budget, directory);
+    std::shared_ptr<PagePool> pool =
+        make_pool(*spill.device, index, share, spill.budget, directory);
+    pool->tables().add_all_of(pools_->at(spill.home).tables());
+    // From here on nothing fails: a process that takes the contents over has the same pools.
+    if (is_kept) directory->add(share);
+    return add_pool(std::move(pool));
 }
 
-PagePool* Volume::add_pool(Device& device, const TableShape::DeviceShare& share, SlabBudget* budget,
-                           const std::shared_ptr<const SharedDirectory>& directory) {
-    std::shared_ptr<PagePool> pool = make_pool(device, pools_->size(), share, budget, directory);
-    pool->tables().add_all_of(pools_->at(share.home).tables());
-    // From here on nothing fails: a process that takes the contents over has the same pools.
-    if (directory != nullptr) directory->add(share);
-    pools_->add(pool);
-    pool->memory().provisioner().start();
-    return pool.get();
+PagePool* Volume::add_pool(std::shared_ptr<PagePool> pool) {
+    PagePool* const added = pool.get();
+    pools_->add(std::move(pool));
+    added->memory().provisioner().start();
+    return added;
 }
 
 std::string Volume::add_reserve(Device& device, std::uint64_t pages) {
-    GPUNBD_ASSERT(!is_kept_ && !shares_pages() && !has_spills(),
-                  "a volume with a source has its pages for itself");
     const Lock serialized(pools_->cloning());
+    GPUNBD_ASSERT(!is_kept_ && !shares_pages() && pools_->size() == layout_.devices(),
+                  "a volume with a source has its pages for itself");
     if (pools_->is_full()) return "the volume has too many devices";
-    PagePool* const reserve =
-        add_pool(device, share_on(device, 0, pages, page_size_, false, 0), nullptr, nullptr);
-    reserve_.store(reserve, std::memory_order_release);
+    const TableShape::DeviceShare share = share_on(device, 0, pages, page_size_, false, 0);
+    auto reserve = make_pool(device, pools_->size(), share, nullptr, nullptr, true);
+    reserve->tables().add(table_, pages);
+    reserve_.store(add_pool(std::move(reserve)), std::memory_order_release);
     return {};
 }
 

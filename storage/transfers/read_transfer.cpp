@@ -106,9 +106,8 @@ bool ReadTransfer::repeats_after_failure(const Chunk& chunk) const {
 void ReadTransfer::chunk_done(Chunk& chunk) {
     // Only after abandon() is a moving chunk taken.
     if (taken_ == issued_) return release_ready();
-    if (!chunk.page.is_intact() || chunk.copy.status != Status::ok) {
-        chunk.state = Chunk::State::stale;
-    }
+    const bool has_failed = status_ == Status::ok && chunk.copy.status != Status::ok;
+    if (has_failed || !chunk.page.is_intact()) chunk.state = Chunk::State::stale;
     chunk.page.reset();  // the client may be slow
     repeat_stale();
 }

@@ -188,7 +188,7 @@ bool WriteTransfer::begin_page() {
     if (status_ != Status::ok) return false;
     PageRequest& request = begin_request();
     const std::optional<Status> status =
-        volume_->cache()->begin_write(volume_->page_of(position_), request);
+        volume_->cache()->begin_write(volume_->page_of(position_), write_, request);
     if (!status) return false;
     cancel_request();
     status_ = *status;

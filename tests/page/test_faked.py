@@ -465,7 +465,7 @@ class Failures(Fake):
                                {'what': 'draining', 'of': '', 'done': 1, 'total': 0, 'unit': 'connections'}]
         self.browser.open(self.url)
         self.browser.shows('#state', 'draining')
-        self.browser.shows('#devices', 'failed: its exports answer EIO')
+        self.browser.shows('#devices', 'failed: what only it has is EIO')
         self.assertEqual(self.health(), ('bad', '1 device has failed'))
         self.browser.shows('#works', 'provisioning disk')
         self.assertEqual(self.browser.run("const bar = document.querySelector('progress'); return bar.value / bar.max"), 0.25)

@@ -34,7 +34,7 @@ function drawDevices(status) {
     item.dataset.device = device.id;
     put(head.querySelector('b'), device.id);
     put(head.querySelector('.quiet'), device.name === device.id ? '' : device.name);
-    put(head.lastChild, device.failed ? 'failed: its exports answer EIO' : `${size(device.allocated)} of ${size(device.total)}${device.spilled ? `; ${size(device.spilled)} moved elsewhere` : ''}${device.others_compute ? '; other programs compute there' : ''}`);
+    put(head.lastChild, device.failed ? 'failed: what only it has is EIO' : `${size(device.allocated)} of ${size(device.total)}${device.spilled ? `; ${size(device.spilled)} moved elsewhere` : ''}${device.others_compute ? '; other programs compute there' : ''}`);
     head.lastChild.classList.toggle('error', device.failed);
     bar.setAttribute('aria-label', parts.map((part) => `${part.name} ${size(part.bytes)}`).join(', '));
     let order = 0;

@@ -27,6 +27,7 @@ struct OriginContents {
     std::atomic<bool> fails_writes{false};
     std::atomic<bool> fails_flushes{false};
     std::atomic<bool> blocks_writes{false};
+    std::atomic<bool> blocks_flushes{false};
     std::atomic<bool> can_zero{true};
     std::atomic<std::uint32_t> reads{0};
     std::atomic<std::uint32_t> writes{0};
@@ -78,6 +79,7 @@ class MemoryOrigin final : public Origin {
     bool can_zero() const override { return contents_.can_zero; }
     Error flush() override {
         ++contents_.flushes;
+        while (contents_.blocks_flushes) std::this_thread::yield();
         if (contents_.fails_flushes) return "gone";
         const std::lock_guard lock(contents_.mutex);
         contents_.durable = contents_.now;
