@@ -183,7 +183,9 @@ class Volume {
     // is the reason why some of it cannot be added. Throws std::bad_alloc or std::system_error.
     // Nothing has changed then. One thread at a time may call it for these volumes. Blocks.
     std::string set_spills(const std::vector<Spill>& spills);
-    bool has_spills() const { return reserve_ == nullptr && pools_->size() != layout_.devices(); }
+    bool has_spills() const {
+        return reserve_.load() == nullptr && pools_->size() != layout_.devices();
+    }
     // Until resume(), slabs are neither allocated nor released ahead of need. Waits for work in
     // progress. So no slab changes while no request needs a page.
     void quiesce();
