@@ -330,24 +330,23 @@ bool OriginCache::leave_device() {
     if (options_.reserve == nullptr) return false;
     const std::uint64_t pages = std::min(
         std::max(reserve_bytes / volume_.page_size(), std::uint64_t{16}), pages_in_memory());
+    const std::string& reserve = options_.reserve->info().id;
     std::string why = volume_.add_reserve(*options_.reserve, pages);
+    has_left_ = why.empty();
     PageRef first;
-    if (why.empty() && volume_.take_page(0, first) != Status::ok) {
-        why = options_.reserve->info().id + " has none";
-    }
+    if (has_left_ && volume_.take_page(0, first) != Status::ok) why = reserve + " has none now";
     if (!first.hole()) PagePool::give_up(std::move(first));
     log_if_possible([&] {
         const std::string& id = volume_.pool(0).device().info().id;
         LogLine line(spdlog::level::err);
         line.with("export", options_.export_name).with("device", id);
         line.log("export '{}': {} has failed, and {}", options_.export_name, id,
-                 why.empty() ? fmt::format("the cache of {} is {} MiB of {} memory from now on",
-                                           origin_->name(), pages * volume_.page_size() >> 20,
-                                           options_.reserve->info().id)
-                             : "there is no other memory: " + why);
+                 why.empty()
+                     ? fmt::format("the cache of {} is {} MiB of {} memory from now on",
+                                   origin_->name(), pages * volume_.page_size() >> 20, reserve)
+                     : "there is no memory for another cache: " + why);
     });
-    if (!why.empty()) return false;
-    has_left_ = true;
+    if (!has_left_) return false;
     const Lock lock(mutex_);
     pages_in_memory_ = pages;
     pool_ = volume_.pools() - 1;
