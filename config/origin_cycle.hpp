@@ -1,4 +1,4 @@
-// An export whose origin is on its own server would wait for itself.
+// An origin on the server itself is an error: the export would wait for itself.
 #pragma once
 
 #include <optional>

@@ -18,7 +18,7 @@ Diagnoses check_remote(const Machine& machine);
 Diagnoses check_device_drivers(const Machine& machine);
 // Contents that outlive the server.
 Diagnoses check_keep(const Machine& machine);
-// Exports of a configuration whose memory is a cache.
+// The exports of a configuration that have an origin.
 Diagnoses check_origins(const Machine& machine, const config::Options& options);
 // Block devices that a server makes.
 Diagnoses check_ublk(const Machine& machine);
