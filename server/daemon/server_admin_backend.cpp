@@ -130,6 +130,7 @@ ExportStatus describe(const Export& served) {
              .unwritten = unwritten.bytes,
              .unwritten_age = unwritten.age,
              .reads = counters.reads.value(),
+             .read_bytes = counters.read_bytes.value(),
              .read_seconds = static_cast<double>(counters.nanoseconds.value()) / 1e9});
     }
     status.last_second.longest = status.longest = no_longest_request();

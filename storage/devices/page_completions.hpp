@@ -9,6 +9,7 @@
 #include "storage/base/mutex.hpp"
 #include "storage/base/status.hpp"
 #include "storage/devices/page_entry.hpp"
+#include "storage/devices/page_parts.hpp"
 
 namespace gpunbd::storage {
 
@@ -32,6 +33,7 @@ struct PageRequest {
     Status status = Status::ok;  // of the last request; ok: look at the entry again
     bool copies = false;         // a shared page
     std::uint64_t number = 0;    // the page number in the volume
+    Parts parts = 0;             // of the page, that are needed, if it is in a source
     EntrySlot slot;
     PageWaiter* waiter = nullptr;
     PageCompletions* completions = nullptr;

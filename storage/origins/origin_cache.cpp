@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -22,7 +23,7 @@ namespace {
 constexpr std::uint64_t longest_window_bytes = std::uint64_t{32} << 20;  // that are read ahead
 // After the device has failed. At least 16 pages.
 constexpr std::uint64_t reserve_bytes = std::uint64_t{64} << 20;
-constexpr std::uint64_t shortest_window = 2;  // pages
+constexpr std::uint64_t shortest_window = 2;  // parts
 // Pages in use that the clock passes before it takes the first of them. Clients wait meanwhile.
 constexpr std::size_t longest_search = 1024;
 // A page that was dropped is free once the clients that were reading it have gone on.
@@ -141,8 +142,11 @@ void OriginCache::fetch(PageRequest& request) noexcept {
         }
         wanted.is_wanted = true;
         counters_.misses.add();
-        wanted.waiters.push(request);
-        if (options_.reads_ahead != Ahead::nothing) follow(page);
+        if (!wanted.is_running) wanted.parts |= request.parts;
+        const bool is_late = (request.parts & ~wanted.parts) != 0;
+        if (is_late) wanted.later_parts |= request.parts;
+        (is_late ? wanted.later_waiters : wanted.waiters).push(request);
+        if (options_.reads_ahead != Ahead::nothing) follow(page, request.parts);
         ahead_.empty() ? changed_.notify_one() : changed_.notify_all();
     } catch (const std::exception&) {  // no memory
         answer(request, Status::io_error);
@@ -150,43 +154,69 @@ void OriginCache::fetch(PageRequest& request) noexcept {
 }
 
 std::uint64_t OriginCache::longest_window() const {
-    return std::min(longest_window_bytes / volume_.page_size(), pages_in_memory() / 4);
+    const PageDivision division = volume_.division();
+    return std::min(longest_window_bytes / division.part_size(),
+                    pages_in_memory() * division.parts() / 4);
 }
 
-// A client waits for the page.
-void OriginCache::follow(std::uint64_t page) noexcept {
+// A client waits for these parts.
+void OriginCache::follow(std::uint64_t page, Parts parts) noexcept {
     const std::uint64_t longest = longest_window();
     if (longest < shortest_window) return;
-    const auto continues = [page](const Stream& each) {
-        return page <= each.next && page + each.window / 2 >= each.next;
+    const std::uint64_t in_page = volume_.division().parts();
+    const std::uint64_t first =
+        page * in_page + static_cast<std::uint64_t>(std::countr_zero(parts));
+    const std::uint64_t behind = page * in_page + static_cast<std::uint64_t>(std::bit_width(parts));
+    const auto continues = [first](const Stream& each) {
+        return first <= each.next && first + each.window / 2 >= each.next;
     };
     const auto found = std::ranges::find_if(streams_, continues);
     if (found == streams_.end()) {
-        streams_[next_stream_++ % streams_.size()] = {.next = page + 1};
+        streams_[next_stream_++ % streams_.size()] = {.next = behind};
         return;
     }
-    found->window = std::clamp(found->window * 2, shortest_window, longest);
-    const std::uint64_t end =
-        std::min(std::max(found->next, page + 1) + found->window, std::uint64_t{volume_.pages()});
-    for (found->next = std::max(found->next, page + 1); found->next < end; ++found->next) {
+    found->window =
+        std::clamp(2 * std::max(found->window, behind - first), shortest_window, longest);
+    found->next = std::max(found->next, behind);
+    const std::uint64_t end = std::min(found->next + found->window, volume_.pages() * in_page);
+    while (found->next < end) {
         if (ahead_.size() >= longest * streams_.size()) return;
-        if (!has(found->next) || volume_.mapped(found->next)) continue;
         try {
-            if (fetches_.contains(found->next)) continue;
-            ahead_.push_back(found->next);
-            fetches_.try_emplace(found->next, Fetch{.is_ahead = true});
+            read_ahead(found->next / in_page, first_of({found->next, end}));
         } catch (const std::exception&) {  // no memory; the client's request will find that too
             return;
         }
+        found->next = std::min(end, (found->next / in_page + 1) * in_page);
     }
+}
+
+Parts OriginCache::first_of(PartRange range) const {
+    const std::uint64_t in_page = volume_.division().parts();
+    const std::uint64_t first = range.begin % in_page;
+    return PageDivision::run(first, std::min(range.end - range.begin, in_page - first));
+}
+
+Parts OriginCache::absent_of(std::uint64_t page, Parts parts) const {
+    return has(page) ? parts & volume_.missing_parts(page) : 0;
+}
+
+void OriginCache::read_ahead(std::uint64_t page, Parts parts) {
+    const Parts absent = absent_of(page, parts);
+    if (absent == 0) return;
+    if (const auto found = fetches_.find(page); found != fetches_.end()) {
+        found->second.later_parts |= absent & ~found->second.parts;
+        return;
+    }
+    ahead_.push_back(page);
+    fetches_.try_emplace(page, Fetch{.parts = absent, .is_ahead = true});
 }
 
 void OriginCache::prefetch(std::uint64_t offset, std::uint64_t length) noexcept {
     const Lock lock(mutex_);
     if (length == 0 || prefetches_.size() == most_prefetches) return;
     try {
-        prefetches_.push_back(
-            {.begin = volume_.page_of(offset), .end = volume_.page_of(offset + length - 1) + 1});
+        const std::uint64_t size = volume_.division().part_size();
+        prefetches_.push_back({.begin = offset / size, .end = (offset + length - 1) / size + 1});
     } catch (const std::exception&) {  // no memory
         return;
     }
@@ -196,17 +226,20 @@ void OriginCache::prefetch(std::uint64_t offset, std::uint64_t length) noexcept 
 
 bool OriginCache::perform_prefetch(Worker& worker) {
     if (fetching_ >= most_fetching || prefetches_.empty()) return false;
-    Pages& range = prefetches_.front();
-    for (std::uint64_t passed = 0; range.begin != range.end; ++range.begin) {
-        const std::uint64_t page = range.begin;
+    PartRange& range = prefetches_.front();
+    const std::uint64_t in_page = volume_.division().parts();
+    for (std::uint64_t passed = 0; range.begin < range.end;) {
+        const std::uint64_t page = range.begin / in_page;
         if (passed++ == pages_at_once) {
             const Unlock unlock(mutex_);  // clients may wait for it
             return true;
         }
-        if (!has(page) || volume_.mapped(page) || fetches_.contains(page)) continue;
-        if (!may_fetch(page)) return false;
-        fetches_.try_emplace(page, Fetch{.is_ahead = true});
-        ++range.begin;
+        const Parts absent = absent_of(page, first_of(range));
+        const bool is_fetched = absent != 0 && !fetches_.contains(page);
+        if (is_fetched && !may_fetch(page)) return false;
+        range.begin = (page + 1) * in_page;
+        if (!is_fetched) continue;
+        fetches_.try_emplace(page, Fetch{.parts = absent, .is_ahead = true});
         if (--prefetches_left_ == 0) prefetches_.clear();
         perform_fetch(page, worker);
         return true;
@@ -236,9 +269,10 @@ std::optional<std::uint64_t> OriginCache::next_of_all() {
     if (fetching_ >= most_fetching) return std::nullopt;
     for (; next_of_all_ < end_of_all_; ++next_of_all_) {
         const std::uint64_t page = next_of_all_;
-        if (!has(page) || volume_.mapped(page) || fetches_.contains(page)) continue;
+        const Parts absent = absent_of(page, volume_.division().all());
+        if (absent == 0 || fetches_.contains(page)) continue;
         if (!may_fetch(page)) return std::nullopt;
-        fetches_.try_emplace(page, Fetch{.is_ahead = true, .fills = true});
+        fetches_.try_emplace(page, Fetch{.parts = absent, .is_ahead = true, .fills = true});
         ++next_of_all_;
         return page;
     }
@@ -248,68 +282,101 @@ std::optional<std::uint64_t> OriginCache::next_of_all() {
 void OriginCache::perform_fetch(std::uint64_t page, Worker& worker) {
     Fetch& fetch = fetches_.at(page);  // no other thread removes it
     fetch.is_running = true;
+    const Parts parts = fetch.parts;
     begin_pages(worker, {page, page + 1});
     ++fetching_;
     Status status = Status::ok;
     do {
         const Unlock unlock(mutex_);
-        status = load(page, worker.copier);
+        status = load(page, parts, worker.copier);
     } while (status == Status::no_space && fetch.is_wanted && !is_stopping_);
     --fetching_;
     const PageRequests waiters = std::exchange(fetch.waiters, PageRequests{});
     if (status == Status::no_space) {
         if (fetch.fills) end_of_all_ = next_of_all_;
-    } else {
-        (status != Status::ok ? counters_.errors
-         : fetch.is_ahead     ? counters_.prefetched
-                              : counters_.fetched)
-            .add();
+    } else if (status != Status::ok) {
+        counters_.errors.add();
     }
-    fetches_.erase(page);
+    if (!fetch_later_parts(page, fetch)) fetches_.erase(page);
     end_pages(worker);
     const Unlock unlock(mutex_);
     complete(waiters, status);
 }
 
-Status OriginCache::load(std::uint64_t page, SlabCopier& copier) noexcept {
+bool OriginCache::fetch_later_parts(std::uint64_t page, Fetch& fetch) noexcept {
+    const PageRequests waiters = std::exchange(fetch.later_waiters, PageRequests{});
+    const bool is_wanted = !waiters.empty();
+    if (!is_wanted && absent_of(page, fetch.later_parts) == 0) return false;
+    try {
+        (is_wanted ? wanted_ : ahead_).push_back(page);
+    } catch (const std::exception&) {  // no memory
+        complete(waiters, Status::io_error);
+        return false;
+    }
+    fetch = {.parts = fetch.later_parts,
+             .waiters = waiters,
+             .is_wanted = is_wanted,
+             .is_ahead = !is_wanted};
+    changed_.notify_one();
+    return true;
+}
+
+Status OriginCache::load(std::uint64_t page, Parts parts, SlabCopier& copier) noexcept {
     try {
         {
             const Lock lock(mutex_);
             abandon_unreadable(page);
             if (lost_.test(page)) return Status::io_error;
         }
-        if (volume_.mapped(page)) return Status::ok;
-        return fill(page, copier);
+        return fill(page, parts, copier);
     } catch (const std::exception& error) {
         log_error("cannot be read", error.what());
         return Status::io_error;
     }
 }
 
-Status OriginCache::fill(std::uint64_t page, SlabCopier& copier) {
-    PageRef target;
+PageRef OriginCache::find_at_rest(std::uint64_t page) const {
+    while (true) {
+        PageRef out = volume_.find_writable(page);
+        if (!out.hole() || !volume_.mapped(page)) return out;
+        std::this_thread::sleep_for(retry_interval);
+    }
+}
+
+Status OriginCache::fill(std::uint64_t page, Parts parts, SlabCopier& copier) {
+    PageRef target = find_at_rest(page);
+    const bool is_new = target.hole();
     const auto give_up = [&] {
-        if (!target.hole()) PagePool::give_up(std::move(target));
+        if (is_new && !target.hole()) PagePool::give_up(std::move(target));
+        target.reset();
     };
     try {
-        const Status status = take(page, target, [&] {
-            const Lock lock(mutex_);
-            const Fetch& fetch = fetches_.at(page);
-            if (fetch.is_wanted) return Demand::waiting;
-            return fetch.fills || is_stopping_ ? Demand::none : Demand::expected;
-        });
-        if (status != Status::ok) return status;
-        const Status of_read = read(page, target, copier);
+        if (is_new) {
+            const Status status = take(page, target, [&] {
+                const Lock lock(mutex_);
+                const Fetch& fetch = fetches_.at(page);
+                if (fetch.is_wanted) return Demand::waiting;
+                return fetch.fills || is_stopping_ ? Demand::none : Demand::expected;
+            });
+            if (status != Status::ok) return status;
+        }
+        const Parts wanted = is_new ? parts : parts & target.missing();
+        if (wanted == 0) return Status::ok;
+        const Status of_read = read(page, wanted, target, copier);
         const Lock lock(mutex_);
         const bool has_failed = target.device().failed();
         if (has_failed || of_read != Status::ok) {
             const Unlock unlock(mutex_);
             const bool repeats = has_failed && &target.device() != options_.reserve;
             give_up();
-            return repeats && leave_device() ? fill(page, copier) : Status::io_error;
+            return repeats && leave_device() ? fill(page, parts, copier) : Status::io_error;
         }
-        if (volume_.fill_hole(page, target)) {
-            remember(page, fetches_.at(page).is_wanted);
+        if (!is_new) {
+            target.add_parts(wanted);
+        } else if (volume_.fill_hole(page, target, volume_.division().all() & ~wanted)) {
+            const Fetch& fetch = fetches_.at(page);
+            remember(page, fetch.is_wanted);
+            (fetch.is_ahead ? counters_.prefetched : counters_.fetched).add();
         } else {
             give_up();  // a client has written the whole page
         }
@@ -362,24 +429,25 @@ bool OriginCache::leave_device() {
     return true;
 }
 
-void OriginCache::abandon_unreadable(std::uint64_t page) {
-    if (!has_failed_device()) return;
-    has_noticed_ = true;
-    if (!volume_.is_unreadable(page)) return;
+bool OriginCache::abandon_unreadable(std::uint64_t page) {
+    if (!has_failed_device()) return true;
+    failures_ = 1;
+    if (!volume_.is_unreadable(page)) return true;
     if (written_.contains(page)) {
-        if (written_.is_in_round(page)) return;
+        if (written_.is_in_round(page)) return false;
         // Otherwise the page is as in the origin, and writes in progress fail.
         if (written_.is_unwritten(page)) {
-            if (options_.writes == Writes::back) set_lost(page);
+            if (options_.writes == Writes::back) lose(page);
             complete_all(written_.discard(page, Status::io_error));
             settle(page);
         }
     }
     volume_.unmap(page);
+    return true;
 }
 
-void OriginCache::set_lost(std::uint64_t page) {
-    lost_.set(page, true);
+void OriginCache::lose(std::uint64_t page) {
+    set_lost(page, true);
     counters_.errors.add();
     if (std::exchange(is_unsafe_, true)) return;
     log_loss(
@@ -387,34 +455,49 @@ void OriginCache::set_lost(std::uint64_t page) {
         "be read, and no flush succeeds before a restart");
 }
 
-Status OriginCache::read(std::uint64_t page, const PageRef& to, SlabCopier& copier) {
+Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier) {
     if (to.device().failed()) return Status::io_error;
-    const std::uint64_t begin = page * volume_.page_size();
-    const std::uint64_t length = std::min(volume_.page_size(), volume_.size() - begin);
+    const std::uint64_t size = volume_.division().part_size();
+    const auto bytes = static_cast<std::uint64_t>(std::popcount(parts)) * size;
     const auto began = Clock::now();
-    const auto get = [&](std::uint64_t done, std::span<std::byte> memory) {
-        // A clone may go on after the end of the origin, with zeroes.
-        const auto part =
-            memory.first(std::min<std::uint64_t>(memory.size(), length - std::min(done, length)));
-        std::memset(memory.data() + part.size(), 0, memory.size() - part.size());
-        if (part.empty()) return Status::ok;
-        const auto why = origin_->read(begin + done, part);
-        if (!why) return Status::ok;
-        log_error("cannot be read", *why);
-        return Status::io_error;
-    };
-    Status status = Status::io_error;
-    try {
-        status = copier.fill(to.position(), volume_.page_size(), get);
-    } catch (const std::exception& error) {  // the device may be failing
-        log_error("cannot be read", error.what());
+    Status status = Status::ok;
+    while (parts != 0 && status == Status::ok) {
+        const auto first = static_cast<std::uint64_t>(std::countr_zero(parts));
+        const auto count = static_cast<std::uint64_t>(std::countr_one(parts >> first));
+        SlabPosition position = to.position();
+        position.offset += first * size;
+        status =
+            read_run(page * volume_.page_size() + first * size, count * size, position, copier);
+        parts &= ~PageDivision::run(first, count);
     }
     const std::chrono::nanoseconds took = Clock::now() - began;
     const Lock lock(mutex_);
     counters_.reads.add();
+    counters_.read_bytes.add(bytes);
     counters_.nanoseconds.add(static_cast<std::uint64_t>(took.count()));
     if (status == Status::ok) has_failed_ = false;
     return status;
+}
+
+Status OriginCache::read_run(std::uint64_t offset, std::uint64_t length, SlabPosition to,
+                             SlabCopier& copier) {
+    const auto get = [&](std::uint64_t done, std::span<std::byte> memory) {
+        // A clone may go on after the end of the origin, with zeroes.
+        const std::uint64_t left = volume_.size() - std::min(offset + done, volume_.size());
+        const auto part = memory.first(std::min<std::uint64_t>(memory.size(), left));
+        std::memset(memory.data() + part.size(), 0, memory.size() - part.size());
+        if (part.empty()) return Status::ok;
+        const auto why = origin_->read(offset + done, part);
+        if (!why) return Status::ok;
+        log_error("cannot be read", *why);
+        return Status::io_error;
+    };
+    try {
+        return copier.fill(to, length, get);
+    } catch (const std::exception& error) {  // the device may be failing
+        log_error("cannot be read", error.what());
+        return Status::io_error;
+    }
 }
 
 // --- memory --------------------------------------------------------------------------------------
@@ -578,9 +661,9 @@ std::optional<Status> OriginCache::begin_write(std::uint64_t page, SourceRequest
                                                PageRequest& request) noexcept {
     GPUNBD_ASSERT(options_.writes != Writes::none, "an export of a read-only origin is read-only");
     const Lock lock(mutex_);
-    abandon_unreadable(page);
+    const bool is_usable = abandon_unreadable(page);
     if (lost_.test(page)) return Status::io_error;
-    if (volume_.is_unreadable(page) || !may_begin(page)) {
+    if (!is_usable || !may_begin(page)) {
         held_.push(request);
         changed_.notify_one();
         return std::nullopt;
@@ -591,7 +674,7 @@ std::optional<Status> OriginCache::begin_write(std::uint64_t page, SourceRequest
         return Status::io_error;
     }
     if (!has(page)) set_data(page, true);
-    if (!std::exchange(write.has_begun, true)) write.is_before_failure = !has_noticed_;
+    if (!write.failures) write.failures = failures_;
     return Status::ok;
 }
 
@@ -601,7 +684,7 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     const bool waits = waits_for_origin(write);
     const auto now = Clock::now();
     const Lock lock(mutex_);
-    if (has_noticed_ && write.is_before_failure) {
+    if (write.failures != failures_) {
         write.status = Status::io_error;
         if (volume_.is_unreadable(page)) {
             written_.cancel(page);
@@ -913,7 +996,7 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
         if (is_zeroed && !zero.keeps_space && origin_->can_zero() && !written_.contains(page)) {
             set_data(page, false);
         }
-        if (is_zeroed) lost_.set(page, false);
+        if (is_zeroed) set_lost(page, false);
         if (volume_.mapped(page)) volume_.unmap(page);
     }
     complete(std::exchange(held_, PageRequests{}), Status::ok);

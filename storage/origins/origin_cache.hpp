@@ -98,9 +98,13 @@ class OriginCache final : public PageCache {
     static constexpr std::uint32_t most_fetching = workers - 2;
     static constexpr std::uint64_t pages_at_once = 1024;  // with the mutex held
 
-    // A page that is to be fetched, or is being fetched.
+    // Parts of a page that are to be fetched, or are being fetched.
     struct Fetch {
+        Parts parts = 0;  // if it is running, these do not change
         PageRequests waiters = {};
+        // After it, there is another one for these.
+        Parts later_parts = 0;
+        PageRequests later_waiters = {};
         bool is_running = false;
         bool is_wanted = false;  // by a client
         bool is_ahead = false;   // no client wanted it at first
@@ -112,16 +116,21 @@ class OriginCache final : public PageCache {
         std::uint32_t uses = 0;    // PageStates::uses()
         bool is_ahead = false;     // it was read ahead of clients, and none has used it
     };
-    // Clients that read in sequence.
-    struct Stream {
-        std::uint64_t next = 0;    // the page after those that are read ahead
-        std::uint64_t window = 0;  // how many pages were read ahead the last time
-    };
     struct Pages {
         std::uint64_t begin = 0;
         std::uint64_t end = 0;
 
         bool overlaps(Pages other) const { return begin < other.end && other.begin < end; }
+    };
+    // Parts are numbered through all pages of the volume.
+    struct PartRange {
+        std::uint64_t begin = 0;
+        std::uint64_t end = 0;
+    };
+    // Clients that read in sequence.
+    struct Stream {
+        std::uint64_t next = 0;    // the part after those that are read ahead
+        std::uint64_t window = 0;  // how many parts were read ahead the last time
     };
     struct CloneRequest {
         OriginClone* clone = nullptr;
@@ -146,7 +155,7 @@ class OriginCache final : public PageCache {
 
     // At most.
     std::uint64_t pages_in_memory() const { return pages_in_memory_.load(); }
-    // How far is read ahead at most, in pages.
+    // How far is read ahead at most, in parts.
     std::uint64_t longest_window() const;
     void stop();
     void run(Worker& worker) noexcept;
@@ -174,10 +183,16 @@ class OriginCache final : public PageCache {
     // The next page to be fetched.
     std::optional<std::uint64_t> next_of(std::deque<std::uint64_t>& queue) REQUIRES(mutex_);
     std::optional<std::uint64_t> next_of_all() REQUIRES(mutex_);
-    // Fetches a page of prefetches_, or passes some that need not be fetched. False: neither.
+    // Fetches parts of prefetches_, or passes some that need not be fetched. False: neither.
     bool perform_prefetch(Worker& worker) REQUIRES(mutex_);
+    // Those of the range in its first page.
+    Parts first_of(PartRange range) const;
+    // The parts of these that the origin has and the memory has not.
+    Parts absent_of(std::uint64_t page, Parts parts) const;
     // These release the mutex meanwhile.
     void perform_fetch(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
+    // Begins the fetch of what is wanted besides. False: there is nothing.
+    bool fetch_later_parts(std::uint64_t page, Fetch& fetch) noexcept REQUIRES(mutex_);
     void perform_round(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
     void perform_zero(ZeroRequest& zero, Worker& worker) REQUIRES(mutex_);
     void perform_syncs() REQUIRES(mutex_);
@@ -186,25 +201,32 @@ class OriginCache final : public PageCache {
 
     void submit(const CloneRequest& request) noexcept EXCLUDES(mutex_);
 
-    void follow(std::uint64_t page) noexcept REQUIRES(mutex_);
+    void follow(std::uint64_t page, Parts parts) noexcept REQUIRES(mutex_);
+    // Throws std::bad_alloc.
+    void read_ahead(std::uint64_t page, Parts parts) REQUIRES(mutex_);
     // no_space: there is no memory for a page that no client waits for.
-    Status load(std::uint64_t page, SlabCopier& copier) noexcept EXCLUDES(mutex_);
+    Status load(std::uint64_t page, Parts parts, SlabCopier& copier) noexcept EXCLUDES(mutex_);
     // `demand`: returns the Demand, which may grow meanwhile.
     template <typename GetDemand>
     Status take(std::uint64_t page, PageRef& out, GetDemand demand) EXCLUDES(mutex_);
     void set_starving(bool is_starving) EXCLUDES(mutex_);
-    // A page from the origin is in the volume. no_space: likewise.
-    Status fill(std::uint64_t page, SlabCopier& copier) EXCLUDES(mutex_);
-    Status read(std::uint64_t page, const PageRef& to, SlabCopier& copier) EXCLUDES(mutex_);
+    // Parts from the origin are in the volume. no_space: likewise.
+    Status fill(std::uint64_t page, Parts parts, SlabCopier& copier) EXCLUDES(mutex_);
+    // The page, pinned for writing, once it does not move. A hole: it is not mapped.
+    PageRef find_at_rest(std::uint64_t page) const;
+    Status read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier)
+        EXCLUDES(mutex_);
+    Status read_run(std::uint64_t offset, std::uint64_t length, SlabPosition to, SlabCopier& copier)
+        EXCLUDES(mutex_);
 
     // The device of the volume has failed: pages are taken from the reserve from now on, and those
     // on the device are read from the origin again. False: there is no reserve.
     bool leave_device() EXCLUDES(mutex_);
     bool has_failed_device() const;
     // Drops a page, if it is on the failed device, and what is unwritten of it is lost. A page that
-    // a worker is writing to the origin stays until the worker has failed.
-    void abandon_unreadable(std::uint64_t page) REQUIRES(mutex_);
-    void set_lost(std::uint64_t page) REQUIRES(mutex_);
+    // a worker is writing to the origin stays until the worker has failed: false then.
+    bool abandon_unreadable(std::uint64_t page) REQUIRES(mutex_);
+    void lose(std::uint64_t page) REQUIRES(mutex_);
     Status store(std::uint64_t page, const WrittenPages::Blocks& blocks,
                  SlabCopier& copier) noexcept EXCLUDES(mutex_);
     // The clock finds the page of this number from now on. `is_wanted`: a client waits for it; this
@@ -236,6 +258,7 @@ class OriginCache final : public PageCache {
     Pages whole_pages_of(const ZeroRequest& zero) const;
     // Whether the origin has data in the page.
     void set_data(std::uint64_t page, bool has_data) REQUIRES(mutex_) { data_.set(page, has_data); }
+    void set_lost(std::uint64_t page, bool is_lost) REQUIRES(mutex_) { lost_.set(page, is_lost); }
     // Once until the origin works again.
     void log_error(const char* what, const std::string& why) noexcept EXCLUDES(mutex_);
     void log_loss(const std::string& why) noexcept;
@@ -272,7 +295,7 @@ class OriginCache final : public PageCache {
     std::deque<std::uint64_t> ahead_ GUARDED_BY(mutex_);
     std::array<Stream, 8> streams_ GUARDED_BY(mutex_);
     // What is left of the ranges of prefetch(), and how many pages may be fetched for them.
-    std::deque<Pages> prefetches_ GUARDED_BY(mutex_);
+    std::deque<PartRange> prefetches_ GUARDED_BY(mutex_);
     std::uint64_t prefetches_left_ GUARDED_BY(mutex_) = 0;
     // The next page of Ahead::all, and its end.
     std::uint64_t next_of_all_ GUARDED_BY(mutex_) = 0;
@@ -285,8 +308,8 @@ class OriginCache final : public PageCache {
     // Of a device that has failed.
     Mutex leaving_mutex_ ACQUIRED_BEFORE(mutex_);
     bool has_left_ GUARDED_BY(leaving_mutex_) = false;
-    bool has_noticed_ GUARDED_BY(mutex_) = false;
-    PageBits lost_;  // pages that are errors until they are zeroed; changed with mutex_ held
+    std::uint32_t failures_ GUARDED_BY(mutex_) = 0;  // of devices, that were noticed
+    PageBits lost_;  // pages that are errors until they are zeroed; changed by set_lost() only
 
     WrittenPages written_ GUARDED_BY(mutex_);
     PageRequests held_ GUARDED_BY(mutex_);   // of writes that wait until more is written

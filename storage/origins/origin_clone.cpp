@@ -40,15 +40,18 @@ bool OriginClone::has(std::uint64_t page) const {
     return page < base_->pages() && !zeroed_.test(page) && base_->has_contents(page);
 }
 
-PageRef OriginClone::find(std::uint64_t page) const {
+PageRef OriginClone::find(std::uint64_t page, Parts parts) const {
     if (page >= base_->pages() || zeroed_.test(page)) return {};
-    return base_->find(page);
+    PageRef out = base_->find(page);
+    if (!out.hole() && (out.missing() & parts) != 0) out.reset();
+    return out;
 }
 
 void OriginClone::fetch(PageRequest& request) noexcept { cache_.fetch(request); }
 
 void OriginClone::map(PageRequest& request) noexcept {
-    if (base_->mapped(request.number)) {
+    request.parts = volume_.division().all();  // the whole page is copied
+    if (base_->missing_parts(request.number) == 0) {
         cache_.copy_to(*this, request);
     } else {
         cache_.fetch(request);  // the waiter calls again
@@ -63,7 +66,7 @@ void OriginClone::zeroed(std::uint64_t page) {
 }
 
 Status OriginClone::copy_page(std::uint64_t page, SlabCopier& copier) {
-    const PageRef from = base_->find(page);
+    const PageRef from = find(page, volume_.division().all());
     if (from.hole()) return Status::ok;  // it was evicted; the waiter looks again
     if (!from.device().readable() || has_failed_device()) return Status::io_error;
     PageRef to;

@@ -111,12 +111,12 @@ PagePool::Replaced PagePool::replace(EntrySlot slot, const PageRef& page) {
     return Replaced::done;
 }
 
-bool PagePool::fill_hole(EntrySlot slot, const PageRef& page) {
+bool PagePool::fill_hole(EntrySlot slot, const PageRef& page, Parts missing) {
     PageAllocator& owner = page.owner();
     const Lock lock(memory_.mutex());
     if (slot.load().is_mapped()) return false;
     owner.pages().end_filling();
-    owner.pages().add_first_entry(page.index());
+    owner.pages().add_first_entry(page.index(), 0, missing);
     slot.become(entry_of(owner, page.index()));
     return true;
 }

@@ -221,7 +221,7 @@ bool PagePool::commit_move(std::uint64_t number, PageIndex from, PagePool& targe
     PageStates& pages = memory_.pages();
     PageStates& target_pages = target.memory_.pages();
     const std::uint32_t sharers = pages.sharers(from);
-    target_pages.add_first_entry(page, sharers);
+    target_pages.add_first_entry(page, sharers, pages.missing(from));
     const bool is_moving = store_moving(number, from,
                                         sharers != 0 ? PageEntry::shared(target.index_, page)
                                                      : PageEntry::mapped(target.index_, page));

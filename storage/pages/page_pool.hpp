@@ -81,6 +81,12 @@ class PageRef {
         return page_;
     }
     Access access() const { return access_; }
+    // See PageStates.
+    Parts missing() const { return owner().pages().missing(page_); }
+    void add_parts(Parts parts) {
+        GPUNBD_ASSERT(access_ == Access::write, "a page is filled by a thread that pins it so");
+        owner().pages().add_parts(page_, parts);
+    }
     // False: the volume in which the page was found for reading may have lost it meanwhile, and
     // another volume may have written to it. What was read has to be read again.
     bool is_intact() const {
@@ -209,8 +215,9 @@ class PagePool {
     // The entry of a page of this pool, or of a hole, refers to `page` from now on, which has the
     // new contents. `later`: nothing has changed, since a clone is being made.
     Replaced replace(EntrySlot slot, const PageRef& page);
-    // The same for a hole of a volume that has no clones. False: it is none any more.
-    bool fill_hole(EntrySlot slot, const PageRef& page);
+    // The same for a hole of a volume that has no clones. False: it is none any more. `missing`:
+    // see PageStates.
+    bool fill_hole(EntrySlot slot, const PageRef& page, Parts missing);
     // The page is free once it is not pinned any more.
     static void give_up(PageRef page);
 

@@ -18,9 +18,8 @@ struct SourceRequest {
     Status status = Status::ok;
     PageRequest* request = nullptr;  // null: it has not ended yet
     // For the source.
-    std::uint64_t pages_left = 0;    // that are not in the source
-    bool has_begun = false;          // to write a page
-    bool is_before_failure = false;  // of the device: its pages may be gone
+    std::uint64_t pages_left = 0;                // that are not in the source
+    std::optional<std::uint32_t> failures = {};  // of its device, when the first page was begun
     SourceRequest* next = nullptr;
 };
 
@@ -46,12 +45,14 @@ class PageSource {
     virtual PageCache* cache() { return nullptr; }
     // Whether the page has contents. Otherwise it reads as zeroes.
     virtual bool has(std::uint64_t page) const = 0;
-    // A page of another volume that has the contents, pinned for reading; a hole: there is none.
-    virtual PageRef find(std::uint64_t page) const = 0;
-    // Brings the page `request.number` where the volume or find() has it, and completes the
-    // request; io_error: it cannot be read. The page may be gone again when the waiter looks.
+    // A page of another volume that has the contents of these parts, pinned for reading; a hole:
+    // there is none.
+    virtual PageRef find(std::uint64_t page, Parts parts) const = 0;
+    // Brings `request.parts` of the page `request.number` where the volume or find() has them, and
+    // completes the request; io_error: they cannot be read. They may be gone again when the waiter
+    // looks.
     virtual void fetch(PageRequest& request) noexcept = 0;
-    // The same, for a write: brings it into the volume.
+    // The same, for a write: brings them into the volume.
     virtual void map(PageRequest& request) noexcept = 0;
     // Provides a free page for a write of the whole page `request.number`, and completes the
     // request. Another writer may have taken it when the waiter looks.
@@ -66,14 +67,15 @@ class PageCache : public PageSource {
  public:
     struct Counters {
         Counter misses;       // requests that waited for a page
-        Counter fetched;      // pages that a client needed
-        Counter prefetched;   // pages that were read ahead of a client
+        Counter fetched;      // pages that came into memory because a client needed a part
+        Counter prefetched;   // pages that came into memory ahead of a client
         Counter wasted;       // of these, pages that were evicted before a client used them
         Counter evicted;      // pages that were dropped
         Counter errors;       // pages that could not be read, and failed writes and flushes
         Counter written;      // bytes that were written to the source
-        Counter reads;        // calls that read from the source
-        Counter nanoseconds;  // of these calls together
+        Counter reads;        // of the source, each of parts of one page
+        Counter read_bytes;   // by these
+        Counter nanoseconds;  // of these together
     };
     // What the source does not have yet.
     struct Unwritten {
@@ -82,7 +84,7 @@ class PageCache : public PageSource {
     };
 
     PageCache* cache() final { return this; }
-    PageRef find(std::uint64_t) const final { return {}; }
+    PageRef find(std::uint64_t, Parts) const final { return {}; }
     void map(PageRequest& request) noexcept final { fetch(request); }
     void zeroed(std::uint64_t) final {}
 

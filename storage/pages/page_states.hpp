@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "storage/assertions/assert.hpp"
 #include "storage/base/atomic.hpp"
 #include "storage/devices/page_entry.hpp"
+#include "storage/devices/page_parts.hpp"
 #include "storage/pages/growing_array.hpp"
 
 namespace gpunbd::storage {
@@ -116,7 +118,8 @@ class RetiredPages {
 };
 
 // What a pool knows of each of its pages besides whether it is free: how many entries refer to it,
-// how often it is pinned, and whether it has lost its last entry while it may still be pinned.
+// how often it is pinned, whether it has lost its last entry while it may still be pinned, and
+// which of its parts have no contents yet.
 class PageStates {
  public:
     // `sends_in_place`: see Device.
@@ -125,7 +128,8 @@ class PageStates {
           pins_(pages, max_bytes_of_pins),
           retired_(pages),
           sharers_(pages),
-          claims_(pages) {
+          claims_(pages),
+          missing_(pages) {
         if (sends_in_place) sends_ = PinCounts(pages, max_bytes_of_pins);
     }
 
@@ -136,6 +140,7 @@ class PageStates {
         retired_.grow(pages);
         sharers_.grow(pages);
         claims_.grow(pages);
+        missing_.grow(pages);
     }
 
     // Any thread calls the following functions. A pin holds a page if the caller still sees it
@@ -172,6 +177,13 @@ class PageStates {
         std::atomic_thread_fence(std::memory_order_acquire);  // after what was read
         return claims_[page].load(std::memory_order_acquire);
     }
+    // The parts that must not be read, of a page that is pinned. They become fewer only.
+    Parts missing(PageIndex page) const { return missing_[page].load(std::memory_order_acquire); }
+    // These parts have contents now. The caller has pinned the page for writing, so it is not being
+    // moved.
+    void add_parts(PageIndex page, Parts parts) {
+        missing_[page].fetch_and(~parts, std::memory_order_release);
+    }
     std::uint64_t mapped_pages() const { return mapped_pages_.load(std::memory_order_relaxed); }
 
     // The caller holds the lock that guards the entries of the page: see page_entry.hpp.
@@ -180,11 +192,12 @@ class PageStates {
     // After false, also without the lock: a page that several entries refer to is not sent.
     bool is_pinned_for_sending(PageIndex page) const { return sends_.any(page); }
     bool is_pinned_for_writing(PageIndex page) const { return pins_.any_writer(page); }
-    // The page has its first entry, and so many more.
-    void add_first_entry(PageIndex page, std::uint32_t sharers = 0) {
+    // The page has its first entry, and so many more. `missing`: see missing().
+    void add_first_entry(PageIndex page, std::uint32_t sharers = 0, Parts missing = 0) {
         GPUNBD_ASSERT(!retired_.contains(page), "a page that is mapped is not retired");
         GPUNBD_ASSERT(!is_shared(page), "a page that is mapped newly has one entry");
         sharers_[page].store(sharers, std::memory_order_relaxed);
+        missing_[page].store(missing, std::memory_order_relaxed);  // seen with the entry
         mapped_pages_.fetch_add(1, std::memory_order_relaxed);
     }
     void add_entry(PageIndex page) { sharers_[page].fetch_add(1); }
@@ -227,6 +240,7 @@ class PageStates {
     RetiredPages retired_;
     GrowingArray<Atomic<std::uint32_t>> sharers_;
     GrowingArray<Atomic<std::uint32_t>> claims_;
+    GrowingArray<std::atomic<Parts>> missing_;
     Atomic<std::uint64_t> mapped_pages_{0};
     Atomic<std::uint32_t> filling_{0};
 };

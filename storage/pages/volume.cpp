@@ -227,7 +227,8 @@ Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devic
       table_(std::move(table)),
       layout_(std::move(layout)),
       page_size_(table_.shape().page_size),
-      page_shift_(static_cast<std::uint32_t>(std::countr_zero(page_size_))) {
+      page_shift_(static_cast<std::uint32_t>(std::countr_zero(page_size_))),
+      division_(page_size_) {
     std::vector<TableShape::DeviceShare> shares = shape().devices;
     if (directory != nullptr) {
         for (const TableShape::DeviceShare& each : directory->added()) shares.push_back(each);
@@ -382,8 +383,24 @@ PageRef Volume::find(std::uint64_t page) const {
 
 PageRef Volume::find(std::uint64_t page) const {
     PageRef out = find<Access::read>(page);
-    if (out.hole() && source_ != nullptr) return source_->find(page);
+    if (out.hole() && source_ != nullptr) return source_->find(page, 0);
     return out;
+}
+
+PageRef Volume::find_at(std::uint64_t offset, std::uint64_t length) const {
+    const std::uint64_t page = page_of(offset);
+    PageRef out = find<Access::read>(page);
+    if (source_ == nullptr) return out;
+    const Parts parts = parts_at(offset, length);
+    if (out.hole()) return source_->find(page, parts);
+    if ((out.missing() & parts) != 0) out.reset();
+    return out;
+}
+
+Parts Volume::missing_parts(std::uint64_t page) const {
+    const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
+    if (!entry.is_mapped()) return division_.all();
+    return pools_->at(entry.device()).memory().pages().missing(entry.page());
 }
 
 std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequest& request,
@@ -391,9 +408,12 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
     const EntrySlot slot = table_.slot(page);
     while (true) {
         out = find<Access::write>(page);
-        if (!out.hole()) return Status::ok;
+        const bool lacks_parts =
+            cache_ != nullptr && !out.hole() && (out.missing() & request.parts) != 0;
+        if (!out.hole() && !lacks_parts) return Status::ok;
+        out.reset();
         const PageEntry entry = slot.load();
-        if (!entry.is_mapped() && in_source(page)) {
+        if (lacks_parts || (!entry.is_mapped() && in_source(page))) {
             request.number = page;
             completions.begin(request);
             source_->map(request);

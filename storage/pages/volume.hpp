@@ -162,6 +162,11 @@ class Volume {
     std::uint64_t page_size() const { return page_size_; }
     std::uint64_t page_of(std::uint64_t offset) const { return offset >> page_shift_; }
     std::uint64_t offset_in_page(std::uint64_t offset) const { return offset & (page_size_ - 1); }
+    PageDivision division() const { return division_; }  // of a page
+    // The parts of these bytes of one page.
+    Parts parts_at(std::uint64_t offset, std::uint64_t length) const {
+        return division_.of(offset_in_page(offset), length);
+    }
     // The name of the export, which changes: see PageTable.
     std::string name() const { return table_.name(); }
     bool can_rename() const { return table_.can_rename(); }
@@ -212,15 +217,21 @@ class Volume {
     // hole. Lock-free. If the device sends in place, and no other volume has the page, it is pinned
     // for Access::send: no other volume gets the page before it is unpinned.
     PageRef find(std::uint64_t page) const;
+    // The same for bytes of one page: a hole also if a cache has the page, but not all of these
+    // bytes.
+    PageRef find_at(std::uint64_t offset, std::uint64_t length) const;
+    // A page that is mapped and not moving, pinned for writing, or a hole.
+    PageRef find_writable(std::uint64_t page) const { return find<Access::write>(page); }
     // Like find(), but pins the page for writing, and maps a page that reads as zeroes if there is
     // none, or one that its source has, or a copy of a shared page. Does not block: if the device
     // or the source has to be called, or if the page is moving, returns nothing and submits
     // `request`. Its waiter is called when it may try again, or when request.status is an error.
+    // The page has `request.parts`.
     std::optional<Status> acquire(std::uint64_t page, PageRef& out, PageRequest& request,
                                   PageCompletions& completions);
     // Like acquire(), but blocks.
     Status map(std::uint64_t page, PageRef& out);
-    // For a write of a whole page that is shared or only in the source: a page with any contents,
+    // For a write of a whole page that is shared or not all in memory: a page with any contents,
     // pinned for writing, which replace() or PagePool::give_up() ends. A hole: use acquire().
     PageRef take_replacement(std::uint64_t page);
     // A page with any contents for this number, pinned for writing, which replace() or
@@ -230,8 +241,8 @@ class Volume {
     // is being made.
     bool replace(std::uint64_t page, const PageRef& by);
     // The same for a page number without a page, of a volume with a source, also before
-    // set_source(). False: it has one.
-    bool fill_hole(std::uint64_t page, const PageRef& by);
+    // set_source(). False: it has one. `missing`: the parts without contents; see find_at().
+    bool fill_hole(std::uint64_t page, const PageRef& by, Parts missing = 0);
     // Makes the page number a hole. Its page is reused once it is neither pinned nor shared. May
     // wait for a clone in progress.
     void unmap(std::uint64_t page);
@@ -240,6 +251,8 @@ class Volume {
     bool mapped(std::uint64_t page) const {
         return table_.slot(page).load(std::memory_order_acquire).is_mapped();
     }
+    // The parts of the page that are not in memory: all of a hole. Other threads change them.
+    Parts missing_parts(std::uint64_t page) const;
     // Whether a write to the page copies it, unless the other volumes that had it are gone.
     bool shared(std::uint64_t page) const {
         return table_.slot(page).load(std::memory_order_acquire).is_shared();
@@ -362,6 +375,7 @@ class Volume {
     const Layout layout_;
     const std::uint64_t page_size_;  // bytes
     const std::uint32_t page_shift_;
+    const PageDivision division_;
     std::shared_ptr<PoolList> pools_;  // never null; of all volumes that share pages
     std::unique_ptr<PageSource> source_;
     PageCache* cache_ = nullptr;

@@ -39,6 +39,7 @@ Volume::Volume(const Volume& source, PageTable table, std::shared_ptr<KeptParts>
       layout_(source.layout_),
       page_size_(source.page_size_),
       page_shift_(source.page_shift_),
+      division_(source.division_),
       pools_(source.pools_) {}
 
 // The last volume leaves its pages to the destructors of the pools, which release whole slabs.
@@ -209,7 +210,8 @@ PageRef Volume::take_replacement(std::uint64_t page) {
     const PageEntry entry = table_.slot(page).load();
     if (in_source(page)) {
         PagePool& pool = taking_pool(page);
-        return entry.is_mapped() || pool.device().failed() ? PageRef() : pool.take_replacement();
+        return missing_parts(page) == 0 || pool.device().failed() ? PageRef()
+                                                                  : pool.take_replacement();
     }
     if (!entry.is_shared() || !pools_->at(entry.device()).memory().pages().is_shared(entry.page()))
         return {};
@@ -227,8 +229,8 @@ bool Volume::replace(std::uint64_t page, const PageRef& by) {
     }
 }
 
-bool Volume::fill_hole(std::uint64_t page, const PageRef& by) {
-    return pool_for(page).fill_hole(table_.slot(page), by);
+bool Volume::fill_hole(std::uint64_t page, const PageRef& by, Parts missing) {
+    return pool_for(page).fill_hole(table_.slot(page), by, missing);
 }
 
 template <typename Call>

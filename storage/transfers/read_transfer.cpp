@@ -16,7 +16,7 @@ void ReadTransfer::advance() {
         Chunk& next = chunk(issued_);
         next.offset = position_;
         next.length = next_length();
-        next.page = volume_->find(volume_->page_of(position_));
+        next.page = volume_->find_at(position_, next.length);
         next.memory = nullptr;
         next.staged = false;
         next.state = Chunk::State::ready;

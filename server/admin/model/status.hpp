@@ -102,6 +102,7 @@ struct OriginStatus {
     std::uint64_t unwritten = 0;  // bytes
     double unwritten_age = 0;     // seconds
     std::uint64_t reads = 0;
+    std::uint64_t read_bytes = 0;
     double read_seconds = 0;
 
     static const Structure& structure();

@@ -503,6 +503,24 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
     }
 }
 
+TEST_CASE("page pool: a page that moves lacks the same parts afterwards") {
+    MovingRig rig(options_of("h", "h"));
+    PagePool& home = rig.volume->pool(0);
+    PagePool& spill = rig.volume->pool(1);
+    PageRef page;
+    REQUIRE(rig.volume->take_page(0, page) == Status::ok);
+    REQUIRE(rig.volume->fill_hole(0, page, 6));
+    page.add_parts(2);
+    page.reset();
+    PageIndex target = 0;
+    REQUIRE(spill.memory().take_target(target, {}) == Status::ok);
+    PageRef source;
+    REQUIRE(home.begin_move(0, rig.volume->slot(0), source));
+    REQUIRE(home.commit_move(0, source.index(), spill, target));
+    CHECK(&rig.volume->find(0).device() != &rig.home());
+    CHECK(rig.volume->missing_parts(0) == 4);
+}
+
 TEST_CASE("page pool: a page that is trimmed while it moves can be written at once") {
     MovingRig rig(options_of("h", "h"));
     PagePool& home = rig.volume->pool(0);

@@ -23,7 +23,8 @@ namespace {
 
 using Writes = OriginCache::Writes;
 
-constexpr std::uint64_t cached_page = 64 * kib;
+constexpr std::uint64_t cached_part = 64 * kib;
+constexpr std::uint64_t cached_page = 2 * cached_part;
 constexpr std::uint64_t pages = 24;
 constexpr std::uint64_t size = pages * cached_page - 3 * 512;
 
@@ -174,6 +175,27 @@ TEST_CASE("origin: a write of whole pages does not read them") {
     CHECK(origin.write(2 * cached_page, 12 * cached_page) == Status::ok);
     CHECK(origin.contents.reads == 0);
     CHECK(origin.client.read(2 * cached_page, 12 * cached_page) == Status::ok);
+}
+
+TEST_CASE("origin: the parts of a page are read when a client needs them") {
+    WriteRig origin(Writes::back);
+    const Volume& volume = *origin.rig.volume;
+    const auto& counters = origin.cache->counters();
+    CHECK(origin.client.read(5 * cached_page + cached_part, 100) == Status::ok);
+    CHECK(volume.missing_parts(5) == 1);
+    CHECK(origin.client.read(5 * cached_page + cached_part + 100, 5000) == Status::ok);
+    CHECK(counters.read_bytes.value() == cached_part);
+    CHECK(origin.write(7 * cached_page - 100, 50) == Status::ok);
+    CHECK(volume.missing_parts(6) == 1);
+    CHECK(counters.read_bytes.value() == 2 * cached_part);
+    CHECK(origin.client.read(5 * cached_page, cached_page) == Status::ok);
+    CHECK(counters.read_bytes.value() == 3 * cached_part);
+    CHECK(counters.fetched.value() == 2);
+    CHECK(origin.client.read(10 * cached_page, 1) == Status::ok);
+    CHECK(origin.write(10 * cached_page, cached_page) == Status::ok);  // all of a page
+    CHECK(volume.missing_parts(10) == 0);
+    CHECK(counters.read_bytes.value() == 4 * cached_part);
+    CHECK(origin.client.read_all() == Status::ok);
 }
 
 TEST_CASE("origin: writes wait while too much is unwritten") {
@@ -379,7 +401,7 @@ TEST_CASE("origin: all that is lost with a device is known at once") {
 TEST_CASE("origin: a write that waits for room does not fail with one that is lost") {
     WriteRig origin(Writes::back, "sh", 8, cached_page);
     origin.rig.script.polls_per_copy = 3000;
-    origin.rig.script.copies_until_dead = 1;
+    origin.rig.script.copies_until_dead = 2;
     CHECK(origin.write(0, cached_page) == Status::ok);
     WriteJob held(origin.rig, *origin.rig.channels, origin.client.account, 5 * cached_page,
                   cached_page, 9);

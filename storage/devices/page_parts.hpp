@@ -1,0 +1,44 @@
+// The parts of pages: a page of a cache may have the contents of some of its parts only.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "storage/assertions/assert.hpp"
+
+namespace gpunbd::storage {
+
+// Some parts of one page: bit n is the part with number n.
+using Parts = std::uint64_t;
+
+// How a page is divided: into parts of 64 KiB, unless these are more than 64.
+class PageDivision {
+ public:
+    // Bytes, a power of two.
+    explicit PageDivision(std::uint64_t page_size)
+        : part_size_(std::max(std::min(page_size, shortest), page_size / most)),
+          parts_(page_size / part_size_) {}
+
+    std::uint64_t part_size() const { return part_size_; }  // bytes
+    std::uint64_t parts() const { return parts_; }          // of a page
+    Parts all() const { return run(0, parts_); }
+    // `count` parts from `first` on.
+    static Parts run(std::uint64_t first, std::uint64_t count) {
+        GPUNBD_ASSERT(count != 0 && first + count <= most, "a run of parts lies in its page");
+        return ~Parts{0} >> (most - count) << first;
+    }
+    // The parts that have any of `length` bytes from `offset` in the page on.
+    Parts of(std::uint64_t offset, std::uint64_t length) const {
+        const std::uint64_t first = offset / part_size_;
+        return run(first, (offset + length - 1) / part_size_ - first + 1);
+    }
+
+ private:
+    static constexpr std::uint64_t shortest = 64 << 10;
+    static constexpr std::uint64_t most = 64;
+
+    std::uint64_t part_size_;
+    std::uint64_t parts_;
+};
+
+}  // namespace gpunbd::storage
