@@ -47,15 +47,15 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
       options_(std::move(options)),
       pages_in_memory_(volume.pool(0).memory().slabs().config().pages),
       data_(volume.pages()),
-      lost_(volume.pages()),
-      written_(volume.page_size()) {
+      written_(volume.page_size()),
+      lost_(volume.pages()) {
     {
         const Lock lock(mutex_);
         std::uint64_t at = 0;
         while (const auto data = origin_->next_data(at)) {
             const std::uint64_t end = volume_.page_of(data->end - 1) + 1;
             for (std::uint64_t page = volume_.page_of(data->begin); page != end; ++page) {
-                set_data(page, true);
+                data_.set(page, true);
             }
             at = data->end;
         }
@@ -79,7 +79,7 @@ OriginCache::~OriginCache() {
         is_draining_ = true;
         changed_.notify_all();
         while (const std::uint64_t bytes = written_.bytes()) {
-            const auto is_less = [&]() REQUIRES(mutex_) { return written_.bytes() < bytes; };
+            const auto is_less = [&] { return written_.bytes() < bytes; };
             if (!round_ended_.wait_for(mutex_, patience_at_end, is_less)) break;
         }
     }
@@ -116,7 +116,6 @@ void OriginCache::stop() {
 }
 
 PageCache::Unwritten OriginCache::unwritten() const {
-    const Lock lock(mutex_);
     Unwritten out{.bytes = written_.bytes()};
     if (const auto oldest = written_.oldest()) {
         out.age = std::chrono::duration<double>(Clock::now() - *oldest).count();
@@ -431,7 +430,7 @@ bool OriginCache::leave_device() {
 
 bool OriginCache::abandon_unreadable(std::uint64_t page) {
     if (!has_failed_device()) return true;
-    failures_ = 1;
+    failures_.store(1);
     if (!volume_.is_unreadable(page)) return true;
     if (written_.contains(page)) {
         if (written_.is_in_round(page)) return false;
@@ -601,6 +600,16 @@ void OriginCache::remember(std::uint64_t page, bool is_wanted) {
 
 bool OriginCache::evict_one() {
     const Lock lock(mutex_);
+    while (const Cached* const found = next_to_evict()) {
+        if (!drop_clean(found->number)) continue;  // a write has begun
+        if (found->is_ahead) counters_.wasted.add();
+        counters_.evicted.add();
+        return true;
+    }
+    return false;
+}
+
+const OriginCache::Cached* OriginCache::next_to_evict() {
     const Cached* found = nullptr;
     std::size_t used = 0;
     for (std::size_t left = cached_.size(); left != 0 && used != longest_search; --left) {
@@ -609,7 +618,8 @@ bool OriginCache::evict_one() {
         const PageEntry entry = volume_.slot(cached.number).load();
         const bool is_here = entry.is_mapped() && entry.device() == pool_ && entry.page() == index;
         // A page that is pinned would not make room now.
-        if (!is_here || states().is_pinned(entry.page()) || !is_droppable(cached.number)) continue;
+        if (!is_here || states().is_pinned(entry.page())) continue;
+        if (written_.contains(cached.number) || is_used(cached.number, false)) continue;
         const std::uint32_t uses = states().uses(entry.page());
         const bool is_unused = uses == cached.uses;
         if (is_unused || found == nullptr) found = &cached;
@@ -618,11 +628,7 @@ bool OriginCache::evict_one() {
         cached.is_ahead = false;
         ++used;
     }
-    if (found == nullptr) return false;
-    if (found->is_ahead) counters_.wasted.add();
-    volume_.unmap(found->number);
-    counters_.evicted.add();
-    return true;
+    return found;
 }
 
 std::uint64_t OriginCache::evict(std::uint64_t pages) {
@@ -631,8 +637,8 @@ std::uint64_t OriginCache::evict(std::uint64_t pages) {
     return evicted;
 }
 
-bool OriginCache::is_droppable(std::uint64_t page) const {
-    return !written_.contains(page) && !is_used(page, false);
+bool OriginCache::drop_clean(std::uint64_t page) {
+    return !is_used(page, false) && written_.unless_written(page, [&] { volume_.unmap(page); });
 }
 
 bool OriginCache::drop(std::uint64_t page) {
@@ -642,40 +648,44 @@ bool OriginCache::drop(std::uint64_t page) {
         changed_.notify_one();
         return false;
     }
-    if (!is_droppable(page)) return false;
-    volume_.unmap(page);
+    if (!drop_clean(page)) return false;
     counters_.evicted.add();
     return true;
 }
 
 // --- writes --------------------------------------------------------------------------------------
 
-bool OriginCache::may_begin(std::uint64_t page) const {
+bool OriginCache::begin_record(std::uint64_t page) {
     if (written_.bytes() >= options_.max_unwritten) return false;
     // So that other pages can be evicted for clients that read.
-    return written_.contains(page) ||
-           written_.size() < std::max<std::uint64_t>(pages_in_memory() / 2, 1);
+    const bool may_add = written_.size() < std::max<std::uint64_t>(pages_in_memory() / 2, 1);
+    if (!written_.begin(page, may_add)) return false;
+    if (!has(page)) data_.set(page, true);
+    return true;
 }
 
 std::optional<Status> OriginCache::begin_write(std::uint64_t page, SourceRequest& write,
                                                PageRequest& request) noexcept {
     GPUNBD_ASSERT(options_.writes != Writes::none, "an export of a read-only origin is read-only");
-    const Lock lock(mutex_);
-    const bool is_usable = abandon_unreadable(page);
-    if (lost_.test(page)) return Status::io_error;
-    if (!is_usable || !may_begin(page)) {
+    const auto begin = [&](std::uint32_t failures) {
+        if (!begin_record(page)) return false;
+        if (!write.failures) write.failures = failures;
+        return true;
+    };
+    try {
+        // Before it looks at the device: if that fails from now on, the write is void.
+        const std::uint32_t failures = failures_.load();
+        if (!has_failed_device() && begin(failures)) return Status::ok;
+        const Lock lock(mutex_);
+        const bool is_usable = abandon_unreadable(page);
+        if (lost_.test(page)) return Status::io_error;
+        if (is_usable && begin(failures_.load())) return Status::ok;
         held_.push(request);
         changed_.notify_one();
         return std::nullopt;
-    }
-    try {
-        written_.begin(page);
     } catch (const std::exception&) {  // no memory
         return Status::io_error;
     }
-    if (!has(page)) set_data(page, true);
-    if (!write.failures) write.failures = failures_;
-    return Status::ok;
 }
 
 void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
@@ -683,8 +693,17 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     const std::uint64_t page = volume_.page_of(offset);
     const bool waits = waits_for_origin(write);
     const auto now = Clock::now();
+    const auto is_valid = [&] { return write.failures == failures_.load(); };
+    // The clock has to find a whole page, which may be a new one.
+    if (!waits && length != volume_.page_size()) {
+        const bool was_empty = written_.bytes() == 0;
+        if (written_.end_if(page, volume_.offset_in_page(offset), length, now, is_valid)) {
+            if (was_empty || written_.bytes() > options_.max_unwritten / 2) wake_worker();
+            return;
+        }
+    }
     const Lock lock(mutex_);
-    if (write.failures != failures_) {
+    if (!is_valid()) {
         write.status = Status::io_error;
         if (volume_.is_unreadable(page)) {
             written_.cancel(page);
@@ -700,6 +719,14 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     if (is_new) remember(page, true);
     // Otherwise a worker waits until the oldest change has its age.
     if (waits || was_empty || has_to_write()) changed_.notify_one();
+}
+
+void OriginCache::wake_worker() noexcept {
+    if (waiting_workers_.load() == 0) return;  // see run()
+    {
+        const Lock lock(mutex_);  // a worker that is about to wait does so now
+    }
+    changed_.notify_one();
 }
 
 bool OriginCache::finish(SourceRequest& write, PageRequest& request) noexcept {
@@ -800,7 +827,7 @@ Status OriginCache::store(std::uint64_t page, const WrittenPages::Blocks& blocks
 }
 
 void OriginCache::settle(std::uint64_t page) {
-    if (written_.forget(page) == WrittenPages::Rest::spoiled) volume_.unmap(page);
+    written_.forget(page, [&] { volume_.unmap(page); });
 }
 
 void OriginCache::complete_all(WrittenPages::Requests requests) {
@@ -823,8 +850,9 @@ void OriginCache::flush(SourceRequest& flush, PageRequest& request) noexcept {
         // Otherwise the origin has everything that is complete.
         if (options_.writes == Writes::back) written_.wait_for_all(flush);
     } catch (const std::exception&) {  // no memory
-        return answer(request, Status::io_error);
+        flush.status = Status::io_error;
     }
+    if (flush.pages_left == 0 && flush.status != Status::ok) return answer(request, flush.status);
     if (flush.pages_left == 0) syncs_.push(flush);
     changed_.notify_all();
 }
@@ -993,9 +1021,7 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
             complete_all(written_.discard(page, Status::ok));
             settle(page);
         }
-        if (is_zeroed && !zero.keeps_space && origin_->can_zero() && !written_.contains(page)) {
-            set_data(page, false);
-        }
+        if (is_zeroed && !zero.keeps_space && origin_->can_zero()) clear_data(page);
         if (is_zeroed) set_lost(page, false);
         if (volume_.mapped(page)) volume_.unmap(page);
     }
@@ -1007,7 +1033,11 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
 void OriginCache::run(Worker& worker) noexcept {
     const Lock lock(mutex_);
     while (!is_stopping_) {
-        if (!work(worker)) wait_for_work();
+        if (work(worker)) continue;
+        // Before it looks at what is unwritten: a write that ends later wakes it.
+        waiting_workers_.fetch_add(1);
+        wait_for_work();
+        waiting_workers_.fetch_sub(1);
     }
 }
 

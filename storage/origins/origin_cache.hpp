@@ -235,12 +235,15 @@ class OriginCache final : public PageCache {
     const PageStates& states() const REQUIRES(mutex_);
     // False: no page can be dropped.
     bool evict_one() EXCLUDES(mutex_);
-    bool is_droppable(std::uint64_t page) const REQUIRES(mutex_);
+    const Cached* next_to_evict() REQUIRES(mutex_);
 
     bool waits_for_origin(const SourceRequest& write) const {
         return options_.writes == Writes::through || write.is_durable;
     }
-    bool may_begin(std::uint64_t page) const REQUIRES(mutex_);
+    // Lets a write to the page begin. False: too much is unwritten.
+    bool begin_record(std::uint64_t page);
+    // A worker looks for work, if one waits.
+    void wake_worker() noexcept EXCLUDES(mutex_);
     // Whether changes that no request waits for are written to the origin now; and whether that
     // does not depend on their age.
     bool writes_now() const REQUIRES(mutex_);
@@ -256,8 +259,12 @@ class OriginCache final : public PageCache {
     void forget_pages(const ZeroRequest& zero) REQUIRES(mutex_);
     Pages pages_of(const ZeroRequest& zero) const;
     Pages whole_pages_of(const ZeroRequest& zero) const;
-    // Whether the origin has data in the page.
-    void set_data(std::uint64_t page, bool has_data) REQUIRES(mutex_) { data_.set(page, has_data); }
+    // The origin has no data in the page, unless a write has begun.
+    void clear_data(std::uint64_t page) REQUIRES(mutex_) {
+        written_.unless_written(page, [&] { data_.set(page, false); });
+    }
+    // Unmaps the page, unless it has to stay.
+    bool drop_clean(std::uint64_t page) REQUIRES(mutex_);
     void set_lost(std::uint64_t page, bool is_lost) REQUIRES(mutex_) { lost_.set(page, is_lost); }
     // Once until the origin works again.
     void log_error(const char* what, const std::string& why) noexcept EXCLUDES(mutex_);
@@ -268,7 +275,10 @@ class OriginCache final : public PageCache {
     const std::unique_ptr<Origin> origin_;
     const Options options_;
     Atomic<std::uint64_t> pages_in_memory_;
-    PageBits data_;  // changed by set_data() only
+    PageBits data_;  // set by writes that have begun, reset by clear_data()
+    WrittenPages written_;
+    Atomic<std::uint32_t> failures_{0};  // of devices, that were noticed
+    Atomic<std::uint32_t> waiting_workers_{0};
 
     mutable Mutex mutex_;
     Counters counters_ GUARDED_BY(mutex_);  // other threads may read them without it
@@ -308,10 +318,8 @@ class OriginCache final : public PageCache {
     // Of a device that has failed.
     Mutex leaving_mutex_ ACQUIRED_BEFORE(mutex_);
     bool has_left_ GUARDED_BY(leaving_mutex_) = false;
-    std::uint32_t failures_ GUARDED_BY(mutex_) = 0;  // of devices, that were noticed
     PageBits lost_;  // pages that are errors until they are zeroed; changed by set_lost() only
 
-    WrittenPages written_ GUARDED_BY(mutex_);
     PageRequests held_ GUARDED_BY(mutex_);   // of writes that wait until more is written
     PageRequests rooms_ GUARDED_BY(mutex_);  // of make_room()
     std::deque<CloneRequest> of_clones_ GUARDED_BY(mutex_);

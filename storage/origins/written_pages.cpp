@@ -7,38 +7,75 @@
 namespace gpunbd::storage {
 
 WrittenPages::~WrittenPages() {
-    for ([[maybe_unused]] const auto& each : records_) {
-        GPUNBD_ASSERT(each.second.writers == 0 && each.second.waiting.empty(),
-                      "writes end before the cache");
+    for ([[maybe_unused]] const Group& group : groups_) {
+        const Lock lock(group.mutex);
+        for ([[maybe_unused]] const auto& each : group.records) {
+            GPUNBD_ASSERT(each.second.writers == 0 && each.second.waiting.empty(),
+                          "writes end before the cache");
+        }
     }
+}
+
+bool WrittenPages::contains(std::uint64_t page) const {
+    const Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    return group.records.contains(page);
+}
+
+bool WrittenPages::is_unwritten(std::uint64_t page) const {
+    const Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    return group.records.at(page).unwritten.any();
+}
+
+bool WrittenPages::is_in_round(std::uint64_t page) const {
+    const Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    return group.records.at(page).is_in_round;
 }
 
 std::optional<WrittenPages::Clock::time_point> WrittenPages::oldest() const {
     std::optional<Clock::time_point> out;
-    for (const Records* const list : {&urgent_, &aged_}) {
-        if (!list->empty()) out = std::min(out.value_or(list->front().since), list->front().since);
+    for (const Group& group : groups_) {
+        const Lock lock(group.mutex);
+        for (const Records* const list : {&group.urgent, &group.aged}) {
+            if (list->empty()) continue;
+            out = std::min(out.value_or(list->front().since), list->front().since);
+        }
     }
     return out;
 }
 
-void WrittenPages::begin(std::uint64_t page) {
-    const auto [found, is_new] = records_.try_emplace(page, blocks_);
+bool WrittenPages::begin(std::uint64_t page, bool may_add) {
+    Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    if (!may_add && !group.records.contains(page)) return false;
+    const auto [found, is_new] = group.records.try_emplace(page, blocks_);
     Record& record = found->second;
     try {
         const std::size_t writers = record.writers + std::size_t{1};
         record.waiting.reserve(record.waiting.size() + writers);
         record.waiting_in_round.reserve(record.waiting_in_round.size() + writers);
     } catch (...) {
-        if (is_new) records_.erase(found);
+        if (is_new) group.records.erase(found);
         throw;
     }
+    if (is_new) size_.fetch_add(1);
     record.page = page;
     ++record.writers;
+    return true;
 }
 
 void WrittenPages::end(std::uint64_t page, std::uint64_t offset, std::uint64_t length,
                        SourceRequest* waits, Clock::time_point now) {
-    Record& record = records_.at(page);
+    Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    end(group, page, offset, length, waits, now);
+}
+
+void WrittenPages::end(Group& group, std::uint64_t page, std::uint64_t offset, std::uint64_t length,
+                       SourceRequest* waits, Clock::time_point now) {
+    Record& record = group.records.at(page);
     GPUNBD_ASSERT(record.writers != 0, "a write to a page ends once");
     GPUNBD_ASSERT(length != 0, "a write has bytes in each of its pages");
     --record.writers;
@@ -47,49 +84,52 @@ void WrittenPages::end(std::uint64_t page, std::uint64_t offset, std::uint64_t l
     const std::uint64_t last = (offset + length - 1) / block_size;
     const std::uint64_t before = record.unwritten.count();
     record.unwritten.set(first, last - first + 1, true);
-    unwritten_ += record.unwritten.count() - before;
+    const std::uint64_t added = record.unwritten.count() - before;
+    if (added != 0) unwritten_.fetch_add(added);
     if (waits != nullptr) {
         GPUNBD_ASSERT(record.waiting.size() < record.waiting.capacity(),
                       "nothing is allocated when a write ends");
         record.waiting.push_back(waits);
         ++waits->pages_left;
     }
-    enqueue(record);
+    enqueue(group, record);
 }
 
 void WrittenPages::cancel(std::uint64_t page) {
-    Record& record = records_.at(page);
+    Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    Record& record = group.records.at(page);
     GPUNBD_ASSERT(record.writers != 0, "a write to a page ends once");
     --record.writers;
 }
 
 void WrittenPages::wait_for_all(SourceRequest& flush) {
-    const auto list_of = [](Record& record) -> std::vector<SourceRequest*>* {
-        if (record.unwritten.any()) return &record.waiting;
-        return record.is_in_round ? &record.waiting_in_round : nullptr;
-    };
-    for (auto& [page, record] : records_) {
-        if (auto* const list = list_of(record)) list->reserve(list->size() + record.writers + 1);
-    }
-    for (auto& [page, record] : records_) {
-        auto* const list = list_of(record);
-        if (list == nullptr) continue;
-        list->push_back(&flush);
-        ++flush.pages_left;
-        enqueue(record);
+    for (Group& group : groups_) {
+        const Lock lock(group.mutex);
+        for (auto& [page, record] : group.records) {
+            const bool is_unwritten = record.unwritten.any();
+            if (!is_unwritten && !record.is_in_round) continue;
+            auto& list = is_unwritten ? record.waiting : record.waiting_in_round;
+            list.reserve(list.size() + record.writers + 1);
+            list.push_back(&flush);
+            ++flush.pages_left;
+            enqueue(group, record);
+        }
     }
 }
 
 void WrittenPages::urge(std::uint64_t page) {
-    Record& record = records_.at(page);
+    Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    Record& record = group.records.at(page);
     record.is_urgent = true;
-    enqueue(record);
+    enqueue(group, record);
 }
 
-void WrittenPages::enqueue(Record& record) {
+void WrittenPages::enqueue(Group& group, Record& record) {
     Records* list = nullptr;
     if (!record.is_in_round && record.unwritten.any()) {
-        list = record.is_urgent || !record.waiting.empty() ? &urgent_ : &aged_;
+        list = record.is_urgent || !record.waiting.empty() ? &group.urgent : &group.aged;
     }
     if (list == record.list) return;  // its place there is that of its age
     record.hook.unlink();
@@ -98,7 +138,9 @@ void WrittenPages::enqueue(Record& record) {
 }
 
 const WrittenPages::Blocks& WrittenPages::begin_round(std::uint64_t page) {
-    Record& record = records_.at(page);
+    Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    Record& record = group.records.at(page);
     GPUNBD_ASSERT(!record.is_in_round && record.waiting_in_round.empty() && record.in_round.none(),
                   "a page is written to the origin once at a time");
     record.is_in_round = true;
@@ -106,13 +148,15 @@ const WrittenPages::Blocks& WrittenPages::begin_round(std::uint64_t page) {
     record.in_round.swap(record.unwritten);
     record.waiting_in_round.swap(record.waiting);
     record.round_since = record.since;
-    enqueue(record);
+    enqueue(group, record);
     return record.in_round;
 }
 
 WrittenPages::Requests WrittenPages::end_round(std::uint64_t page, Status status,
                                                AfterFailure after) {
-    Record& record = records_.at(page);
+    Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    Record& record = group.records.at(page);
     GPUNBD_ASSERT(record.is_in_round, "a round ends once");
     const std::uint64_t before = record.in_round.count() + record.unwritten.count();
     if (status != Status::ok && after == AfterFailure::keep) {
@@ -122,35 +166,27 @@ WrittenPages::Requests WrittenPages::end_round(std::uint64_t page, Status status
     if (status != Status::ok && after == AfterFailure::give_up) record.is_spoiled = true;
     record.in_round.reset();
     record.is_in_round = false;
-    unwritten_ -= before - record.unwritten.count();
+    unwritten_.fetch_sub(before - record.unwritten.count());
     Requests done;
     for (SourceRequest* const each : record.waiting_in_round) complete_one(*each, status, done);
     record.waiting_in_round.clear();
-    enqueue(record);
+    enqueue(group, record);
     return done;
 }
 
 WrittenPages::Requests WrittenPages::discard(std::uint64_t page, Status status) {
-    Record& record = records_.at(page);
+    Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    Record& record = group.records.at(page);
     GPUNBD_ASSERT(!record.is_in_round, "what is being written cannot be discarded");
-    unwritten_ -= record.unwritten.count();
+    unwritten_.fetch_sub(record.unwritten.count());
     record.unwritten.reset();
     record.is_urgent = false;
     Requests done;
     for (SourceRequest* const each : record.waiting) complete_one(*each, status, done);
     record.waiting.clear();
-    enqueue(record);
+    enqueue(group, record);
     return done;
-}
-
-WrittenPages::Rest WrittenPages::forget(std::uint64_t page) {
-    const auto found = records_.find(page);
-    if (found == records_.end()) return Rest::clean;
-    const Record& record = found->second;
-    if (record.writers != 0 || record.is_in_round || record.unwritten.any()) return Rest::busy;
-    const Rest rest = record.is_spoiled ? Rest::spoiled : Rest::clean;
-    records_.erase(found);
-    return rest;
 }
 
 void WrittenPages::complete_one(SourceRequest& request, Status status, Requests& done) {

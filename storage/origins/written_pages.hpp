@@ -1,6 +1,8 @@
 // The pages of a cache that its origin does not have, or that clients are writing to.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <boost/dynamic_bitset.hpp>
 #include <boost/intrusive/list.hpp>
 #include <chrono>
@@ -10,8 +12,8 @@
 #include <vector>
 
 #include "storage/base/chained_queue.hpp"
+#include "storage/base/mutex.hpp"
 #include "storage/base/status.hpp"
-#include "storage/base/thread_annotations.hpp"
 #include "storage/pages/page_source.hpp"
 
 namespace gpunbd::storage {
@@ -26,7 +28,9 @@ namespace gpunbd::storage {
 //        +---- forget() - idle <-------------|------ changed again --+
 //                           end_round()
 //
-// It is used with the mutex of the cache held.
+// Any thread calls these functions. They lock the group that the page belongs to, so writers of
+// different pages do not wait for each other. Requests and rounds belong to the cache: functions
+// with these are called with its mutex held.
 class WrittenPages {
  public:
     using Clock = std::chrono::steady_clock;
@@ -40,25 +44,46 @@ class WrittenPages {
     WrittenPages(const WrittenPages&) = delete;
     WrittenPages& operator=(const WrittenPages&) = delete;
 
-    bool contains(std::uint64_t page) const { return records_.contains(page); }
-    std::size_t size() const { return records_.size(); }             // pages
-    std::uint64_t bytes() const { return unwritten_ * block_size; }  // unwritten
+    bool contains(std::uint64_t page) const;
+    std::uint64_t size() const { return size_.load(); }                     // pages
+    std::uint64_t bytes() const { return unwritten_.load() * block_size; }  // unwritten
     // When the oldest change was made that no round has begun with; empty: there is none.
     std::optional<Clock::time_point> oldest() const;
 
-    // A write to the page begins. Throws std::bad_alloc, and nothing has changed then.
-    void begin(std::uint64_t page);
+    // A write to the page begins. False: the page has no record, and `may_add` is false. Throws
+    // std::bad_alloc, and nothing has changed then.
+    bool begin(std::uint64_t page, bool may_add);
     // It has ended, and may have changed `length` bytes from `offset` in the page on.
     // `waits`: is complete once they are in the origin; null: nothing waits for that.
     void end(std::uint64_t page, std::uint64_t offset, std::uint64_t length, SourceRequest* waits,
              Clock::time_point now);
+    // The same if the predicate is true, while no other thread changes the record. False: it is not
+    // true.
+    template <typename Predicate>
+    bool end_if(std::uint64_t page, std::uint64_t offset, std::uint64_t length,
+                Clock::time_point now, Predicate is_valid) {
+        Group& group = group_of(page);
+        const Lock lock(group.mutex);
+        if (!is_valid()) return false;
+        end(group, page, offset, length, nullptr, now);
+        return true;
+    }
     // It has ended, and has changed nothing that is needed.
     void cancel(std::uint64_t page);
+    // Calls `action` if the page has no record, and gets none meanwhile. False: it has one.
+    template <typename Action>
+    bool unless_written(std::uint64_t page, Action action) {
+        Group& group = group_of(page);
+        const Lock lock(group.mutex);
+        if (group.records.contains(page)) return false;
+        action();
+        return true;
+    }
     // Whether the page has changes that no round has begun with.
-    bool is_unwritten(std::uint64_t page) const { return records_.at(page).unwritten.any(); }
-    bool is_in_round(std::uint64_t page) const { return records_.at(page).is_in_round; }
-    // `flush` is complete once all that is unwritten now is in the origin. Throws std::bad_alloc,
-    // and nothing has changed then.
+    bool is_unwritten(std::uint64_t page) const;
+    bool is_in_round(std::uint64_t page) const;
+    // `flush` is complete once all that is unwritten now is in the origin. Throws std::bad_alloc;
+    // it waits for a part of this then.
     void wait_for_all(SourceRequest& flush);
     // The page is written as if a request waited for it.
     void urge(std::uint64_t page);
@@ -66,11 +91,11 @@ class WrittenPages {
     // A page that requests wait for, or else the oldest one, for which this is true.
     template <typename Predicate>
     std::optional<std::uint64_t> next_urgent(Predicate is_free) const {
-        return first(urgent_, is_free);
+        return first(&Group::urgent, is_free);
     }
     template <typename Predicate>
     std::optional<std::uint64_t> next_by_age(Predicate is_free) const {
-        return first(aged_, is_free);
+        return first(&Group::aged, is_free);
     }
     // The changes of the page until now are about to be written to the origin: these blocks.
     const Blocks& begin_round(std::uint64_t page);
@@ -81,13 +106,20 @@ class WrittenPages {
     // The changes of the page are not wanted any more, or lost. No round is in progress.
     Requests discard(std::uint64_t page, Status status);
 
-    // Ends the record of the page, if it is idle.
-    enum class Rest : std::uint8_t {
-        busy,     // it has a record still
-        clean,    // the page is as in the origin
-        spoiled,  // changes were given up, so the page must not be used
-    };
-    Rest forget(std::uint64_t page);
+    // Ends the record of the page, if it is idle. If changes were given up, calls `drop` before
+    // another write can begin: the page must not be used.
+    template <typename Drop>
+    void forget(std::uint64_t page, Drop drop) {
+        Group& group = group_of(page);
+        const Lock lock(group.mutex);
+        const auto found = group.records.find(page);
+        if (found == group.records.end()) return;
+        const Record& record = found->second;
+        if (record.writers != 0 || record.is_in_round || record.unwritten.any()) return;
+        if (record.is_spoiled) drop();
+        group.records.erase(found);
+        size_.fetch_sub(1);
+    }
 
  private:
     using Hook = boost::intrusive::list_member_hook<
@@ -114,25 +146,46 @@ class WrittenPages {
         boost::intrusive::list<Record, boost::intrusive::member_hook<Record, Hook, &Record::hook>,
                                boost::intrusive::constant_time_size<false>>;
 
-    // The predicate may require the mutex that the caller holds.
+    struct alignas(64) Group {
+        mutable Mutex mutex;
+        std::unordered_map<std::uint64_t, Record> records GUARDED_BY(mutex);  // by page
+        // Those with unwritten blocks that are not in a round.
+        Records urgent GUARDED_BY(mutex);
+        // Nearly by age: those that changed during a round come after it.
+        Records aged GUARDED_BY(mutex);
+    };
+
+    Group& group_of(std::uint64_t page) { return groups_[page % groups_.size()]; }
+    const Group& group_of(std::uint64_t page) const { return groups_[page % groups_.size()]; }
+    // The oldest of those that are the first of their group. The predicate may require the mutex
+    // that the caller holds.
     template <typename Predicate>
-    static std::optional<std::uint64_t> first(const Records& records,
-                                              Predicate is_free) NO_THREAD_SAFETY_ANALYSIS {
-        for (const Record& each : records) {
-            if (is_free(each.page)) return each.page;
+    std::optional<std::uint64_t> first(Records Group::*list,
+                                       Predicate is_free) const NO_THREAD_SAFETY_ANALYSIS {
+        std::optional<std::uint64_t> out;
+        Clock::time_point since;
+        for (const Group& group : groups_) {
+            const Lock lock(group.mutex);
+            for (const Record& each : group.*list) {
+                if (out && each.since >= since) break;
+                if (!is_free(each.page)) continue;
+                out = each.page;
+                since = each.since;
+                break;
+            }
         }
-        return std::nullopt;
+        return out;
     }
+    void end(Group& group, std::uint64_t page, std::uint64_t offset, std::uint64_t length,
+             SourceRequest* waits, Clock::time_point now) REQUIRES(group.mutex);
     // Puts the record into the list where it belongs now.
-    void enqueue(Record& record);
+    static void enqueue(Group& group, Record& record) REQUIRES(group.mutex);
     static void complete_one(SourceRequest& request, Status status, Requests& done);
 
-    const std::uint64_t blocks_;   // of a page
-    std::uint64_t unwritten_ = 0;  // blocks, also those that are being written
-    std::unordered_map<std::uint64_t, Record> records_;  // by page
-    // Those with unwritten blocks that are not in a round.
-    Records urgent_;
-    Records aged_;  // nearly by age: those that changed during a round come after it
+    const std::uint64_t blocks_;               // of a page
+    std::atomic<std::uint64_t> unwritten_{0};  // blocks, also those that are being written
+    std::atomic<std::uint64_t> size_{0};       // records
+    std::array<Group, 32> groups_;
 };
 
 }  // namespace gpunbd::storage
