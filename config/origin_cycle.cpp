@@ -4,7 +4,6 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,12 +64,7 @@ bool reaches(const NbdTarget& target, const TcpListener& listener) {
 }
 
 bool reaches(const NbdTarget& target, const std::string& socket) {
-    if (target.socket.empty() || socket.empty()) return false;
-    if (rules::file_identity(target.socket) == rules::file_identity(socket)) return true;
-    struct stat one {};
-    struct stat other {};
-    return ::stat(target.socket.c_str(), &one) == 0 && ::stat(socket.c_str(), &other) == 0 &&
-           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    return !target.socket.empty() && rules::same_file(target.socket, socket);
 }
 
 std::string error_of(const std::string& uri, const ServerAddresses& own) {

@@ -1,6 +1,7 @@
 #include "config/rules.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -394,10 +395,24 @@ std::string tcp_identity(const TcpListener& listener) {
     return fmt::format("{}:{}", address ? address->text() : listener.address, listener.port);
 }
 
+namespace {
+
+// Equal for two spellings of the same path, unless symbolic links are part of it.
 std::string file_identity(std::string_view path) {
     std::error_code error;
     const std::filesystem::path whole = std::filesystem::absolute(path, error);
     return (error ? std::filesystem::path(path) : whole).lexically_normal().string();
+}
+
+}  // namespace
+
+bool same_file(const std::string& a, const std::string& b) {
+    if (file_identity(a) == file_identity(b)) return true;
+    struct stat one {};
+    struct stat other {};
+    if (::stat(a.c_str(), &one) != 0 || ::stat(b.c_str(), &other) != 0) return false;
+    if (S_ISBLK(one.st_mode) && S_ISBLK(other.st_mode)) return one.st_rdev == other.st_rdev;
+    return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
 std::optional<std::string> stripe_error(const ExportOptions& exported, std::string_view layout_name,
@@ -517,7 +532,7 @@ std::optional<ExportError> ublk_error(const Options& options) {
 }
 
 std::optional<ExportError> save_error(const Options& options) {
-    std::map<std::string, std::string> uses;  // by file
+    std::map<std::string, std::string> uses;  // by path, not by file: a file system may hang
     for (const DeviceOptions& device : options.devices) {
         for (const SpillOptions& spill : device.spill) {
             if (!is_spill_only(spill.device)) continue;

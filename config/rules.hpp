@@ -83,8 +83,9 @@ Wrong none_of(std::string_view text, const Words& words);
 
 // Equal for two spellings of the same address and port.
 std::string tcp_identity(const TcpListener& listener);
-// Likewise of the same path, unless symbolic links are part of it.
-std::string file_identity(std::string_view path);
+// Whether both paths name one file or one block device, which need not exist. May wait for a file
+// system.
+bool same_file(const std::string& a, const std::string& b);
 
 // Checks the stripe size against the settings on which it depends. The names are those of the
 // file ("page_size") or of the flags ("--page-size"). Returns an error, if any.

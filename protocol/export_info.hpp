@@ -23,6 +23,7 @@ struct ExportInfo {
     std::vector<std::string> related = {};
     std::uint64_t size = 0;  // bytes
     bool read_only = false;
+    bool cached = false;                          // it has MetaContext::cached
     bool tls_required = false;                    // with optional TLS: this export requires it
     std::uint32_t minimum_block = 1;              // bytes, a power of two up to 64 KiB
     std::uint32_t preferred_block = 4096;         // bytes, a power of two >= minimum_block and 512

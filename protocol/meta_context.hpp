@@ -15,10 +15,12 @@ enum class MetaContext : std::uint32_t {
     device = 1,           // ours: the index of the device of the export (protocol/README.md)
     instance = 2,         // ours: the identity of the contents (likewise)
     dirty = 3,            // ours: what differs from a snapshot (likewise)
+    cached = 4,           // ours: what of an origin is in memory (likewise)
 };
-inline constexpr std::size_t known_contexts = 4;
+inline constexpr std::size_t known_contexts = 5;
 inline constexpr std::array<MetaContext, known_contexts> all_contexts{
-    MetaContext::base_allocation, MetaContext::device, MetaContext::instance, MetaContext::dirty};
+    MetaContext::base_allocation, MetaContext::device, MetaContext::instance, MetaContext::dirty,
+    MetaContext::cached};
 
 // The whole name, except for `instance`, whose names end in '=' and an id, and for `dirty`, whose
 // names end in '/' and the name of an export: full_name_of().
@@ -32,6 +34,8 @@ constexpr std::string_view name_of(MetaContext context) {
             return "gpunbd:instance";
         case MetaContext::dirty:
             return "gpunbd:dirty";
+        case MetaContext::cached:
+            return "gpunbd:cached";
     }
     return "base:allocation";
 }

@@ -372,7 +372,9 @@ void Negotiation::on_list_meta_context() {
 
     OptionReplies replies(output_, option_);
     for (const MetaContext context : all_contexts) {
-        if (context == MetaContext::dirty) continue;
+        if (context == MetaContext::dirty || (context == MetaContext::cached && !info->cached)) {
+            continue;
+        }
         const std::string name = full_name_of(context, info->instance);
         if (name.empty() || (query->any && !query->matched.has(context))) continue;
         replies.meta_context(0, name);

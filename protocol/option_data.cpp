@@ -233,6 +233,7 @@ std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data,
         compare(MetaContext::base_allocation, name_of(MetaContext::base_allocation), *text);
         compare(MetaContext::device, name_of(MetaContext::device), *text);
         compare(MetaContext::instance, instance, *text);
+        if (info.cached) compare(MetaContext::cached, name_of(MetaContext::cached), *text);
         if (text->starts_with(dirty)) {
             related.try_emplace(text->substr(dirty.size()), i);
         } else if (*text == name_of(MetaContext::dirty) ||

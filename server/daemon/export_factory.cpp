@@ -422,6 +422,7 @@ void describe(Export& next) {
                                 : described(next.options.description, instance);
     next.info.instance = instance;
     next.info.size = next.volume->size();
+    next.info.cached = next.volume->cache() != nullptr;
 }
 
 Expected<std::shared_ptr<const Export>, Failure> make_export(const config::ExportOptions& wanted,

@@ -128,11 +128,14 @@ class Preflight {
     }
 
     void try_path(const std::string& key, const config::UnixListener& options) {
-        const auto [first, added] = paths_.emplace(config::rules::file_identity(options.path), key);
-        if (!added) {
+        const auto other = std::ranges::find_if(paths_, [&](const auto& each) {
+            return config::rules::same_file(each.second, options.path);
+        });
+        if (other != paths_.end()) {
             return fail(key, fmt::format("{}: the path is taken by {}; choose another path",
-                                         name_of(options), first->second));
+                                         name_of(options), other->first));
         }
+        paths_.emplace_back(key, options.path);
         try {
             is_stale_socket(options);
             const std::string why_not = cannot_create(options.path);
@@ -279,7 +282,7 @@ class Preflight {
 
     std::vector<Finding> findings_;
     std::vector<std::pair<std::string, config::TcpListener>> tcp_;  // with their keys
-    std::map<std::string, std::string> paths_;                      // keys by Unix socket
+    std::vector<std::pair<std::string, std::string>> paths_;  // of Unix sockets, with their keys
 };
 
 }  // namespace

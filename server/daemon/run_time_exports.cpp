@@ -54,12 +54,17 @@ Expected<void> resize_volume(const Export& served, const ResizeExport& request,
     return {};
 }
 
-Expected<std::shared_ptr<const Export>, NotDone> find_with_origin(const ExportRegistry& exports,
+Expected<std::shared_ptr<const Export>, NotDone> find_with_origin(const ServerContext& context,
                                                                   const std::string& name) {
-    std::shared_ptr<const Export> served = exports.find(name);
+    std::shared_ptr<const Export> served = context.exports.find(name);
     if (!served) return NotDone{.why = unknown(name), .unknown = true};
-    if (served->volume->cache() != nullptr) return served;
-    return NotDone{fmt::format("export {} has no origin", config::in_quotes(name))};
+    if (served->volume->cache() == nullptr) {
+        return NotDone{fmt::format("export {} has no origin", config::in_quotes(name))};
+    }
+    if (context.lifecycle.refuses_changes()) {
+        return std::get<NotDone>(context.lifecycle.refusal());
+    }
+    return served;
 }
 
 // `text`: of a success.
@@ -241,15 +246,42 @@ Task<> RunTimeExports::resize(ResizeExport request, Completion completion) {
 }
 
 Task<> RunTimeExports::flush(FlushExport request, Completion completion) {
-    const auto served = find_with_origin(context_.exports, request.name);
+    const auto served = find_with_origin(context_, request.name);
     if (!served) co_return completion(served.error());
-    completion(co_await saves_.flush(*served));
+    const Work work = [&]() -> Outcome {
+        const std::string name = config::in_quotes(request.name);
+        if ((*served)->volume->cache()->flush_now() == storage::Status::ok) {
+            return Done{fmt::format("The origin of export {} has all that was written.", name)};
+        }
+        return NotDone{fmt::format("export {}: its origin cannot be flushed; see the log", name)};
+    };
+    completion(co_await on_thread(work));
 }
 
 Task<> RunTimeExports::evict(EvictExport request, Completion completion) {
-    const auto served = find_with_origin(context_.exports, request.name);
+    const auto served = find_with_origin(context_, request.name);
     if (!served) co_return completion(served.error());
-    completion(co_await saves_.evict(*served, request.size));
+    const Work work = [&]() -> Outcome {
+        const storage::Volume& volume = *(*served)->volume;
+        const std::uint64_t page = volume.page_size();
+        const std::uint64_t dropped =
+            page * volume.cache()->evict((request.size + page - 1) / page);
+        return Done{fmt::format("Export {}: {} are dropped from memory.",
+                                config::in_quotes(request.name), config::human_size(dropped))};
+    };
+    completion(co_await on_thread(work));
+}
+
+Task<Outcome> RunTimeExports::on_thread(const Work& work) {
+    Outcome outcome;
+    const OnThread::Work call = [&](const std::stop_token&) { outcome = work(); };
+    try {
+        OnThread thread(context_.io, "origins", {}, call);
+        co_await thread;
+    } catch (const std::exception& error) {
+        outcome = NotDone{error.what()};
+    }
+    co_return outcome;
 }
 
 Task<> RunTimeExports::rename(RenameExport request, Completion completion) {

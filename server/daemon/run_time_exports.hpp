@@ -34,6 +34,10 @@ class RunTimeExports final : public Service {
     Task<> resize(ResizeExport request, Completion completion);
     Task<> flush(FlushExport request, Completion completion);
     Task<> evict(EvictExport request, Completion completion);
+    // Calls `work` on a thread of its own, so that it waits neither for saves nor for other
+    // origins.
+    using Work = std::function<Outcome()>;
+    Task<Outcome> on_thread(const Work& work);
     Task<> rename(RenameExport request, Completion completion);
     Task<> save(SaveExport request, Completion completion);
     Task<> restore(RestoreExport request, Completion completion);

@@ -215,26 +215,6 @@ Awaited<Outcome> Saves::restore_new(const std::shared_ptr<const Export>& made) {
     });
 }
 
-Awaited<Outcome> Saves::flush(const std::shared_ptr<const Export>& served) {
-    return submit([served](const std::stop_token&) -> Outcome {
-        const std::string name = config::in_quotes(served->info.name);
-        if (served->volume->cache()->flush_now() == storage::Status::ok) {
-            return Done{fmt::format("The origin of export {} has all that was written.", name)};
-        }
-        return NotDone{fmt::format("export {}: its origin cannot be flushed; see the log", name)};
-    });
-}
-
-Awaited<Outcome> Saves::evict(const std::shared_ptr<const Export>& served, std::uint64_t bytes) {
-    return submit([served, bytes](const std::stop_token&) -> Outcome {
-        const std::uint64_t page = served->volume->page_size();
-        const std::uint64_t dropped =
-            page * served->volume->cache()->evict((bytes + page - 1) / page);
-        return Done{fmt::format("Export {}: {} are dropped from memory.",
-                                config::in_quotes(served->info.name), config::human_size(dropped))};
-    });
-}
-
 bool Saves::busy() const {
     const Lock lock(mutex_);
     return working_ || !jobs_.empty();

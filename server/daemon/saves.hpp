@@ -1,5 +1,5 @@
-// Saves exports to files, restores them, and flushes their origins, on a thread of its own: at the
-// request of an administrator, and as their key `save` says.
+// Saves exports to files and restores them, on a thread of its own: at the request of an
+// administrator, and as their key `save` says.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -38,9 +38,6 @@ class Saves final : public Service {
     Awaited<Outcome> restore(const std::shared_ptr<const Export>& served, const std::string& path);
     // Restores a new export, which is closed and incomplete and stays so.
     Awaited<Outcome> restore_new(const std::shared_ptr<const Export>& made);
-    // Of an export with an origin. `bytes`: of its memory that are dropped.
-    Awaited<Outcome> flush(const std::shared_ptr<const Export>& served);
-    Awaited<Outcome> evict(const std::shared_ptr<const Export>& served, std::uint64_t bytes);
     // Whether a save or a restore is in progress or waits.
     bool busy() const;
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "config/exports_by_name.hpp"
 #include "config/quote.hpp"
+#include "config/rules.hpp"
 #include "server/base/process.hpp"
 #include "server/protection/swap_devices.hpp"
 #include "storage/assertions/assert.hpp"
@@ -57,14 +57,6 @@ bool same_device(const config::ExportOptions& a, config::ExportOptions b) {
     b.rates = a.rates;
     b.rates_per_peer = a.rates_per_peer;
     return a == b;
-}
-
-bool is_at(const ublk::Device& device, const std::string& path) {
-    struct stat its {};
-    struct stat other {};
-    return !path.empty() && ::stat(device.path().c_str(), &its) == 0 &&
-           ::stat(path.c_str(), &other) == 0 && S_ISBLK(other.st_mode) &&
-           its.st_rdev == other.st_rdev;
 }
 
 std::string would_remove(std::string_view change, const std::string& path) {
@@ -174,7 +166,8 @@ Service::Commit UblkService::reload(const config::Options& next, Problems& probl
     if (!devices_.empty()) exports = config::ExportsByName(next.exports);
     for (const auto& device : devices_) {
         for (const config::ExportOptions& each : next.exports) {
-            if (!is_at(*device, each.origin.device)) continue;
+            const std::string& path = each.origin.device;
+            if (path.empty() || !config::rules::same_file(path, device->path())) continue;
             problems.push_back(fmt::format(
                 "export {}: origin.device: {} is the export {} of this server, which would wait "
                 "for itself; name another device",

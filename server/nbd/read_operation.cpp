@@ -14,9 +14,7 @@ constexpr std::size_t extent_bytes = sizeof(protocol::Extent);  // on the wire n
 constexpr std::size_t header_bytes = protocol::max_reply_header;
 
 std::uint32_t status_of(const storage::Volume::Run& run, protocol::MetaContext context) {
-    if (context == protocol::MetaContext::device || context == protocol::MetaContext::dirty) {
-        return run.device;
-    }
+    if (context != protocol::MetaContext::base_allocation) return run.device;
     return run.device != 0 ? 0 : protocol::state_hole | protocol::state_zero;
 }
 
@@ -86,6 +84,7 @@ void StatusOperation::find_extents(protocol::MetaContext context,
         const storage::Volume::Run run =
             related != nullptr ? volume.changed_run_at(*related, at, end - at)
             : context == protocol::MetaContext::device ? volume.run_at(at, end - at)
+            : context == protocol::MetaContext::cached ? volume.cached_run_at(at, end - at)
                                                        : volume.contents_run_at(at, end - at);
         const std::uint32_t status = status_of(run, context);
         if (!extents.empty() && extents.back().status == status) {

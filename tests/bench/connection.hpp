@@ -22,7 +22,7 @@
 
 #include "protocol/constants.hpp"
 #include "protocol/request.hpp"
-#include "server/tools/client/nbd_target.hpp"
+#include "server/tools/client/address.hpp"
 #include "storage/base/owned_fd.hpp"
 #include "tests/bench/tls_client.hpp"
 #include "tests/protocol/wire.hpp"
@@ -65,7 +65,7 @@ class Socket {
 
 // Tries all addresses of the host. The connect blocks: over a Unix socket it waits for its place in
 // the queue of the server.
-inline Socket connect_to(const client::NbdTarget& target) {
+inline Socket connect_to(const config::NbdTarget& target) {
     const auto resolved = client::resolve(target);
     if (!resolved) fail(with_remedy(resolved.error()));
     const auto& address = *resolved;

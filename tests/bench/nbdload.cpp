@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
                      "(--size: only that size; --seconds: repeat for this time)");
         if (const auto status = parse(app, argc, argv)) return *status;
         options.random = pattern == "random";
-        const auto target = gpunbd::client::parse_nbd_uri(uri);
+        const auto target = gpunbd::config::parse_nbd_uri(uri);
         const bool is_unix = target.host.empty();
         if (target.tls && certificates.empty()) fail("TLS needs --tls-certificates");
         if (target.tls && verify) fail("--verify works in the clear only");

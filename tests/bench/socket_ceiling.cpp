@@ -116,7 +116,7 @@ std::pair<std::vector<Socket>, std::vector<Socket>> connect_pairs(bool is_unix,
                                                                   std::uint64_t count) {
     std::pair<std::vector<Socket>, std::vector<Socket>> ends;
     Socket listener;
-    client::NbdTarget address;
+    config::NbdTarget address;
     if (!is_unix) {
         listener = Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         sockaddr_in name{};

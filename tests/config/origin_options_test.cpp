@@ -2,12 +2,14 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <utility>
 
 #include "config/origin_cycle.hpp"
 #include "config/yaml_file.hpp"
 #include "tests/config/text.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::config::test {
 namespace {
@@ -126,9 +128,42 @@ TEST_CASE("origin: an export of the same server is refused") {
         REQUIRE(error.has_value() == is_own);
         if (is_own) CHECK(error->exported == 1);
     }
+    const gpunbd::test::TemporaryFolder folder;
+    std::filesystem::create_directory_symlink(folder.path(), folder.path("link"));
+    const ServerAddresses linked{.tcp = {}, .sockets = {folder.write("socket", "")}};
+    const std::string uri = "nbd+unix:///a?socket=" + folder.path("link/socket");
+    CHECK(origin_cycle(exports_with(uri.c_str()), linked).has_value());
     CHECK(origin_cycle(exports_with("nbd://[::1]/a"), loopback)->what ==
           "nbd://[::1]/a is the export 'a' of this server, which would wait for itself; name an "
           "export of another server");
+}
+
+TEST_CASE("rules: two paths name the same file") {
+    const gpunbd::test::TemporaryFolder folder;
+    const std::string file = folder.write("file", "");
+    std::filesystem::create_directory_symlink(folder.path(), folder.path("link"));
+    std::filesystem::create_hard_link(file, folder.path("hard"));
+    std::filesystem::create_symlink("nowhere", folder.path("dangling"));
+    const struct {
+        std::string other;
+        bool is_same;
+    } rows[] = {
+        {file, true},
+        {folder.path("./link/../file"), true},
+        {folder.path("link/file"), true},
+        {folder.path("hard"), true},
+        {folder.path("absent"), false},
+        {folder.path("dangling"), false},
+        {folder.write("equal", ""), false},
+        {"/dev/null", false},
+        {"", false},
+    };
+    for (const auto& [other, is_same] : rows) {
+        CAPTURE(other);
+        CHECK(rules::same_file(file, other) == is_same);
+        CHECK(rules::same_file(other, file) == is_same);
+        CHECK(rules::same_file(other, other));
+    }
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct Outcome {
 
 Outcome run(std::span<const std::byte> input, std::size_t piece, unsigned int tls) {
     const test::PlainExportDirectory directory(
-        {{.name = "disk", .size = 1 << 20},
+        {{.name = "disk", .size = 1 << 20, .cached = true},
          {.name = "secret", .size = 4096, .tls_required = true}});
     constexpr TlsMode modes[] = {TlsMode::off, TlsMode::optional, TlsMode::required};
     Negotiation negotiation(directory, modes[tls % 3]);

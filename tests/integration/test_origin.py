@@ -77,6 +77,23 @@ class Origin(origin_export.Test):
         status = self.origin_status()
         self.assertEqual((status['misses'], status['fetched']), (0, 0))
 
+    def test_a_client_can_see_what_is_in_memory(self):
+        self.start(CONFIG.replace('cache: 16M', 'cache: 16M, prefetch: none').rstrip() + '\n  - {name: node, clone_of: cached}\n')
+
+        def cached():
+            runs = json.loads(self.command('nbdinfo', '--json', '--map=gpunbd:cached', self.one.uri('cached')))
+            return [(run['offset'], run['length'], run['type']) for run in runs]
+        self.assertEqual(cached(), [(0, SIZE, 0)])
+        with wire.connect(self.one.address, 'cached') as client:
+            for page in (HOLE // PAGE, 9, 10, 19):
+                client.read(page * PAGE, PAGE)
+        self.assertEqual(cached(), [(0, 9 * PAGE, 0), (9 * PAGE, 2 * PAGE, 1), (11 * PAGE, 8 * PAGE, 0), (19 * PAGE, PAGE, 1)])
+        self.gpunbd('export', 'evict', 'cached', '40M')
+        self.assertEqual(cached(), [(0, SIZE, 0)])
+        for name in ('cached', 'node'):
+            info, = json.loads(self.command('nbdinfo', '--json', self.one.uri(name)))['exports']
+            self.assertEqual('gpunbd:cached' in info['contexts'], name == 'cached')
+
     def test_memory_is_given_back_without_spill_memory(self):
         block = server.random_bytes(MiB, 9)
         with open(self.path, 'wb') as file:

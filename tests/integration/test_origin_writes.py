@@ -6,6 +6,7 @@ import signal
 
 import origin_export
 import server
+import stopped_thread
 import wire
 from server import MiB
 
@@ -145,6 +146,15 @@ class OriginWrites(origin_export.Test):
         self.contents[4096:12288] = b'x' * 8192
         self.assertEqual(self.file(), self.contents)
         self.assertEqual(self.origin_status()['unwritten'], 0)
+
+    def test_commands_do_not_wait_for_saves(self):
+        self.start('write-back')
+        with wire.connect(self.one.address, 'disk') as client:
+            client.write(0, b'x')
+        with stopped_thread.stopped(self.one.process.pid, 'saves'):
+            self.gpunbd('export', 'flush', 'disk')
+            self.gpunbd('export', 'evict', 'disk', '64M')
+        self.assertEqual((self.file()[:1], self.exported()['used']), (b'x', 0))
 
     def test_the_file_has_one_writer(self):
         self.start('write-through')

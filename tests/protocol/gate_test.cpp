@@ -298,11 +298,12 @@ std::vector<std::byte> status_payload(std::uint64_t length,
 
 TEST_CASE("extended: the size of a status payload is checked before it is received") {
     constexpr unsigned payload = command_flag::payload_len;
-    for (const std::uint64_t length : {0, 1, 4, 8, 11, 13, 15, 17, 19, 21, 25, 28, 4096, 1 << 20}) {
+    for (const std::uint64_t length :
+         {0, 1, 4, 8, 11, 13, 15, 17, 19, 21, 25, 29, 32, 4096, 1 << 20}) {
         CAPTURE(length);
         CHECK(outcome(request(status, 0, length, payload), extended()) == Error::einval);
     }
-    for (const std::uint64_t length : {12, 16, 20, 24}) {
+    for (const std::uint64_t length : {12, 16, 20, 24, 28}) {
         const Validated expected = validate(request(status, 0, length, payload), extended());
         REQUIRE(std::holds_alternative<StatusPayload>(expected));
         CHECK(std::get<StatusPayload>(expected).length == length);
@@ -332,13 +333,14 @@ TEST_CASE("extended: a status payload is decoded and validated") {
          MetaContext::device},
         {"of two", 4096, 0, status_payload(4096, {0, 1}), Error::none, two},
         {"of two, the other way round", 4096, 0, status_payload(4096, {1, 0}), Error::none, two},
-        {"of all", 4096, 0, status_payload(4096, {2, 0, 3, 1}), Error::none, MetaContexts::all()},
+        {"of all", 4096, 0, status_payload(4096, {2, 0, 3, 1, 4}), Error::none,
+         MetaContexts::all()},
         {"all of it", 0, 0, status_payload(size, {0}), Error::none},
         {"one extent", 0, command_flag::req_one, status_payload(size, {0}), Error::none},
         {"no bytes", 0, 0, status_payload(0, {0}), Error::einval},
         {"past the end", 1, 0, status_payload(size, {0}), Error::einval},
         {"the longest", 1, 0, status_payload(top, {0}), Error::einval},
-        {"an unknown context", 0, 0, status_payload(4096, {4}), Error::einval},
+        {"an unknown context", 0, 0, status_payload(4096, {5}), Error::einval},
         {"one known, one unknown", 0, 0, status_payload(4096, {0, 256}), Error::einval},
         {"the last context there could be", 0, 0, status_payload(4096, {UINT32_MAX}),
          Error::einval},

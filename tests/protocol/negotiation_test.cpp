@@ -332,6 +332,7 @@ TEST_CASE("meta contexts: a query selects the matching contexts") {
     constexpr MetaContexts base = MetaContext::base_allocation;
     constexpr MetaContexts device = MetaContext::device;
     constexpr MetaContexts instance = MetaContext::instance;
+    constexpr MetaContexts cached = MetaContext::cached;
     const std::string id = "0123456789abcdef0123456789abcdef";
     const std::string named = "gpunbd:instance=" + id;
     MetaContexts both = base;
@@ -340,6 +341,8 @@ TEST_CASE("meta contexts: a query selects the matching contexts") {
     three.add(MetaContext::instance);
     MetaContexts ours = device;
     ours.add(MetaContext::instance);
+    MetaContexts of_cache = device;
+    of_cache.add(MetaContext::cached);
     constexpr MetaContexts none;
     struct Row {
         const char* name;
@@ -377,6 +380,9 @@ TEST_CASE("meta contexts: a query selects the matching contexts") {
         {"both contexts", meta_data("disk", {"gpunbd:device", "base:allocation"}), both, both},
         {"one by its wildcard", meta_data("disk", {"gpunbd:", "base:allocation"}), three, base},
         {"both wildcards", meta_data("disk", {"gpunbd:", "base:"}), three, none},
+        {"what is in memory", meta_data("coarse", {"gpunbd:cached"}), cached, cached},
+        {"the same, without a cache", meta_data("disk", {"gpunbd:cached"}), none, none},
+        {"our wildcard, and a cache", meta_data("coarse", {"gpunbd:"}), of_cache, none},
         {"an unknown leaf of gpunbd", meta_data("disk", {"gpunbd:devices"}), none, none},
         {"on the default export", meta_data("", {"base:allocation"}), base, base},
         {"an unknown leaf", meta_data("disk", {"base:allocated"}), none, none},

@@ -1,5 +1,5 @@
 // Exports as plain values, which a test may change: "disk" is also the default export, "ro" is
-// read-only, and "coarse" has its own block sizes.
+// read-only, and "coarse" has its own block sizes and a cache.
 #pragma once
 
 #include <memory>
@@ -23,6 +23,7 @@ class PlainExportDirectory : public ExportDirectory {
                                 {.name = "ro", .size = 4096, .read_only = true},
                                 {.name = "coarse",
                                  .size = 1 << 20,
+                                 .cached = true,
                                  .minimum_block = 512,
                                  .preferred_block = 8192,
                                  .maximum_payload = 1 << 20}}) {}

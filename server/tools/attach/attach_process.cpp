@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "config/nbd_target.hpp"
 #include "config/quote.hpp"
 #include "server/base/background.hpp"
 #include "server/base/process.hpp"
@@ -28,7 +29,6 @@
 #include "server/tools/attach/swap.hpp"
 #include "server/tools/attach/unit.hpp"
 #include "server/tools/client/handshake.hpp"
-#include "server/tools/client/nbd_target.hpp"
 
 namespace gpunbd::attach {
 namespace {
@@ -266,7 +266,7 @@ class AttachProcess {
 };
 
 // Combinations that the kernel does not support or that are not safe.
-std::optional<Failure> unfit(const client::NbdTarget& target, const AttachOptions& command) {
+std::optional<Failure> unfit(const config::NbdTarget& target, const AttachOptions& command) {
     for (const auto& [name, path] :
          {std::pair("socket", target.socket), std::pair("tls-certificates", target.certificates),
           std::pair("tls-psk-file", target.psk_file)}) {
@@ -285,10 +285,10 @@ std::optional<Failure> unfit(const client::NbdTarget& target, const AttachOption
         "be available until the server answers; omit --swap, or use a private network without TLS"};
 }
 
-Expected<client::NbdTarget, Failure> parse_target(const AttachOptions& command) {
+Expected<config::NbdTarget, Failure> parse_target(const AttachOptions& command) {
     const std::string text = config::in_quotes(command.uri) + ": ";
     try {
-        auto target = client::parse_nbd_uri(command.uri);
+        auto target = config::parse_nbd_uri(command.uri);
         if (auto wrong = unfit(target, command)) return Failure{text + wrong->text};
         return target;
     } catch (const std::runtime_error& error) {

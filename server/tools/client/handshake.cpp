@@ -121,7 +121,7 @@ bool is_id(std::string_view text) {
 
 }  // namespace
 
-Expected<Endpoint, Failure> find_endpoint(const NbdTarget& target, TlsBy by) {
+Expected<Endpoint, Failure> find_endpoint(const config::NbdTarget& target, TlsBy by) {
     Endpoint out;
     out.name = target.export_name;
     if (target.tls) {

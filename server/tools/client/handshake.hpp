@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "protocol/constants.hpp"
+#include "server/tools/client/address.hpp"
 #include "server/tools/client/failure.hpp"
-#include "server/tools/client/nbd_target.hpp"
 #include "server/tools/client/stream.hpp"
 #include "server/tools/client/tls.hpp"
 
@@ -23,7 +23,7 @@ struct Endpoint {
 };
 
 // Resolves the host and reads the TLS files.
-Expected<Endpoint, Failure> find_endpoint(const NbdTarget& target, TlsBy by);
+Expected<Endpoint, Failure> find_endpoint(const config::NbdTarget& target, TlsBy by);
 
 // Connects, completes the greeting and, if configured, the TLS handshake. The server then waits for
 // options.

@@ -41,7 +41,7 @@ unsigned int give_shared_key(SSL* ssl, const char*, char* user, unsigned int use
 void FreeTls::operator()(SSL_CTX* context) const noexcept { ::SSL_CTX_free(context); }
 void FreeTls::operator()(SSL* ssl) const noexcept { ::SSL_free(ssl); }
 
-Expected<std::shared_ptr<const Tls>, Failure> Tls::load(const NbdTarget& target, TlsBy by) {
+Expected<std::shared_ptr<const Tls>, Failure> Tls::load(const config::NbdTarget& target, TlsBy by) {
     if (by == TlsBy::kernel) {
         if (auto missing = kernel_lacks_tls()) return std::move(*missing);
     }
@@ -52,7 +52,7 @@ Expected<std::shared_ptr<const Tls>, Failure> Tls::load(const NbdTarget& target,
     }
 }
 
-Tls::Tls(const NbdTarget& target, TlsBy by)
+Tls::Tls(const config::NbdTarget& target, TlsBy by)
     : by_(by), context_(::SSL_CTX_new(::TLS_client_method())), user_(target.user) {
     ::ERR_clear_error();
     check_tls(context_ != nullptr);
@@ -87,7 +87,7 @@ void Tls::use_shared_key(const std::string& file) {
 }
 
 // The client certificate is optional, because some servers do not request one.
-void Tls::use_certificates(const NbdTarget& target) {
+void Tls::use_certificates(const config::NbdTarget& target) {
     check_tls(::SSL_CTX_set_cipher_list(context_.get(), by_certificate) == 1);
     if (target.verify) server_ = target.tls_hostname.empty() ? target.host : target.tls_hostname;
     if (target.certificates.empty()) {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "server/net/credentials/private_file.hpp"
+#include "server/tools/client/address.hpp"
 #include "server/tools/client/failure.hpp"
-#include "server/tools/client/nbd_target.hpp"
 
 namespace gpunbd::client {
 
@@ -24,7 +24,8 @@ using Ssl = std::unique_ptr<SSL, FreeTls>;
 
 class Tls {
  public:
-    static Expected<std::shared_ptr<const Tls>, Failure> load(const NbdTarget& target, TlsBy by);
+    static Expected<std::shared_ptr<const Tls>, Failure> load(const config::NbdTarget& target,
+                                                              TlsBy by);
 
     // Creates a session for a connected, non-blocking socket, which it does not own. Null: out of
     // memory.
@@ -38,10 +39,10 @@ class Tls {
                           unsigned int key_room) const noexcept;
 
  private:
-    Tls(const NbdTarget& target, TlsBy by);
+    Tls(const config::NbdTarget& target, TlsBy by);
 
     void use_shared_key(const std::string& file);
-    void use_certificates(const NbdTarget& target);
+    void use_certificates(const config::NbdTarget& target);
 
     const TlsBy by_;
     std::unique_ptr<SSL_CTX, FreeTls> context_;

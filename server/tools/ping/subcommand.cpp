@@ -11,6 +11,7 @@
 #include <string>
 
 #include "config/command_line/store.hpp"
+#include "config/nbd_target.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "protocol/constants.hpp"
@@ -18,7 +19,6 @@
 #include "server/json/report_failure.hpp"
 #include "server/tools/client/failure.hpp"
 #include "server/tools/client/handshake.hpp"
-#include "server/tools/client/nbd_target.hpp"
 
 namespace gpunbd::tools {
 
@@ -33,7 +33,7 @@ struct PingAnswer {
 // NBD_OPT_INFO, so that it does not count as a connection of the export. It shares no code with the
 // negotiation of the server, so a fault in one of the two is visible in the other.
 // Returns the reason if the export is not available.
-Expected<PingAnswer, Failure> ping(const client::NbdTarget& target, std::chrono::seconds within) {
+Expected<PingAnswer, Failure> ping(const config::NbdTarget& target, std::chrono::seconds within) {
     const auto until = client::Clock::now() + within;
     auto found = client::find_endpoint(target, client::TlsBy::process);
     if (!found) return std::move(found).error();
@@ -141,9 +141,9 @@ int PingCommand::run(const Commands&) {
         return server::report_failure("ping", fmt::format("{}: {}", in_quotes(uri), reason), json,
                                       exit_code);
     };
-    client::NbdTarget target;
+    config::NbdTarget target;
     try {
-        target = client::parse_nbd_uri(uri);
+        target = config::parse_nbd_uri(uri);
     } catch (const std::runtime_error& error) {
         return fail(error.what(), server::exit_usage);
     }

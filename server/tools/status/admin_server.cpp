@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "config/command_line/store.hpp"
+#include "config/nbd_target.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "server/net/credentials/private_file.hpp"
@@ -101,7 +102,7 @@ Expected<std::string, Failure> token_in(const std::string& path) {
 }
 
 Expected<AdminServer, Failure> tcp_server(const ServerSelection& selection) {
-    client::NbdTarget target;
+    config::NbdTarget target;
     target.host = selection.url->host;
     target.port = selection.url->port;
     AdminServer out;
@@ -194,7 +195,7 @@ std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<conf
 }
 
 Expected<AdminServer, Failure> server_at(const std::string& path) {
-    client::NbdTarget target;
+    config::NbdTarget target;
     target.socket = path;
     Expected<client::Address, Failure> address = client::resolve(target);
     if (!address) return std::move(address).error();

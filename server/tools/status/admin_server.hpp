@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "config/command_line/command.hpp"
+#include "server/tools/client/address.hpp"
 #include "server/tools/client/deadline.hpp"
 #include "server/tools/client/failure.hpp"
-#include "server/tools/client/nbd_target.hpp"
 #include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::status {

@@ -13,9 +13,6 @@
 
 namespace gpunbd::client {
 
-using config::NbdTarget;
-using config::parse_nbd_uri;
-
 // The addresses of a server. They are resolved once, because the name server may be unreachable
 // without the device.
 struct Address {
@@ -27,7 +24,7 @@ struct Address {
     std::vector<SocketAddress> addresses;
 };
 
-Expected<Address, Failure> resolve(const NbdTarget& target);
+Expected<Address, Failure> resolve(const config::NbdTarget& target);
 
 // Returns a connected, non-blocking socket. Tries all addresses and divides the time among them.
 Expected<OwnedFd, Failure> dial(const Address& address, Deadline until);

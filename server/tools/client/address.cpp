@@ -1,4 +1,4 @@
-#include "server/tools/client/nbd_target.hpp"
+#include "server/tools/client/address.hpp"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -35,7 +35,7 @@ Address unix_address(const std::string& path) {
     return {.text = path, .addresses = {out}};
 }
 
-Expected<Address, Failure> tcp_address(const NbdTarget& target) {
+Expected<Address, Failure> tcp_address(const config::NbdTarget& target) {
     addrinfo wanted{};
     wanted.ai_socktype = SOCK_STREAM;
     addrinfo* list = nullptr;
@@ -88,7 +88,7 @@ Failure failed_dial(const Address& address, int error) {
 
 }  // namespace
 
-Expected<Address, Failure> resolve(const NbdTarget& target) {
+Expected<Address, Failure> resolve(const config::NbdTarget& target) {
     if (target.host.empty()) return unix_address(target.socket);
     return tcp_address(target);
 }
