@@ -177,11 +177,15 @@ void OriginCache::follow(std::uint64_t page, Parts parts) noexcept {
     found->window =
         std::clamp(2 * std::max(found->window, behind - first), shortest_window, longest);
     found->next = std::max(found->next, behind);
-    const std::uint64_t end = std::min(found->next + found->window, volume_.pages() * in_page);
+    std::uint64_t end = found->next + found->window;
+    // A long sequence is read in whole pages.
+    const bool is_long = found->window >= in_page;
+    if (is_long) end = (end + in_page - 1) / in_page * in_page;
+    end = std::min(end, volume_.pages() * in_page);
     while (found->next < end) {
         if (ahead_.size() >= longest * streams_.size()) return;
         try {
-            read_ahead(found->next / in_page, first_of({found->next, end}));
+            read_ahead(found->next / in_page, first_of({found->next, end}), is_long);
         } catch (const std::exception&) {  // no memory; the client's request will find that too
             return;
         }
@@ -199,11 +203,13 @@ Parts OriginCache::absent_of(std::uint64_t page, Parts parts) const {
     return has(page) ? parts & volume_.missing_parts(page) : 0;
 }
 
-void OriginCache::read_ahead(std::uint64_t page, Parts parts) {
+void OriginCache::read_ahead(std::uint64_t page, Parts parts, bool joins) {
     const Parts absent = absent_of(page, parts);
     if (absent == 0) return;
     if (const auto found = fetches_.find(page); found != fetches_.end()) {
-        found->second.later_parts |= absent & ~found->second.parts;
+        Fetch& fetch = found->second;
+        const bool may_join = joins && !fetch.is_running;
+        (may_join ? fetch.parts : fetch.later_parts) |= absent & ~fetch.parts;
         return;
     }
     ahead_.push_back(page);

@@ -202,8 +202,9 @@ class OriginCache final : public PageCache {
     void submit(const CloneRequest& request) noexcept EXCLUDES(mutex_);
 
     void follow(std::uint64_t page, Parts parts) noexcept REQUIRES(mutex_);
-    // Throws std::bad_alloc.
-    void read_ahead(std::uint64_t page, Parts parts) REQUIRES(mutex_);
+    // `joins`: a fetch of the page that has not begun reads these parts too. Throws
+    // std::bad_alloc.
+    void read_ahead(std::uint64_t page, Parts parts, bool joins) REQUIRES(mutex_);
     // no_space: there is no memory for a page that no client waits for.
     Status load(std::uint64_t page, Parts parts, SlabCopier& copier) noexcept EXCLUDES(mutex_);
     // `demand`: returns the Demand, which may grow meanwhile.

@@ -504,7 +504,8 @@ Volume::Run Volume::contents_run_at(std::uint64_t offset, std::uint64_t length) 
 }
 
 Volume::Run Volume::cached_run_at(std::uint64_t offset, std::uint64_t length) const {
-    return run_of([this](std::uint64_t page) { return mapped(page) ? 1U : 0U; }, offset, length);
+    return run_of([this](std::uint64_t page) { return missing_parts(page) == 0 ? 1U : 0U; }, offset,
+                  length);
 }
 
 Volume::Run Volume::changed_run_at(const Volume& older, std::uint64_t offset,

@@ -267,7 +267,7 @@ class Volume {
     Run run_at(std::uint64_t offset, std::uint64_t length) const;
     // The same for contents, in memory or in the source: Run::device is 1 for pages that have some.
     Run contents_run_at(std::uint64_t offset, std::uint64_t length) const;
-    // The same for what is in memory: Run::device is 1 for it.
+    // The same for what is in memory: Run::device is 1 for pages that are, with all of their parts.
     Run cached_run_at(std::uint64_t offset, std::uint64_t length) const;
     // Compares the volume with another one that shares pages with it. Run::device is 1 for pages
     // that may differ, and 0 for others.
