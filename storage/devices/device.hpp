@@ -17,6 +17,7 @@
 #include "storage/base/owned_fd.hpp"
 #include "storage/base/status.hpp"
 #include "storage/devices/channel.hpp"
+#include "storage/devices/slab_lenders.hpp"
 
 namespace gpunbd::storage {
 
@@ -233,6 +234,7 @@ class Device {
     // Whether only one process can open the device.
     virtual bool exclusive() const { return false; }
     PendingReleases& releases() { return releases_; }
+    SlabLenders& lenders() { return lenders_; }
     // For the slabs of volumes that are laid out on this device.
     SlabBudget& budget() { return budget_; }
 
@@ -292,6 +294,7 @@ class Device {
  private:
     std::uint32_t number_;
     PendingReleases releases_;
+    SlabLenders lenders_;
     SlabBudget budget_;
 };
 

@@ -61,12 +61,14 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
         }
         if (options_.reads_ahead == Ahead::all) end_of_all_ = volume_.pages();
     }
+    volume_.pool(0).memory().never_borrow();
     const SignalsBlocked blocked;
     try {
         for (Worker& worker : workers_) {
             worker.thread = std::thread([this, &worker] { run(worker); });
             ::pthread_setname_np(worker.thread.native_handle(), "origin");
         }
+        volume_.pool(0).device().lenders().add(*this);
     } catch (...) {
         stop();
         throw;
@@ -74,6 +76,7 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
 }
 
 OriginCache::~OriginCache() {
+    volume_.pool(0).device().lenders().remove(*this);
     {
         const Lock lock(mutex_);
         is_draining_ = true;
@@ -604,6 +607,47 @@ void OriginCache::remember(std::uint64_t page, bool is_wanted) {
         .number = page, .uses = states().uses(index) + (is_wanted ? 1 : 0), .is_ahead = !is_wanted};
 }
 
+bool OriginCache::is_here(std::size_t index) const {
+    const PageEntry entry = volume_.slot(cached_[index].number).load();
+    return entry.is_mapped() && entry.device() == pool_ && entry.page() == index;
+}
+
+bool OriginCache::release_slab() noexcept {
+    const Lock lock(mutex_);
+    const PageAllocator& memory = volume_.pool(0).memory();
+    if (pool_ != 0 || cached_.empty() || memory.usage().slabs < 2) return false;
+    const std::size_t in_slab = memory.slabs().numbers().slab_pages();
+    for (std::size_t left = cached_.size() / in_slab + 1; left != 0; --left) {
+        const std::size_t slab = hand_ % cached_.size() / in_slab;
+        hand_ = (slab + 1) * in_slab;
+        if (drop_slab(static_cast<std::uint32_t>(slab))) return true;
+    }
+    return false;
+}
+
+bool OriginCache::drop_slab(std::uint32_t slab) {
+    PageAllocator& memory = volume_.pool(0).memory();
+    const std::size_t in_slab = memory.slabs().numbers().slab_pages();
+    const std::size_t begin = slab * in_slab;
+    const std::size_t end = std::min(begin + in_slab, cached_.size());
+    for (std::size_t index = begin; index != end; ++index) {
+        const std::uint64_t page = cached_[index].number;
+        const bool stays = states().is_pinned(static_cast<PageIndex>(index)) ||
+                           written_.contains(page) || is_used(page, false);
+        if (stays && is_here(index)) return false;
+    }
+    if (memory.is_draining(slab) || !memory.drain(slab)) return false;
+    bool is_dropped = true;
+    for (std::size_t index = begin; index != end; ++index) {
+        if (!is_here(index)) continue;
+        const bool drops = drop_clean(cached_[index].number);
+        if (drops) counters_.evicted.add();
+        is_dropped = is_dropped && drops;
+    }
+    if (!is_dropped) memory.stop_draining(slab);
+    return is_dropped;
+}
+
 bool OriginCache::evict_one() {
     const Lock lock(mutex_);
     while (const Cached* const found = next_to_evict()) {
@@ -621,12 +665,11 @@ const OriginCache::Cached* OriginCache::next_to_evict() {
     for (std::size_t left = cached_.size(); left != 0 && used != longest_search; --left) {
         const std::size_t index = hand_++ % cached_.size();
         Cached& cached = cached_[index];
-        const PageEntry entry = volume_.slot(cached.number).load();
-        const bool is_here = entry.is_mapped() && entry.device() == pool_ && entry.page() == index;
+        const auto number = static_cast<PageIndex>(index);
         // A page that is pinned would not make room now.
-        if (!is_here || states().is_pinned(entry.page())) continue;
+        if (!is_here(index) || states().is_pinned(number)) continue;
         if (written_.contains(cached.number) || is_used(cached.number, false)) continue;
-        const std::uint32_t uses = states().uses(entry.page());
+        const std::uint32_t uses = states().uses(number);
         const bool is_unused = uses == cached.uses;
         if (is_unused || found == nullptr) found = &cached;
         if (is_unused) break;

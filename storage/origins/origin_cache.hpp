@@ -19,6 +19,7 @@
 
 #include "storage/base/mutex.hpp"
 #include "storage/devices/slab_copy.hpp"
+#include "storage/devices/slab_lenders.hpp"
 #include "storage/origins/origin.hpp"
 #include "storage/origins/origin_claim.hpp"
 #include "storage/origins/page_bits.hpp"
@@ -34,7 +35,7 @@ class Volume;
 // Does the work between one volume and its origin, on threads of its own: fetches absent pages,
 // also ahead of clients that read in sequence, and writes changed ones. If the volume's memory is
 // in use, the page that was used least recently makes room, as a clock finds it.
-class OriginCache final : public PageCache {
+class OriginCache final : public PageCache, private SlabLender {
  public:
     enum class Ahead : std::uint8_t {
         nothing,
@@ -234,6 +235,12 @@ class OriginCache final : public PageCache {
     // use is no reason to keep it.
     void remember(std::uint64_t page, bool is_wanted) REQUIRES(mutex_);
     const PageStates& states() const REQUIRES(mutex_);
+    // Another export finds no memory on the device. The last slab stays.
+    bool release_slab() noexcept override EXCLUDES(mutex_);
+    // Drops the pages of a slab. False: one has to stay, or they are being dropped.
+    bool drop_slab(std::uint32_t slab) REQUIRES(mutex_);
+    // Whether the volume has the page of this index now, as `cached_` says.
+    bool is_here(std::size_t index) const REQUIRES(mutex_);
     // False: no page can be dropped.
     bool evict_one() EXCLUDES(mutex_);
     const Cached* next_to_evict() REQUIRES(mutex_);

@@ -100,6 +100,8 @@ class PageAllocator {
     void promise(std::int64_t pages) REQUIRES(mutex_);
     // From now on each slab has the same number of pages.
     void use_whole_slabs() REQUIRES(mutex_) { promise_.in_whole_slabs = true; }
+    // If the device has no memory for a slab, nothing is asked of SlabLenders: this pool is one.
+    void never_borrow() { borrows_.store(false); }
     // The slab directory of kept slabs is there from now on, so that further tables can share
     // it. It is kept already.
     void move_directory(const std::shared_ptr<const SharedDirectory>& target) EXCLUDES(mutex_);
@@ -148,6 +150,7 @@ class PageAllocator {
     // From now on no free page of the slab is used, and the slab is released once it is empty.
     // False: there is no such slab. stop_draining() reverses that, unless the slab is empty.
     bool drain(std::uint32_t slab) EXCLUDES(mutex_);
+    bool is_draining(std::uint32_t slab) const EXCLUDES(mutex_);
     void stop_draining(std::uint32_t slab) EXCLUDES(mutex_);
     // Nothing: there is no such slab.
     std::optional<SlabKind> kind_of(std::uint32_t slab) const EXCLUDES(mutex_);
@@ -176,6 +179,7 @@ class PageAllocator {
     std::uint32_t number_of_next_slab() REQUIRES(mutex_);
     Status allocate(std::uint32_t number, const SlabRequest& request, Slab& slab) EXCLUDES(mutex_);
     bool may_wait_for_others() const EXCLUDES(mutex_);
+    bool borrow() { return borrows_.load() && slabs_.device().lenders().release_slab(); }
     // Only between these two, a thread releases or maps slabs. begin_provisioning() waits for the
     // end of another thread's work, and quiesce() for all of it.
     void begin_provisioning() REQUIRES(mutex_);
@@ -199,6 +203,7 @@ class PageAllocator {
 
     Client& client_;
     const bool works_ahead_;  // a thread allocates, clears and releases ahead of need
+    Atomic<bool> borrows_{true};
     PoolSlabs slabs_;
     PageStates pages_;
 

@@ -155,7 +155,7 @@ Status PageAllocator::allocate(std::uint32_t number, const SlabRequest& request,
             status = slabs_.device().allocate(request, slab);
             if (status != Status::ok) budget.give_back(bytes);
         } while (status == Status::no_space && may_wait_for_others() &&
-                 releases.wait_for_one(ended));
+                 (releases.wait_for_one(ended) || borrow()));
     } catch (const std::bad_alloc&) {  // no memory for the description of the slab
         budget.give_back(bytes);
         return Status::no_space;
@@ -208,6 +208,11 @@ bool PageAllocator::drain(std::uint32_t slab) {
     lock.unlock_and_wake();
     if (!works_ahead_) release_empty_slabs();
     return true;
+}
+
+bool PageAllocator::is_draining(std::uint32_t slab) const {
+    const Lock lock(mutex_);
+    return free_.is_draining(slab);
 }
 
 void PageAllocator::stop_draining(std::uint32_t slab) {

@@ -1,0 +1,49 @@
+// Memory of a device that another pool may have, because its contents can be read again.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "storage/base/mutex.hpp"
+
+namespace gpunbd::storage {
+
+class SlabLender {
+ public:
+    // Makes a slab of the device free, which is released soon. False: each has to stay. Any thread
+    // calls it.
+    virtual bool release_slab() noexcept = 0;
+
+ protected:
+    ~SlabLender() = default;
+};
+
+// Those of one device.
+class SlabLenders {
+ public:
+    // Throws std::bad_alloc.
+    void add(SlabLender& lender) EXCLUDES(mutex_) {
+        const Lock lock(mutex_);
+        all_.push_back(&lender);
+    }
+    // Waits until it is not being called.
+    void remove(SlabLender& lender) EXCLUDES(mutex_) {
+        const Lock lock(mutex_);
+        std::erase(all_, &lender);
+    }
+    // One of them makes a slab free, each in its turn. False: none can.
+    bool release_slab() EXCLUDES(mutex_) {
+        const Lock lock(mutex_);
+        for (auto tries = all_.size(); tries != 0; --tries) {
+            std::ranges::rotate(all_, all_.begin() + 1);
+            if (all_.back()->release_slab()) return true;
+        }
+        return false;
+    }
+
+ private:
+    Mutex mutex_;
+    std::vector<SlabLender*> all_ GUARDED_BY(mutex_);
+};
+
+}  // namespace gpunbd::storage
