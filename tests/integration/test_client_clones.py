@@ -108,24 +108,6 @@ class Nodes(ClientClones):
             client.close()
         self.assertEqual(set(self.exports()), {'image', 'node/one'})
 
-    def test_the_machine_is_a_part_of_the_name(self):
-        self.start('machine')
-        for name in ('node', 'node/', 'node/a b', 'node/../x', 'node/' + 65 * 'a', 'nodes/a'):
-            self.assertEqual(self.refused(self.one.path, name), wire.ERR_UNKNOWN)
-        self.assertEqual(set(self.exports()), {'image'})
-        wire.write_once(self.one.path, 'node/7c:2f', 0, b'x')
-        with wire.Wire(self.one.path) as client:
-            client.greet()
-            self.assertEqual(client.listed(), ['image'])  # not the ids of machines
-
-    def test_the_oldest_handshake_without_error_replies(self):
-        self.start('machine')
-        with wire.Wire(self.one.path) as client:
-            client.greet()
-            client.send(wire.encode_option(wire.EXPORT_NAME, b'node/old'))
-            self.assertEqual(client.unpack('QH')[0], LARGER)
-        self.assertIn('node/old', self.exports())
-
 
 class Identity(ClientClones):
     def test_access_rules_apply_to_the_clones(self):
@@ -241,25 +223,6 @@ class Changes(ClientClones):
         self.export('create', 'again', '--clone-per-client-of', 'other', '--clone-per-client-name', 'machine')
         self.export('remove', 'other', status=1)
         self.assertIn("export 'again' makes clones of it; remove that one first", self.errors)
-
-    def test_a_clone_larger_than_its_source(self):
-        self.start('machine')
-        wire.write_once(self.one.path, 'image', SIZE - 3, b'end')
-        self.export('create', 'larger', '--clone-of', 'image', '--size', '64M')
-        self.assertEqual(wire.read_once(self.one.path, 'larger', SIZE - 3, 6), b'end\0\0\0')
-        wire.write_once(self.one.path, 'larger', 64 * MiB - 1, b'x')
-        self.export('create', 'smaller', '--clone-of', 'image', '--size', '4M', status=1)
-        self.assertIn('its size of 4194304 bytes is less than the 8388608 bytes of its source', self.errors)
-
-    def test_a_server_that_ends_while_clones_are_made(self):
-        self.start('machine')
-        clients = [wire.Wire(self.one.path) for _ in range(20)]
-        for number, client in enumerate(clients):
-            client.greet()
-            client.send(wire.encode_option(wire.GO, wire.info_request(f'node/{number}')))
-        self.one.stop()
-        for client in clients:
-            client.close()
 
 
 class Kept(ClientClones, kept.Test):

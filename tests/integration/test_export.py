@@ -74,22 +74,6 @@ class Create(Export):
         self.create('new')  # with new, empty contents
         self.assertEqual(wire.read_once(self.one.path, 'new', MiB, 4), bytes(4))
 
-    def test_every_key_of_the_configuration_is_a_flag(self):
-        self.start()
-        self.create('all', '--description', 'a text', '--page-size', '1M', '--read-only', '--provision', 'full',
-                    '--block-size-minimum', '512', '--max-connections', '1', '--rates-iops', '1000',
-                    '--access', f'uid={os.getuid()},mode=read-only', '--access', 'network=10.0.0.0/8')
-        found = self.exports()['all']
-        self.assertEqual([found[key] for key in ('size', 'page_size', 'read_only', 'provision', 'allocated')],
-                         [32 * MiB, MiB, True, 'full', 32 * MiB])
-        self.assertEqual(found['rates']['iops'], 1000)
-        info = json.loads(self.command('nbdinfo', '--json', self.one.uri('all')))['exports'][0]
-        self.assertTrue(info['description'].startswith('a text'))
-        self.assertEqual(info['block_size_minimum'], 512)
-        self.wait_until_unused('all')
-        with wire.connect(self.one.path, name='all'):
-            self.refused('all')  # max_connections
-
     def test_what_cannot_be_created(self):
         self.start()
         self.create('configured', status=1)
@@ -680,27 +664,6 @@ class Supervised(Commands, kept.Test):
         self.one.kill_and_wait()
         self.assertEqual([self.exports()['after'][key] for key in ('clone_of', 'keep')], ['configured', True])
 
-    def test_a_server_that_is_killed_while_it_renames_has_each_contents_once(self):
-        self.start()
-        data = {}
-        for name, flags in (('a', ()), ('b', ('--persist',))):
-            self.create(name, '--keep', *flags)
-            data[name] = server.random_bytes(6 * MiB, len(data))
-            wire.write_once(self.one.path, name, 0, data[name])
-        for count in range(8):
-            renames = [subprocess.Popen([server.PROGRAM, 'export', 'rename', name, f'{name[0]}{count}', '--socket',
-                                         f'{self.one.directory}/admin'], stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL, preexec_fn=server.die_with_parent)
-                       for name in self.exports() if name != 'configured']
-            if count % 2:
-                renames[0].wait()
-            self.one.kill_and_wait()
-            for each in renames:
-                each.wait()
-            names = sorted(set(self.exports()) - {'configured'})
-            self.assertEqual([name[0] for name in names], ['a', 'b'])
-            self.check_data({name: data[name[0]] for name in names})
-
     def test_a_server_that_is_killed_while_clones_come_and_go_loses_nothing(self):
         self.start()
         clients = kept.loads(lambda: self.one.client('configured'), 2, 8 * MiB)
@@ -713,17 +676,6 @@ class Supervised(Commands, kept.Test):
             if count >= 2:
                 self.export('remove', f'snapshot {count - 2}')
         kept.finish(clients, self.one.client('configured'))
-
-    def test_kept_contents_of_another_size_are_an_error(self):
-        self.start()
-        self.create('new', '--keep')
-        self.export('remove', 'new', '--keep-contents')
-        self.one.kill_and_wait()
-        self.export('create', 'new', '--size', '64M', '--device', server.DEVICE, '--keep', status=1)
-        self.assertIn("export 'new': its kept contents cannot be taken over: ", self.errors)
-        self.assertEqual(set(self.exports()), {'configured'})
-        self.create('new', '--keep')
-        self.assertEqual(set(self.exports()), {'configured', 'new'})
 
     def test_configured_and_persistent_clones_take_over_their_contents(self):
         config = CONFIG.replace('size: 64M, devices: [{device}]}',
