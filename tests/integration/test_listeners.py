@@ -158,25 +158,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
             child.terminate()
             self.assertEqual(child.wait(60), 0)
 
-    def test_several(self):
-        """Clients of each see the writes of the others."""
-        ports = [server.free_port(), server.free_port()]
-        one = self.serve(config=f'''
-listeners:
-  tcp:
-    - {{address: 127.0.0.1, port: {ports[0]}}}
-    - {{address: {"'::1'" if server.HAS_IPV6 else '127.0.0.2'}, port: {ports[1]}}}
-  unix:
-    - {{path: '{{socket}}'}}
-    - {{path: '{{directory}}/other'}}
-exports: [{{name: '', size: 64M, devices: [host]}}]
-''')
-        with wire.connect(one.path) as local:
-            for number, address in enumerate((os.path.join(one.directory, 'other'), ('127.0.0.1', ports[0]),
-                                              ('::1' if server.HAS_IPV6 else '127.0.0.2', ports[1]))):
-                local.write(number, b'from here')
-                self.assertEqual(wire.read_once(address, '', number, 9), b'from here')
-
     def activated(self, listeners, *arguments):
         """A server with its listeners as descriptors 3, 4, ..., as systemd passes them."""
         with server.passing(listeners) as (start, passed):
@@ -236,14 +217,6 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             child.kill()
             child.wait()
             listener.close()
-
-    def test_systemd_activation_by_libnbd(self):
-        nbd = server.need_libnbd()
-        handle = nbd.NBD()
-        handle.connect_systemd_socket_activation([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M'])
-        handle.pwrite(b'activated', 3)
-        self.assertEqual(handle.pread(9, 3), b'activated')
-        handle.shutdown()
 
 
 if __name__ == '__main__':

@@ -56,15 +56,6 @@ class Origin(origin_export.Test):
         self.assertEqual([(run['offset'], run['length'], run['type']) for run in runs],
                          [(0, HOLE, 0), (HOLE, 2 * PAGE, 3), (HOLE + 2 * PAGE, SIZE - HOLE - 2 * PAGE, 0)])
 
-    def test_what_is_in_memory_is_not_read_again(self):
-        self.start()
-        with wire.connect(self.one.address, 'cached') as client:
-            for _ in range(3):
-                self.assertEqual(client.read(9 * PAGE, 4096), self.contents[9 * PAGE:9 * PAGE + 4096])
-        self.assertEqual(self.origin_status()['fetched'], 1)
-        devices = json.loads(self.command('nbdinfo', '--json', '--map=gpunbd:device', self.one.uri()))
-        self.assertEqual([(run['offset'], run['length']) for run in devices if run['type'] == 1], [(9 * PAGE, PAGE)])
-
     def test_a_client_can_ask_for_a_range(self):
         nbd = server.need_libnbd()
         self.start(CONFIG.replace('cache: 16M', 'cache: 16M, prefetch: none'))
@@ -96,18 +87,6 @@ class Origin(origin_export.Test):
         self.gpunbd('reclaim', device, '--end')
         read_all()
         self.assertGreater(self.exported()['used'], 64 * MiB)
-
-    def test_errors_of_the_file(self):
-        self.start(CONFIG.replace('cache: 16M', 'prefetch: none'))
-        with wire.connect(self.one.address, 'cached') as client:
-            client.read(0, 4096)
-            os.truncate(self.path, 12 * MiB)
-            with self.assertRaises(wire.Failed) as caught:
-                client.read(20 * MiB, 4096)
-            self.assertEqual(caught.exception.args[0], wire.EIO)
-            self.assertEqual(client.read(0, 4096), self.contents[:4096])
-        self.logged('its origin cannot be read', self.one)
-        self.assertEqual(self.origin_status()['errors'], 1)
 
     def test_clones_share_what_is_read(self):
         clones = "\n  - {name: node, clone_of: cached}\n  - {name: vm, clone_per_client: {of: cached, size: 48M, name: machine}}\n"

@@ -80,6 +80,8 @@ class OriginNbd(origin_export.Test):
             server.write_file(self.errors_on, '')
             with self.assertRaises(wire.Failed):
                 self.check_reads(client, 3, 100)
+            self.logged('its origin cannot be read', self.one)
+            self.assertGreater(self.origin_status()['errors'], 0)
             os.unlink(self.errors_on)
             self.check_reads(client, 3, 20)
 

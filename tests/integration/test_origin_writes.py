@@ -76,31 +76,6 @@ class OriginWrites(origin_export.Test):
                     self.one.process.wait()
                 self.assertEqual(self.file(), self.contents)
 
-    def test_a_kill_amid_writes_loses_only_those_without_an_answer(self):
-        for mode in ('write-through', 'write-back'):
-            with self.subTest(mode=mode):
-                self.start(mode)
-                choice = random.Random(3)
-                blocks = list(range(SIZE // 4096))
-                choice.shuffle(blocks)
-                with wire.connect(self.one.address, 'disk') as client:
-                    for index, block in enumerate(blocks[:300]):
-                        data = choice.randbytes(4096)
-                        client.write(block * 4096, data, wire.FUA)
-                        self.contents[block * 4096:(block + 1) * 4096] = data
-                    waiting = []
-                    for block in blocks[300:400]:
-                        waiting.append(block)
-                        client.send(wire.encode_write(block * 4096, choice.randbytes(4096)))
-                    self.one.process.send_signal(signal.SIGKILL)
-                    self.one.process.wait()
-                now = self.file()
-                known = [block for block in blocks if block not in waiting]
-                for block in known:
-                    part = slice(block * 4096, (block + 1) * 4096)
-                    self.assertEqual(now[part], self.contents[part], block)
-                self.contents = bytearray(now)
-
     def test_real_clients(self):
         self.start('write-back')
         self.command('qemu-io', '-f', 'raw', '-c', 'write -P 7 1M 3M', '-c', 'flush', self.one.uri())

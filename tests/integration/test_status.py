@@ -149,13 +149,6 @@ class RealServer(Status):
         self.assertRegex(out, r'\nhost ')
         self.assertEqual(json.loads(self.run_status('--json', '--socket', path))['exports'][0]['size'], 3 << 20)
 
-    def test_default_socket(self):
-        folder = self.directory()
-        one = self.serve(environment={'RUNTIME_DIRECTORY': folder})
-        self.assertIn(f'pid {one.process.pid}, ', self.run_status(environment={'RUNTIME_DIRECTORY': folder}))
-        one.stop()
-        self.refused('no server was found', environment={'RUNTIME_DIRECTORY': folder})
-
     def in_namespace(self, commands):
         """Runs commands with a new /run and /tmp: `serve` starts a server, `ask COMMAND` repeats a command until it succeeds."""
         if os.geteuid() != 0:
