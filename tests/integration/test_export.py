@@ -221,12 +221,9 @@ class Save(Export):
         self.assertEqual(self.exports()['empty']['used'], 10 * MiB)
         with open(path, 'rb') as file:
             good = file.read()
-        for number, bad in enumerate((good[:-1], good[:len(good) // 2], good[:100] + b'\1' + good[101:],
-                                      good[:len(good) // 2] + b'x' + good[len(good) // 2 + 1:], good + good[:40])):
+        for at in (100, len(good) // 2):
             with open(path, 'wb') as file:
-                file.write(bad)
-            if number == 4:
-                continue  # what follows the end is ignored, as by zstd
+                file.write(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
             self.export('restore', path, 'damaged', '--device', server.DEVICE, status=1)
             self.assertIn(f"export 'damaged': restore: {path}: it is damaged", self.errors)
             self.assertEqual(self.errors.count('\n'), 1)
@@ -693,24 +690,17 @@ class Supervised(Commands, kept.Test):
         self.export('create', 'x', '--clone-of', 'run-time', '--persist', status=1)
         self.assertIn("export 'run-time' is not persistent", self.errors)
 
-    def check(self, client=None):
-        found = self.exports()
-        self.assertEqual(set(found), {'configured', 'kept', 'plain'})
-        self.assertTrue(found['kept']['run_time'])
-        with client or wire.connect(self.one.path, name='kept') as each:
-            self.assertEqual(each.read(KiB, 4), b'data')
-
-    def create_both(self):
+    def test_a_restarted_server_has_them(self):
         self.start()
         self.create('kept', '--keep')
         self.create('plain')
         wire.write_once(self.one.path, 'kept', KiB, b'data')
-
-    def test_a_restarted_server_has_them(self):
-        self.create_both()
         for _ in range(2):
             self.one.kill_and_wait()
-            self.check()
+            found = self.exports()
+            self.assertEqual(set(found), {'configured', 'kept', 'plain'})
+            self.assertTrue(found['kept']['run_time'])
+            self.assertEqual(wire.read_once(self.one.path, 'kept', KiB, 4), b'data')
         self.wait_until_unused('kept')
         self.assertEqual("Export 'kept' is removed.\n", self.export('remove', 'kept'))
         self.assertNotIn("'kept'", self.command(server.PROGRAM, 'kept', '--socket', f'{self.one.directory}/admin'))
@@ -723,15 +713,6 @@ class Supervised(Commands, kept.Test):
         self.assertRegex(status, r'WITHOUT EXPORT .*\n *kept .* no export has them; freed in \d')
         self.one.kill_and_wait()
         self.assertEqual(set(self.exports()), {'configured'})
-
-    def test_an_upgraded_server_has_them_and_their_clients(self):
-        self.create_both()
-        client = wire.connect(self.one.path, name='kept')
-        for _ in range(2):
-            self.one.upgrade()
-        self.check(client)
-        self.one.kill_and_wait()
-        self.check()
 
 
 class Restored(Commands, kept.Test):
