@@ -10,7 +10,7 @@ import unittest
 import gpu
 import server
 import wire
-from server import GiB, MiB, PROGRAM
+from server import GiB, MiB
 
 import admin
 
@@ -70,7 +70,7 @@ class Origin(gpu.Test):
         for mode in ('write-through', 'write-back'):
             with self.subTest(mode=mode):
                 self.start(256 * MiB, '64K', mode=mode, cache='128M')
-                self.command(gpu.NBDLOAD, '--uri', self.one.uri('a'), '--verify', '--connections', '4', '--seconds', '5', seconds=100)
+                self.command(server.NBDLOAD, '--uri', self.one.uri('a'), '--verify', '--connections', '4', '--seconds', '5', seconds=100)
                 pattern = server.random_bytes(64 * MiB, 4)
                 with wire.connect(self.one.address, 'a') as client:
                     for at in range(0, len(pattern), 4 * MiB):

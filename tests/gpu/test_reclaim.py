@@ -10,7 +10,7 @@ import time
 import unittest
 
 import gpu
-from server import GiB, MiB, PROGRAM
+from server import GiB, MiB, NBDLOAD, PROGRAM
 
 import admin
 
@@ -33,7 +33,7 @@ class Base(gpu.Test):
                       '--prefill', '--warmup', '0', '--seconds', '0.1')
 
     def run_load(self, *options):
-        return json.loads(self.command(gpu.NBDLOAD, '--uri', self.one.uri('a'), *options, seconds=300))
+        return json.loads(self.command(NBDLOAD, '--uri', self.one.uri('a'), *options, seconds=300))
 
     def reclaim(self, *words):
         words = [PROGRAM, 'reclaim', DEVICE, *words, '--socket', self.admin, '--json']

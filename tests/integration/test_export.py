@@ -374,17 +374,13 @@ class Resize(Export):
     def test_under_load(self):
         self.start()
         seconds = 4 if server.SANITIZED else 2
-        load = subprocess.Popen([os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--uri', self.one.uri(),
-                                 '--verify', '--connections', '2', '--seconds', str(seconds)], stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True, preexec_fn=server.die_with_parent)
-        self.addCleanup(load.kill)
+        load = self.begin_load(self.one, 'configured', '--verify', '--connections', '2', '--seconds', str(seconds))
         # Otherwise it would use a size of which a part is removed later. On a slow machine the load may be over already.
         server.wait_until(lambda: load.poll() is not None or self.exports()['configured']['connections'] == 2, 60,
                           'the connections of the load')
         for size in (128, 256, 64, 512, 64):
             self.export('resize', 'configured', f'{size}M')
-        output, _ = load.communicate(timeout=120)
-        self.assertEqual(load.returncode, 0, output)
+        self.end_load(load)
 
 
 class Rename(Export):

@@ -131,7 +131,7 @@ class OriginWrites(origin_export.Test):
         os.link(self.path, other)
         self.gpunbd(*words[:-1], other, '--origin-mode', 'write-back', status=1)
         self.assertIn('has locked it', self.errors)
-        self.assertIn('restart the server to change it', 
+        self.assertIn('restart the server to change it',
                       self.one.reload(CONFIG.replace('8M', '9M').replace('FILE', self.path).replace('MODE', 'write-through')))
         self.one.stop()
         self.start('write-back', CONFIG.replace('name: disk', 'name: other').replace('FILE', '/dev/null').replace('MODE', 'none')

@@ -1,7 +1,6 @@
 """Memory is given back to other programs while clients use the exports: pages move to a spill file and return."""
 import json
 import os
-import subprocess
 
 import admin
 import server
@@ -47,11 +46,7 @@ class UnderLoad(Reclaim):
     def test_300_mib_leave_and_return_under_verified_load(self):
         self.start()
         self.fill(640)
-        load = subprocess.Popen([os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--uri', self.one.uri(),
-                                 '--verify', '--connections', '2', '--offset', str(320 * MiB), '--seconds', '3'],
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                preexec_fn=server.die_with_parent)
-        self.addCleanup(load.kill)
+        load = self.begin_load(self.one, 'a', '--verify', '--connections', '2', '--offset', str(320 * MiB), '--seconds', '3')
         for _ in range(2):
             before, resident = self.device(), self.one.memory()
             if before['limit'] is not None:
@@ -64,8 +59,7 @@ class UnderLoad(Reclaim):
             self.assertEqual(after['limit'], before['allocated'] - 300 * MiB)
             self.assertIn(f'of pages moved to {server.DEVICE}', self.reclaim(server.DEVICE, '--end'))
             self.assertIsNone(self.device()['limit'])
-        output, _ = load.communicate(timeout=120)
-        self.assertEqual(load.returncode, 0, output)
+        self.end_load(load)
         self.reclaim('--end')  # those that were being written
         self.assertEqual(self.device()['spilled'], 0)
         self.check(320)  # the rest is what the load wrote

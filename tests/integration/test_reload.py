@@ -105,26 +105,21 @@ class Hangup(server.Test):
         server.wait_for_text('SIGHUP: there is no configuration file', one.log)
         self.assertFalse(os.path.exists(one.path))
 
-    def start(self, one, *arguments, before=lambda: None):
+    def start(self, *arguments, before=lambda: None, **options):
         def start():
             server.die_with_parent()
             before()
-        one.start([server.PROGRAM, 'serve', *arguments], before=start)
-        self.addCleanup(one.remove_files)
-        self.addCleanup(one.process.wait)
-        self.addCleanup(one.process.kill)
+        one = self.run_server(*arguments, before=start, **options)
         server.wait_for_text('ready: ', one.log, 60)
+        return one
 
     def ends(self, one):
         self.assertEqual(wire.read_once(one.path, '', 0, 4), bytes(4))
-        one.process.terminate()
-        self.assertEqual(one.process.wait(60), 0)
+        one.stop()
 
     def test_ignored(self):
         """SIGHUP stays ignored under nohup(1)."""
-        one = server.Process()
-        self.start(one, '--device', 'host', '--size', '64M', '-U', one.path,
-                   before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        one = self.start('-U', '{socket}', before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         with open(f'/proc/{one.process.pid}/status', encoding='ascii') as file:
             ignored = next(line.split()[1] for line in file if line.startswith('SigIgn:'))
         self.assertTrue(int(ignored, 16) >> signal.SIGHUP - 1 & 1)  # the kernel discards the signal
@@ -133,15 +128,13 @@ class Hangup(server.Test):
 
     def on_a_terminal(self, before=lambda: None):
         """A server with --config in its own session, and the master side of its terminal."""
-        one = server.Process()
-        one.configure(config(('a', '64M')))
         master, slave = os.openpty()
 
         def take_terminal():
             os.setsid()
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
             before()
-        self.start(one, '--config', one.config_path, before=take_terminal)
+        one = self.start(config=config(('a', '64M')), before=take_terminal)
         os.close(slave)
         return one, master
 
