@@ -1,11 +1,11 @@
 """Exports with clone_per_client: each client gets a clone of one base, and finds it again."""
 import concurrent.futures
-import json
 import os
 import random
 import re
 import socket
 
+import admin
 import kept
 import server
 import test_tls as tls
@@ -24,7 +24,7 @@ exports:
 '''
 
 
-class ClientClones(server.Test):
+class ClientClones(admin.Commands, server.Test):
     def start(self, kind, text=CONFIG):
         self.port = server.free_port()
         self.text = text.replace('KIND', kind).replace('PORT', str(self.port))
@@ -42,12 +42,6 @@ class ClientClones(server.Test):
             client.greet()
             client.go(name)
         return caught.exception.args[0]
-
-    def export(self, *words, status=0):
-        return self.command(server.PROGRAM, 'export', *words, '--socket', f'{self.one.directory}/admin', status=status)
-
-    def exports(self):
-        return {each['name']: each for each in json.loads(self.export('list', '--json'))}
 
 
 class Nodes(ClientClones):
@@ -92,8 +86,7 @@ class Nodes(ClientClones):
             self.assertEqual(exports[name]['clone_of'], 'image')
             written += len(changed) * PAGE
         # All memory of the device is that of the image and of the written pages, in slabs.
-        status = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))
-        self.assertLess(status['devices'][0]['allocated'], SIZE + written + 16 * MiB)
+        self.assertLess(self.devices()[0]['allocated'], SIZE + written + 16 * MiB)
         self.command('nbdcopy', self.one.uri('image'), f'{base}-after')
         self.assertTrue(server.same_file(base, f'{base}-after'))
 
@@ -176,8 +169,7 @@ class Limits(ClientClones):
         wire.write_once(self.from_address('127.0.0.1'), 'node/a', 0, b'x')
         self.assertEqual(self.exports()['image']['templates'], [{'name': 'node', 'clones': 1, 'max': 200}])
         self.assertRegex(self.export('list'), r"(?m)^'image' .* base of 'node' \(1 of 200 clones\)$")
-        self.assertIn('node makes a clone of image for each client: 1 of 200\n',
-                      self.command(server.PROGRAM, 'status', '--socket', f'{self.one.directory}/admin'))
+        self.assertIn('node makes a clone of image for each client: 1 of 200\n', self.gpunbd('status'))
         self.assertEqual(self.refused(self.from_address('127.0.0.1'), 'node/b'), wire.ERR_POLICY)
         self.assertEqual(wire.read_once(self.from_address('127.0.0.1'), 'node/a', 0, 1), b'x')
         wire.write_once(self.from_address('127.0.0.2'), 'node/b', 0, b'x')

@@ -20,22 +20,13 @@ exports: [{name: configured, size: 64M, devices: [{device}]}]
 '''
 
 
-class Commands:
-    """The commands against self.one, a server with the socket `admin` in its folder."""
-
-    def export(self, *words, status=0):
-        return self.command(server.PROGRAM, 'export', *words, '--socket', f'{self.one.directory}/admin', status=status)
-
+class Commands(admin.Commands):
     def create(self, name, *flags, **options):
         return self.export('create', name, '--size', '32M', '--device', server.DEVICE, *flags, **options)
 
-    def exports(self):
-        return {each['name']: each for each in json.loads(self.export('list', '--json'))}
-
     def allocated(self):
         """The memory of all devices that exports have, in bytes."""
-        status = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))
-        return sum(device['allocated'] for device in status['devices'])
+        return sum(device['allocated'] for device in self.devices())
 
     def wait_until_unused(self, name):
         """The server notices the end of a connection later than the client."""
@@ -145,30 +136,26 @@ class Remove(Export):
 
 
 class Disconnect(Export):
-    def disconnect(self, *words, status=0):
-        return self.command(server.PROGRAM, 'disconnect', *words, '--socket', f'{self.one.directory}/admin',
-                            status=status)
-
     def test_one_client_or_all(self):
         self.start()
-        self.disconnect('configured', status=1)
+        self.gpunbd('disconnect', 'configured', status=1)
         self.assertIn("export 'configured' has no clients", self.errors)
-        self.disconnect('unknown', status=1)
+        self.gpunbd('disconnect', 'unknown', status=1)
         self.assertIn("there is no export 'unknown'", self.errors)
         with wire.connect(self.one.path, name='configured') as client, \
                 wire.connect(self.one.path, name='configured') as other:
-            self.disconnect('configured', '10.1.2.3', status=1)
+            self.gpunbd('disconnect', 'configured', '10.1.2.3', status=1)
             self.assertIn("has no client '10.1.2.3'; its clients are ", self.errors)
-            status, connections = admin.request(f'{self.one.directory}/admin', '/api/v1/connections')
+            status, connections = admin.request(self.admin, '/api/v1/connections')
             self.assertEqual(status, 200)
             first = min(each['id'] for each in connections)
-            answer = json.loads(self.disconnect('configured', str(first), '--json'))
+            answer = json.loads(self.gpunbd('disconnect', 'configured', str(first), '--json'))
             self.assertEqual([each['id'] for each in answer['disconnected']], [first])
             with self.assertRaises(wire.Closed):
                 client.read(0, 1)
             self.logged('closed by the administrator', self.one)
             self.assertEqual(other.read(0, 1), b'\0')
-            self.assertRegex(self.disconnect('configured'), r'^.* is disconnected\n$')
+            self.assertRegex(self.gpunbd('disconnect', 'configured'), r'^.* is disconnected\n$')
             with self.assertRaises(wire.Closed):
                 other.read(0, 1)
 
@@ -285,8 +272,8 @@ class Save(Export):
             for at in range(0, 256 * MiB, 16 * MiB):
                 client.write(at, bytes([1]) * (16 * MiB))
             path = f'{self.directory()}/image'
-            saving = subprocess.Popen([server.PROGRAM, 'export', 'save', 'configured', path, '--socket',
-                                       f'{self.one.directory}/admin'], stdout=subprocess.DEVNULL)
+            saving = subprocess.Popen([server.PROGRAM, 'export', 'save', 'configured', path, '--socket', self.admin],
+                                      stdout=subprocess.DEVNULL)
             writes = 0
             while writes == 0 or saving.poll() is None:
                 client.write(writes * 64 * KiB % (256 * MiB), b'\2' * (64 * KiB))
@@ -432,7 +419,7 @@ class Clone(Export):
                 client.write(0, b'x')
             self.export('resize', 'before', '128M', status=1)
             self.assertIn('it is a snapshot, and has a fixed size; resize a clone of it', self.errors)
-            self.assertEqual(admin.request(f'{self.one.directory}/admin', '/api/v1/read-only', {'export': 'before', 'read_only': False})[0], 409)
+            self.assertEqual(admin.request(self.admin, '/api/v1/read-only', {'export': 'before', 'read_only': False})[0], 409)
             self.export('resize', 'configured', '128M')
             self.export('resize', 'copy', '2M', '--discard')
             self.export('resize', 'copy', '64M')
@@ -597,7 +584,7 @@ class Supervised(Commands, kept.Test):
         self.wait_until_unused('copy')
         self.export('remove', 'copy', '--keep-contents')
         self.one.kill_and_wait()
-        self.command(server.PROGRAM, 'kept', '--socket', f'{self.one.directory}/admin', '--drop', 'copy')
+        self.gpunbd('kept', '--drop', 'copy')
         del expected['copy']
         for end in (self.one.kill_and_wait, self.one.upgrade):
             self.check_data(expected)
@@ -699,13 +686,13 @@ class Supervised(Commands, kept.Test):
             self.assertEqual(wire.read_once(self.one.path, 'kept', KiB, 4), b'data')
         self.wait_until_unused('kept')
         self.assertEqual("Export 'kept' is removed.\n", self.export('remove', 'kept'))
-        self.assertNotIn("'kept'", self.command(server.PROGRAM, 'kept', '--socket', f'{self.one.directory}/admin'))
+        self.assertNotIn("'kept'", self.gpunbd('kept'))
         self.export('remove', 'plain', '--keep-contents', status=1)
         self.assertIn("the contents of export 'plain' are not kept, so they end with it", self.errors)
         self.export('remove', 'plain')
         self.create('kept', '--keep')
         self.assertIn('Its contents are kept for 300 s', self.export('remove', 'kept', '--keep-contents'))
-        status = self.command(server.PROGRAM, 'status', '--socket', f'{self.one.directory}/admin')
+        status = self.gpunbd('status')
         self.assertRegex(status, r'WITHOUT EXPORT .*\n *kept .* no export has them; freed in \d')
         self.one.kill_and_wait()
         self.assertEqual(set(self.exports()), {'configured'})
@@ -734,7 +721,7 @@ class Restored(Commands, kept.Test):
         first, second = self.image(b'first'), self.image(b'other')
         flags = ('new', '--keep', '--device', server.DEVICE)
         with stopped_thread.stopped(self.one.server(), 'saves') as thread:
-            asked = admin.PendingRequest(f'{self.one.directory}/admin', '/api/v1/exports/restore', {
+            asked = admin.PendingRequest(self.admin, '/api/v1/exports/restore', {
                 'file': first, 'export': {'name': 'new', 'keep': True, 'devices': [server.DEVICE]}, 'persist': False})
             server.wait_until(lambda: 'new' in self.exports(), 60, 'the export')
             for words in (('snapshot', 'new', 'x'), ('clone', 'new', 'x'), ('save', 'new', f'{first}.2'),

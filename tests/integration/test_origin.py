@@ -3,6 +3,7 @@ import fcntl
 import json
 import os
 
+import admin
 import origin_export
 import server
 import wire
@@ -124,10 +125,8 @@ class Origin(origin_export.Test):
             self.gpunbd('export', 'restore', self.path, 'cached', status=1)
             self.assertIn('its contents are those of its origin', self.errors)
         with self.subTest('writable'):
-            request = json.dumps({'export': 'cached', 'read_only': False})
-            answer = self.command('curl', '-s', '--unix-socket', f'{self.one.directory}/admin', '-H', 'Content-Type: application/json',
-                                  '-d', request, 'http://localhost/api/v1/read-only')
-            self.assertIn('its origin is read-only', answer)
+            _, answer = admin.request(self.admin, '/api/v1/read-only', {'export': 'cached', 'read_only': False})
+            self.assertIn('its origin is read-only', answer['error'])
         self.check(5, 20)
 
     def test_created_at_run_time(self):

@@ -162,10 +162,10 @@ class OriginNbd(origin_export.Test):
         self.start_nbdkit('--tls=require', f'--tls-psk={keys}', 'file', self.path)
         uri = f'nbds+unix://alice@/image?socket={self.socket}&tls-psk-file={keys}'
         self.one = self.serve(config=CONFIG[:CONFIG.index('exports')] + 'exports: [{devices: [host], size: 1M}]')
-        words = (server.PROGRAM, 'export', 'create', 'cached', '--socket', f'{self.one.directory}/admin')
-        self.command(*words, '--origin-mode', 'read-only', '--origin-nbd', uri.replace('nbds', 'nbd'), status=1)
+        words = ('create', 'cached')
+        self.export(*words, '--origin-mode', 'read-only', '--origin-nbd', uri.replace('nbds', 'nbd'), status=1)
         self.assertIn('TLS', self.errors)
-        self.command(*words, '--origin-mode', 'write-back', '--origin-nbd', uri)
+        self.export(*words, '--origin-mode', 'write-back', '--origin-nbd', uri)
         with wire.connect(self.one.address, 'cached') as client:
             self.check_reads(client, 9, 20)
 

@@ -18,18 +18,15 @@ exports: [{name: a, size: 640M, devices: [{device}]}]
 FULL = CONFIG.replace('SIZE', '640M')
 
 
-class Reclaim(server.Test):
+class Reclaim(admin.Commands, server.Test):
     def start(self, text=FULL):
         self.one = self.serve(config=text, name='a')
-        self.admin = f'{self.one.directory}/admin'
 
     def reclaim(self, *words, status=0):
-        return self.command(server.PROGRAM, 'reclaim', *words, '--socket', self.admin, status=status)
+        return self.gpunbd('reclaim', *words, status=status)
 
     def device(self, name=server.DEVICE):
-        status, body = admin.request(self.admin, '/api/v1/devices')
-        self.assertEqual(status, 200)
-        return next(each for each in body if each['id'].startswith(name))
+        return next(each for each in self.devices() if each['id'].startswith(name))
 
     def fill(self, megabytes):
         with wire.connect(self.one.path, name='a') as client:
@@ -76,7 +73,7 @@ class Command(Reclaim):
         self.assertEqual(done[0]['moved'], [{'device': f'file:{self.one.directory}/spill', 'bytes': 128 * MiB}])
         self.assertEqual(self.device()['used'], 0)
         self.assertEqual(self.device('file')['used'], 128 * MiB)
-        status = self.command(server.PROGRAM, 'status', '--socket', self.admin)
+        status = self.gpunbd('status')
         self.assertIn('(128 MiB moved elsewhere) (limited to 0 bytes)', status)
         self.check(128)
         self.logged('gave back 128 MiB of 128 MiB', self.one)
@@ -95,7 +92,7 @@ class Command(Reclaim):
         self.fill(128)
         self.assertIn('until gpunbd reclaim 1 --end;', self.reclaim(server.DEVICE, '64M'))
         self.reclaim(server.DEVICE, '64M', '--for', '1')
-        status = self.command(server.PROGRAM, 'status', '--socket', self.admin)
+        status = self.gpunbd('status')
         self.assertIn(f'claim 1 on {server.DEVICE}: 64 MiB given back, 64 MiB asked, by ', status)
         server.wait_until(lambda: self.device()['limit'] == 64 * MiB and self.device()['used'] == 64 * MiB, 20,
                           'pages of the second claim to return')
