@@ -218,8 +218,8 @@ class Process:
     def start(self, command, environment=None, before=die_with_parent, **options):
         self.command = command
         with open(self.log_path, 'wb') as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=before,
-                                            env={**os.environ, **(environment or {})}, **options)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=before, stderr=log,
+                                            env={**os.environ, **(environment or {})}, **{'stdout': log, **options})
 
     def with_own(self, text):
         """The text with {device}, and {socket} and {directory} of this server, replaced."""

@@ -323,8 +323,8 @@ exports: [{{size: 16M, devices: [host]}}]
         path = os.path.join(self.directory(), 'gpunbd.yaml')
 
         def checked(more, status):
-            with open(path, 'w', encoding='utf-8') as file:
-                file.write(f'listeners: {{tcp: []}}\nexports: [{{size: 1M, devices: [host]}}]\nadmin: {{socket: none, tcp: {more}}}\n')
+            server.write_file(path, f'listeners: {{tcp: []}}\nexports: [{{size: 1M, devices: [host]}}]\n'
+                              f'admin: {{socket: none, tcp: {more}}}\n')
             self.command(server.PROGRAM, 'check', path, status=status, seconds=60)
             return self.errors
         self.assertIn('admin.tcp.token', checked('{address: 0.0.0.0}', 2))

@@ -1,6 +1,7 @@
 """gpunbd export changes the exports of a running server, which clients then open or lose."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -527,8 +528,7 @@ class Persist(Export):
             self.command(server.PROGRAM, 'serve', '--config', config, status=2)
             self.assertIn(why, self.errors)
         os.rename(path, f'{folder}/state/configured.yaml')
-        with open(f'{folder}/state/configured.yaml', 'w', encoding='utf-8') as file:
-            file.write(good.replace('name: "new"', 'name: configured').replace("name: 'new'", 'name: configured'))
+        server.write_file(f'{folder}/state/configured.yaml', re.sub('name: .new.', 'name: configured', good))
         self.command(server.PROGRAM, 'serve', '--config', config, status=2)
         self.assertIn("name: the configuration has an export 'configured' as well", self.errors)
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
 import server
@@ -102,14 +101,12 @@ def few_descriptors(count):
     return limit
 
 
-class Keeper:
-    """A supervisor whose server reports lines on standard output. A file holds the supervisor's log."""
+class Keeper(server.Process):
+    """A supervisor whose server reports lines on standard output. The log is that of the supervisor."""
 
     def __init__(self, command, **options):
-        self.errors = tempfile.TemporaryFile()
-        options.setdefault('preexec_fn', server.die_with_parent)
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors,
-                                        text=True, **options)
+        super().__init__()
+        self.start(command, stdout=subprocess.PIPE, text=True, **options)
 
     def line(self):
         """The next line of a server: its process id, and the words."""
@@ -117,14 +114,6 @@ class Keeper:
         assert line, f'no line:\n{self.log()}'
         pid, *words = line.split()
         return int(pid), words
-
-    def log(self):
-        # pread(): the file position belongs to the writer.
-        number = self.errors.fileno()
-        return os.pread(number, os.fstat(number).st_size, 0).decode(errors='replace')
-
-    def descriptors(self):
-        return len(os.listdir(f'/proc/{self.process.pid}/fd'))
 
     def end(self, number=signal.SIGTERM):
         """Sends a signal, and returns the exit status."""
@@ -137,19 +126,18 @@ class Keeper:
             self.process.kill()
         self.process.wait()
         self.process.stdout.close()
-        for report in server.REPORTS:
-            assert report not in self.log(), self.log()
-        self.errors.close()
+        self.remove_files()
 
 
 class Test(server.Test):
     def started(self, command, **options):
         keeper = Keeper(command, **options)
+        self.servers.append(keeper)
         self.addCleanup(keeper.clean_up)
         return keeper
 
-    def keep(self, script, restarts=10, within=3600, descriptors=100, program=PROGRAM, before=(), **options):
-        return self.started([*before, program, 'keep', str(restarts), str(within), str(descriptors), sys.executable,
+    def keep(self, script, restarts=10, within=3600, descriptors=100, program=PROGRAM, prefix=(), **options):
+        return self.started([*prefix, program, 'keep', str(restarts), str(within), str(descriptors), sys.executable,
                              '-c', CHILD + script], **options)
 
 
@@ -272,7 +260,7 @@ if not inherited():
     store('one', many)
     serve()
 report(os.environ['FDSTORE'], resource.getrlimit(resource.RLIMIT_NOFILE)[0], *(name for name, _ in inherited()))
-'''.replace('if not', 'import resource\nif not', 1) + ASLEEP, preexec_fn=few_descriptors(80))
+'''.replace('if not', 'import resource\nif not', 1) + ASLEEP, before=few_descriptors(80))
         pid, _ = keeper.line()
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(keeper.line()[1], ['16', '80', 'one'])
@@ -326,7 +314,7 @@ if not os.path.exists({right!r}):
 report('right', *(name for name, _ in inherited()))
 ''' + ASLEEP
         for corrected in (True, False):
-            keeper = self.keep(script, restarts=2, preexec_fn=ignore_hangups)
+            keeper = self.keep(script, restarts=2, before=ignore_hangups)
             self.assertEqual(keeper.line()[1], ['stored'])
             for _ in range(4):
                 self.assertEqual(keeper.line()[1], ['wrong'])
@@ -376,8 +364,8 @@ report(len(inherited()))
         self.assertEqual(keeper.line()[1], ['1'])
 
     def test_fork_fails(self):
-        keeper = self.keep('report()\n', restarts=2, preexec_fn=no_more_forks,
-                           env={**os.environ, 'ASAN_OPTIONS': 'detect_leaks=0'})  # leak detection would fork as well
+        keeper = self.keep('report()\n', restarts=2, before=no_more_forks,
+                           environment={'ASAN_OPTIONS': 'detect_leaks=0'})  # leak detection would fork as well
         self.assertEqual(keeper.end(None), 1)
         self.assertEqual(keeper.log().count('cannot start the server: Resource temporarily unavailable'), 3)
 
@@ -478,7 +466,7 @@ print(os.getpid(), *(status[key].strip() for key in ('SigBlk', 'SigIgn', 'NoNewP
         self.addCleanup(os.close, spare)
         plain = subprocess.run([sys.executable, '-c', CHILD + script], stdin=subprocess.DEVNULL, capture_output=True,
                                text=True, preexec_fn=unusual, check=True)
-        kept = self.keep(script, preexec_fn=unusual, pass_fds=[spare])
+        kept = self.keep(script, before=unusual, pass_fds=[spare])
         self.assertEqual(kept.line()[1], plain.stdout.split()[1:])
         self.assertEqual(kept.end(None), 0)
 
@@ -504,7 +492,7 @@ serve()
 report(os.getppid(), len(inherited()))
 if len(inherited()) < 2:
     os.kill(os.getpid(), signal.SIGKILL)
-''' + ASLEEP, before=('unshare', '-p', '-f', '--mount-proc', '--kill-child'))
+''' + ASLEEP, prefix=('unshare', '-p', '-f', '--mount-proc', '--kill-child'))
         for count in range(3):
             self.assertEqual(keeper.line()[1], ['1', str(count)])
         os.kill(*server.children(keeper.process.pid), signal.SIGTERM)
@@ -702,7 +690,7 @@ send('RELOADING=1\\nMONOTONIC_USEC=5')
 send('FDSTORE=1\\nFDNAME=a', [memory(b'x')])
 barrier()
 report('WATCHDOG_USEC' in os.environ, os.environ['FDSTORE'])
-''' + ASLEEP, env={**os.environ, 'NOTIFY_SOCKET': channel.getsockname(), 'WATCHDOG_USEC': '1000000', 'WATCHDOG_PID': '1'})
+''' + ASLEEP, environment={'NOTIFY_SOCKET': channel.getsockname(), 'WATCHDOG_USEC': '1000000', 'WATCHDOG_PID': '1'})
         self.assertEqual(channel.recv(4096), b'READY=1\nSTATUS=all is well')
         self.assertEqual(channel.recv(4096), b'RELOADING=1\nMONOTONIC_USEC=5')
         self.assertEqual(keeper.line()[1], ['False', '100'])
@@ -713,12 +701,12 @@ report('WATCHDOG_USEC' in os.environ, os.environ['FDSTORE'])
     def test_a_supervisor_with_a_descriptor_store(self):
         channel = self.supervisor()
         keeper = self.keep('serve()\nreport(os.environ["FDSTORE"])\n' + ASLEEP,
-                           env={**os.environ, 'NOTIFY_SOCKET': channel.getsockname(), 'FDSTORE': '8'})
+                           environment={'NOTIFY_SOCKET': channel.getsockname(), 'FDSTORE': '8'})
         self.assertEqual(keeper.line()[1], ['100'])
         self.assertEqual(keeper.log().count('run gpunbd serve without gpunbd keep'), 1)
 
     def test_a_missing_supervisor(self):
-        keeper = self.keep('serve()\nreport()\n' + ASLEEP, env={**os.environ, 'NOTIFY_SOCKET': '/no/such/socket'})
+        keeper = self.keep('serve()\nreport()\n' + ASLEEP, environment={'NOTIFY_SOCKET': '/no/such/socket'})
         keeper.line()
         self.logged('cannot be notified: No such file or directory', keeper)
         self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
@@ -778,7 +766,7 @@ class Serve(Test):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.bind(os.path.join(folder, 'notify'))
             channel.settimeout(60)
-            keeper = self.gpunbd('--config', config, env={**os.environ, 'NOTIFY_SOCKET': channel.getsockname()})
+            keeper = self.gpunbd('--config', config, environment={'NOTIFY_SOCKET': channel.getsockname()})
             self.assertEqual(channel.recv(999), b'READY=1')
             keeper.process.send_signal(signal.SIGHUP)
             self.assertRegex(channel.recv(999), rb'^RELOADING=1\nMONOTONIC_USEC=[0-9]+$')

@@ -112,9 +112,8 @@ with socket.socket(socket.AF_UNIX) as one:
             dead.bind(path)
         error = self.kept('--socket', path, status=1)
         self.assertIn(f'{path}: Connection refused; no server listens on this socket; start one, or check the path\n', error)
-        with open(f'{self.directory()}/gpunbd.yaml', 'w', encoding='ascii') as file:
-            file.write('exports: [{nam: one}]\n')
-        self.assertIn('unknown key', self.kept(file.name, status=2))
+        config = server.write_file(f'{self.directory()}/gpunbd.yaml', 'exports: [{nam: one}]\n')
+        self.assertIn('unknown key', self.kept(config, status=2))
 
     def test_a_server_that_keeps_nothing(self):
         self.start('  - {name: one, size: 64M, devices: [{device}]}\n')

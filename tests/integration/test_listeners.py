@@ -63,10 +63,9 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertIn(f'127.0.0.1:{one.port}: the port is taken by {owner}; end that program, or choose another',
                       self.refused('-b', '127.0.0.1', '-p', str(one.port)))
         self.assertIn('another port (-p)\n', self.errors)
-        path = os.path.join(one.directory, 'taken.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(f'listeners: {{tcp: [{{address: ::1, port: {server.free_port("::1")}}}, {{address: 127.0.0.1, port: {one.port}}}]}}\n'
-                       'exports: [{size: 1M, devices: [host]}]\n')
+        path = server.write_file(os.path.join(one.directory, 'taken.yaml'), 'listeners: {tcp: [{address: ::1, '
+                                 f'port: {server.free_port("::1")}}}, {{address: 127.0.0.1, port: {one.port}}}]}}\n'
+                                 'exports: [{size: 1M, devices: [host]}]\n')
         self.command(server.PROGRAM, 'serve', '--config', path, status=1)
         self.assertIn('or choose another port (listeners.tcp[1].port)\n', self.errors)
 
@@ -87,11 +86,10 @@ exports: [{name: '', size: 64M, devices: [host]}]
             if int(file.read()) > 1:
                 self.assertIn('uid 65534 may not take this port; choose one above 1023',
                               as_nobody('-b', '127.0.0.1', '-p', '1'))
-        path = os.path.join(folder, 'config.yaml')
         os.chmod(folder, 0o777)
-        with open(path, 'w', encoding='ascii') as file:
-            file.write(f"listeners: {{unix: [{{path: '{folder}/socket', owner: root}}]}}\n"
-                       'exports: [{size: 64M, devices: [host]}]\n')
+        path = server.write_file(os.path.join(folder, 'config.yaml'),
+                                 f"listeners: {{unix: [{{path: '{folder}/socket', owner: root}}]}}\n"
+                                 'exports: [{size: 64M, devices: [host]}]\n')
         program[2:] = []
         self.assertIn('only root may give it to root; run as root', as_nobody('--config', path))
         self.assertFalse(os.path.exists(f'{folder}/socket'))
