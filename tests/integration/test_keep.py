@@ -558,13 +558,6 @@ report('begins', *sorted(name for name, _ in inherited()))
         server.wait_until(lambda: not server.is_running(following), 30, 'the end of the waiting server')
         self.assertEqual(keeper.process.stdout.read(), '')
 
-    def test_sigterm_to_the_supervisor(self):
-        keeper = self.keep(self.FIRST % 'signal.signal(signal.SIGTERM, lambda *_: os._exit(7))' + self.NEXT)
-        keeper.line()
-        following, _ = keeper.line()
-        self.assertEqual(keeper.end(), 7)
-        server.wait_until(lambda: not server.is_running(following), 30, 'the end of the waiting server')
-
     def test_the_supervisor_is_killed(self):
         keeper = self.keep(self.FIRST % '' + 'signal.signal(signal.SIGTERM, signal.SIG_IGN)' + self.NEXT)
         keeper.line()

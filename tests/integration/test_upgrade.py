@@ -501,21 +501,6 @@ class Others(Upgrade):
             self.logged('no export has keep: true', keeper, 30)
             self.assertEqual(client.read(0, 3), b'abc')
 
-    def test_pidfile(self):
-        pidfile = os.path.join(self.directory(), 'pid')
-        keeper = self.kept('--pidfile', pidfile)
-        for _ in range(3):
-            pid = self.upgrade(keeper)
-
-            def there(pid=pid):
-                with open(pidfile, encoding='ascii') as file:
-                    return int(file.read()) == pid
-            server.wait_until(there, 30, 'the new process id')
-        server.wait_until(lambda: len(server.children(keeper.process.pid)) == 1, 30, 'the end of the old servers')
-        self.assertTrue(there())
-        self.assertEqual(keeper.end(), 0)
-        self.assertFalse(os.path.exists(pidfile))
-
     def test_the_server_ends_with_the_supervisor(self):
         keeper = self.kept()
         pid = self.upgrade(keeper)
