@@ -69,7 +69,7 @@ class Origin(admin.Commands, gpu.Test):
         for mode in ('write-through', 'write-back'):
             with self.subTest(mode=mode):
                 self.start(256 * MiB, '64K', mode=mode, cache='128M')
-                self.command(server.NBDLOAD, '--uri', self.one.uri('a'), '--verify', '--connections', '4', '--seconds', '5', seconds=100)
+                self.load(self.one, '--connections', '4', '--seconds', '5', name='a')
                 pattern = server.random_bytes(64 * MiB, 4)
                 with wire.connect(self.one.address, 'a') as client:
                     for at in range(0, len(pattern), 4 * MiB):

@@ -37,8 +37,8 @@ class Base(admin.Commands, gpu.Test):
     def reclaim(self, *words):
         result = json.loads(self.gpunbd('reclaim', DEVICE, *words, '--json'))['reclaimed'][0]
         moved = sum(each['bytes'] for each in result['moved'])
-        print(f"{' '.join((DEVICE, *words))}: {result['released'] / GiB:.1f} GiB given back, {moved / GiB:.1f} GiB moved in "
-              f"{result['seconds']:.2f} s, {result['why_not']}", flush=True)
+        print(f"{' '.join((DEVICE, *words))}: {result['released'] / GiB:.1f} GiB given back, {moved / GiB:.1f} GiB "
+              f"moved in {result['seconds']:.2f} s, {result['why_not']}", flush=True)
         return result
 
     def device(self):

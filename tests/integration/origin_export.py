@@ -10,6 +10,10 @@ from server import MiB
 class Test(admin.Commands, server.Test):
     """`one` is the server, and `contents` what the export has."""
 
+    def file(self):
+        """The contents of the file of the origin, whose path is `path`."""
+        return server.read_file(self.path, 'rb')
+
     def exported(self):
         exported, = json.loads(self.gpunbd('status', '--json'))['exports']
         return exported

@@ -364,8 +364,8 @@ class Test(unittest.TestCase):
         return server
 
     def run_server(self, *arguments, config=None, prefix=(), **options):
-        """A server that is not waited for: it may end before it is ready. Without `config` it has 64 MiB of host memory.
-        `prefix`: a command that runs it."""
+        """A server that is not waited for: it may end before it is ready. Without `config` it has 64 MiB of host
+        memory. `prefix`: a command that runs it."""
         one = Process()
         self.servers.append(one)
         source = ('--device', 'host', '--size', '64M')
@@ -377,7 +377,7 @@ class Test(unittest.TestCase):
         return one
 
     def run_beside(self, command, path=None, **options):
-        """Another program, which is terminated at the end of the case. Waits until it listens on `path`, if that is given."""
+        """Another program, which is terminated at the end of the case. Waits until it listens on `path`, if given."""
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent, **options)
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)
@@ -445,6 +445,11 @@ class Test(unittest.TestCase):
 def random_bytes(size, seed):
     generator = random.Random(seed)
     return b''.join(generator.randbytes(min(16 * MiB, size - start)) for start in range(0, size, 16 * MiB))
+
+
+def read_file(path, mode='r'):
+    with open(path, mode, encoding=None if 'b' in mode else 'utf-8') as file:
+        return file.read()
 
 
 def write_file(path, text, mode=None):

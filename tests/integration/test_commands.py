@@ -67,7 +67,8 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
 
     def test_closed_streams_are_no_sockets(self):
         """The log is not written to a connection that has the descriptor number of a closed stream."""
-        one = self.run_server('-U', '{socket}', '--log-level', 'debug', prefix=('sh', '-c', 'exec "$@" <&- >&- 2>&-', 'sh'))
+        closed = ('sh', '-c', 'exec "$@" <&- >&- 2>&-', 'sh')
+        one = self.run_server('-U', '{socket}', '--log-level', 'debug', prefix=closed)
         server.wait_until(lambda: server.listens(one.path), 60, 'the socket')
         with wire.connect(one.path) as client:
             client.write(0, b'clean')

@@ -207,8 +207,7 @@ class Save(Export):
         self.export('restore', path, 'empty')
         self.assertEqual(self.contents('empty'), data)
         self.assertEqual(self.exports()['empty']['used'], 10 * MiB)
-        with open(path, 'rb') as file:
-            good = file.read()
+        good = server.read_file(path, 'rb')
         for at in (100, len(good) // 2):
             with open(path, 'wb') as file:
                 file.write(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
@@ -280,8 +279,7 @@ class Save(Export):
                 client.write(writes * 64 * KiB % (256 * MiB), b'\2' * (64 * KiB))
                 writes += 1
         self.assertEqual(saving.wait(60), 0)
-        with open(path, 'rb') as file:
-            data = file.read()
+        data = server.read_file(path, 'rb')
         # Blocks were written in order: those of one instant are a prefix.
         changed = sum(data[at] == 2 for at in range(0, 256 * MiB, 64 * KiB))
         self.assertEqual(data, b'\2' * (changed * 64 * KiB) + b'\1' * (256 * MiB - changed * 64 * KiB))
@@ -420,7 +418,8 @@ class Clone(Export):
                 client.write(0, b'x')
             self.export('resize', 'before', '128M', status=1)
             self.assertIn('it is a snapshot, and has a fixed size; resize a clone of it', self.errors)
-            self.assertEqual(admin.request(self.admin, '/api/v1/read-only', {'export': 'before', 'read_only': False})[0], 409)
+            writable = {'export': 'before', 'read_only': False}
+            self.assertEqual(admin.request(self.admin, '/api/v1/read-only', writable)[0], 409)
             self.export('resize', 'configured', '128M')
             self.export('resize', 'copy', '2M', '--discard')
             self.export('resize', 'copy', '64M')
@@ -515,8 +514,7 @@ class Persist(Export):
         self.create('new', '--persist')
         self.one.stop()
         path = f'{folder}/state/new.yaml'
-        with open(path, encoding='utf-8') as file:
-            good = file.read()
+        good = server.read_file(path)
         config = server.write_file(f'{folder}/config.yaml',
                                    text.replace('{device}', server.DEVICE).replace('{socket}', f'{folder}/socket')
                                    .replace('{directory}', folder))

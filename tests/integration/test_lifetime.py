@@ -55,8 +55,7 @@ class Background(server.Test):
         self.assertEqual((done.returncode, done.stdout), (status, b''), self.log())
 
     def log(self):
-        with open(os.path.join(self.folder, 'log'), encoding='utf-8') as file:
-            return file.read()
+        return server.read_file(os.path.join(self.folder, 'log'))
 
     def flags(self, *more):
         return ('serve', '--device', 'host', '--size', '64M', '-U', self.path, '--pidfile', self.pidfile, *more)

@@ -170,7 +170,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
             one = self.activated([unknown, listener])
             self.works(path)
             one.stop()
-            self.assertIn("the supervisor stores descriptors with unknown names, which stay there: 'unknown'", one.log())
+        self.assertIn("the supervisor stores descriptors with unknown names, which stay there: 'unknown'", one.log())
 
 
 if __name__ == '__main__':

@@ -157,7 +157,8 @@ class Origin(origin_export.Test):
                                     ('file: /nonexistent/file', '/nonexistent/file: No such file or directory'),
                                     (f'file: {locked}', f'{locked}: another program has locked it')):
                 with self.subTest(problem=problem):
-                    server.write_file(config, f'exports: [{{devices: [host], origin: {{{origin}, mode: read-only}}}}]\n')
+                    text = f'exports: [{{devices: [host], origin: {{{origin}, mode: read-only}}}}]\n'
+                    server.write_file(config, text)
                     self.command(server.PROGRAM, 'check', config, status=1)
                     self.assertIn(problem, self.errors)
                     self.command(server.PROGRAM, 'serve', '--config', config, status=1)

@@ -58,10 +58,6 @@ class OriginNbd(origin_export.Test):
         client.write(offset, data)
         self.contents[offset:offset + len(data)] = data
 
-    def file(self):
-        with open(self.path, 'rb') as file:
-            return file.read()
-
     def test_reads(self):
         self.start_nbdkit(
             'file', self.path, 'rdelay=2ms', 'blocksize-minimum=4096', 'blocksize-preferred=4096',

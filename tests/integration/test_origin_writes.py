@@ -31,10 +31,6 @@ class OriginWrites(origin_export.Test):
     def start(self, mode, text=CONFIG):
         self.one = self.serve(config=text.replace('FILE', self.path).replace('MODE', mode), name='disk')
 
-    def file(self):
-        with open(self.path, 'rb') as file:
-            return file.read()
-
     def change(self, client, choice, count=150, flags=0):
         """Writes, zeroes and reads at random, and checks what is read."""
         for _ in range(count):

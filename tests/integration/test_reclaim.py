@@ -43,7 +43,8 @@ class UnderLoad(Reclaim):
     def test_300_mib_leave_and_return_under_verified_load(self):
         self.start()
         self.fill(640)
-        load = self.begin_load(self.one, 'a', '--verify', '--connections', '2', '--offset', str(320 * MiB), '--seconds', '3')
+        load = self.begin_load(self.one, 'a', '--verify', '--connections', '2', '--offset', str(320 * MiB),
+                               '--seconds', '3')
         for _ in range(2):
             before, resident = self.device(), self.one.memory()
             if before['limit'] is not None:
