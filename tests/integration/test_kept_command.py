@@ -30,10 +30,8 @@ class Kept(kept.Test):
 
     def kept(self, *flags, status=0, environment=None):
         """The standard output, or the standard error if it fails."""
-        done = subprocess.run([server.PROGRAM, 'kept', *flags], capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        return done.stderr if status else done.stdout
+        out = self.command(server.PROGRAM, 'kept', *flags, status=status, environment=environment)
+        return self.errors if status else out
 
     def listed(self):
         return {each['name']: each for each in json.loads(self.kept('--socket', self.keeping, '--json'))['kept']}

@@ -2,7 +2,6 @@
 import os
 import socket
 import stat
-import subprocess
 import tempfile
 
 import server
@@ -76,10 +75,8 @@ exports: [{name: '', size: 64M, devices: [host]}]
         program = [self.program_for_all_users(), 'serve', '--device', 'host', '--size', '64M']
 
         def as_nobody(*arguments):
-            done = subprocess.run([*program, *arguments], user=65534, group=65534, extra_groups=[], check=False,
-                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-            self.assertEqual(done.returncode, 1, done.stderr)
-            return done.stderr
+            self.command(*program, *arguments, status=1, user=65534, group=65534, extra_groups=[])
+            return self.errors
 
         self.assertIn(f'uid 65534 may not create files in {folder}', as_nobody('-U', f'{folder}/socket'))
         with open('/proc/sys/net/ipv4/ip_unprivileged_port_start', encoding='ascii') as file:

@@ -111,10 +111,9 @@ class DefaultServer(Status):
             os.seteuid(65534)
             foreign.listen()
             os.seteuid(0)
-            done = subprocess.run([program, 'status', '--socket', path], user=65533, capture_output=True, text=True,
-                                  timeout=60, check=False)
-        self.assertEqual((done.returncode, done.stdout), (1, ''))
-        self.assertIn("the server belongs to another user", done.stderr)
+            out = self.command(program, 'status', '--socket', path, status=1, user=65533)
+        self.assertEqual(out, '')
+        self.assertIn("the server belongs to another user", self.errors)
 
 
 class InvalidServers(Status):

@@ -134,10 +134,8 @@ class Load4(Upgrade):
         keeper = self.kept('--keeping-socket', path, '--admin-socket', admin_path)
 
         def contents():
-            done = subprocess.run([server.PROGRAM, 'kept', '--json', '--socket', path], capture_output=True,
-                                  text=True, timeout=60)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            return [(each['name'], each['instance'], each['state']) for each in json.loads(done.stdout)['kept']]
+            listed = json.loads(self.command(server.PROGRAM, 'kept', '--json', '--socket', path))['kept']
+            return [(each['name'], each['instance'], each['state']) for each in listed]
         before = contents()
         self.assertEqual([name for name, _, _ in before], [''])
         for _ in range(3):
