@@ -4,23 +4,15 @@
 `watcher.py SOCKET EXPORT`, until it is killed. Prints "watching" when all of them have been answered once.
 """
 
-import http.client
 import json
 import select
-import socket
 import sys
 import time
 import urllib.parse
+from pathlib import Path
 
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost")
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(self.path)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+import admin  # noqa: E402: its folder is added to the path above
 
 
 def ask(connection, path):
@@ -34,12 +26,12 @@ def ask(connection, path):
 
 def main():
     path, export = sys.argv[1:]
-    stream = UnixConnection(path)
+    stream = admin.Connection(path)
     stream.request("GET", "/api/v1/stream")
     ticks = stream.getresponse()
     if ticks.status != 200:
         raise SystemExit(f"the stream: {ticks.status}")
-    pages = UnixConnection(path)
+    pages = admin.Connection(path)
     while not any(each["name"] == export for each in json.loads(ask(pages, "/api/v1/exports"))):
         time.sleep(0.1)  # its listeners exist before its exports
     asked = ["/metrics", f"/api/v1/map?export={urllib.parse.quote(export)}&cells=1024"]

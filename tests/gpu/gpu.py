@@ -18,7 +18,6 @@ import wire  # noqa: E402
 from server import GiB, MiB  # noqa: E402
 
 SIZE = int(os.environ.get('GPUNBD_TEST_SIZE', 4 * GiB))
-NBDLOAD = os.environ.get('GPUNBD_NBDLOAD', os.path.join(server.ROOT, 'build/release/nbdload'))
 
 
 def devices(count):
@@ -154,17 +153,5 @@ class Test(server.Test):
         self.assertEqual(len(times), blocks)
         return program
 
-    def begin_load(self, one, name, *options):
-        load = subprocess.Popen([NBDLOAD, '--uri', one.uri(name), *options], stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True, preexec_fn=server.die_with_parent)
-        self.addCleanup(lambda: (load.kill(), load.wait(), load.stdout.close()))
-        return load
-
-    def end_load(self, load):
-        """Its output, after it has succeeded."""
-        output, _ = load.communicate(timeout=300)
-        self.assertEqual(load.returncode, 0, output)
-        return output
-
     def load(self, one, *options, name=''):
-        self.command(NBDLOAD, '--uri', one.uri(name), '--verify', *options, seconds=300)
+        self.command(server.NBDLOAD, '--uri', one.uri(name), '--verify', *options, seconds=300)

@@ -10,7 +10,7 @@ import unittest
 import gpu
 import server
 import wire
-from server import GiB, MiB, PROGRAM
+from server import GiB, MiB
 
 import admin
 
@@ -19,7 +19,7 @@ DEVICE = gpu.devices(1)[0]
 SIZE = int(os.environ.get('GPUNBD_ORIGIN_GIB', 6))  # GiB
 
 
-class Origin(gpu.Test):
+class Origin(admin.Commands, gpu.Test):
     def start(self, size, page_size, settings='', **origin):
         self.path = os.path.join(self.directory(), 'origin.img')
         self.block = server.random_bytes(64 * MiB, 3)
@@ -30,13 +30,12 @@ class Origin(gpu.Test):
         text = gpu.config({'a': {'devices': [DEVICE], 'page_size': page_size, 'origin': f'{{{keys}}}'}})
         text += f"admin: {{socket: '{{directory}}/admin'}}\n{settings}"
         self.one = self.serve(config=text)
-        self.admin = f'{self.one.directory}/admin'
 
     def exported(self):
-        return admin.request(self.admin, '/api/v1/exports')[1][0]
+        return self.exports()['a']
 
     def free(self):
-        device = next(each for each in admin.request(self.admin, '/api/v1/devices')[1] if each['id'] == DEVICE)
+        device = next(each for each in self.devices() if each['id'] == DEVICE)
         return device['available'] + device['reserve']
 
     def check_reads(self, count=200):
@@ -70,7 +69,7 @@ class Origin(gpu.Test):
         for mode in ('write-through', 'write-back'):
             with self.subTest(mode=mode):
                 self.start(256 * MiB, '64K', mode=mode, cache='128M')
-                self.command(gpu.NBDLOAD, '--uri', self.one.uri('a'), '--verify', '--connections', '4', '--seconds', '5', seconds=100)
+                self.load(self.one, '--connections', '4', '--seconds', '5', name='a')
                 pattern = server.random_bytes(64 * MiB, 4)
                 with wire.connect(self.one.address, 'a') as client:
                     for at in range(0, len(pattern), 4 * MiB):

@@ -10,7 +10,7 @@ import time
 import unittest
 
 import gpu
-from server import GiB, MiB, PROGRAM
+from server import GiB, MiB, NBDLOAD
 
 import admin
 
@@ -22,29 +22,27 @@ KEEP_FREE = int(os.environ.get('GPUNBD_RECLAIM_KEEP_FREE', 3))  # GiB
 SPILL = f'[{{host: {SIZE}G}}]'
 
 
-class Base(gpu.Test):
+class Base(admin.Commands, gpu.Test):
     def start(self, **device):
         text = gpu.config({'a': {'devices': [DEVICE], 'size': f'{SIZE}G'}})
         settings = ''.join(f', {key}: {value}' for key, value in device.items())
         text += f"admin: {{socket: '{{directory}}/admin'}}\ndevices: [{{id: '{DEVICE}'{settings}}}]\n"
         self.one = self.serve(config=text)
-        self.admin = f'{self.one.directory}/admin'
         self.run_load('--op', 'write', '--size', '1M', '--qd', '8', '--connections', '4', '--pattern', 'sequential',
                       '--prefill', '--warmup', '0', '--seconds', '0.1')
 
     def run_load(self, *options):
-        return json.loads(self.command(gpu.NBDLOAD, '--uri', self.one.uri('a'), *options, seconds=300))
+        return json.loads(self.command(NBDLOAD, '--uri', self.one.uri('a'), *options, seconds=300))
 
     def reclaim(self, *words):
-        words = [PROGRAM, 'reclaim', DEVICE, *words, '--socket', self.admin, '--json']
-        result = json.loads(self.command(*words))['reclaimed'][0]
+        result = json.loads(self.gpunbd('reclaim', DEVICE, *words, '--json'))['reclaimed'][0]
         moved = sum(each['bytes'] for each in result['moved'])
-        print(f"{' '.join(words[2:-3])}: {result['released'] / GiB:.1f} GiB given back, {moved / GiB:.1f} GiB moved in "
-              f"{result['seconds']:.2f} s, {result['why_not']}", flush=True)
+        print(f"{' '.join((DEVICE, *words))}: {result['released'] / GiB:.1f} GiB given back, {moved / GiB:.1f} GiB "
+              f"moved in {result['seconds']:.2f} s, {result['why_not']}", flush=True)
         return result
 
     def device(self):
-        return next(each for each in admin.request(self.admin, '/api/v1/devices')[1] if each['id'] == DEVICE)
+        return next(each for each in self.devices() if each['id'] == DEVICE)
 
 
 class Reclaim(Base):

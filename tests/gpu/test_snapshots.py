@@ -9,7 +9,9 @@ import threading
 import time
 
 import gpu
-from server import MiB, PROGRAM
+from server import MiB
+
+import admin
 
 DEVICE = gpu.devices(1)[0]
 SIZE = int(os.environ.get('GPUNBD_SNAPSHOT_GIB', 6))  # GiB
@@ -46,7 +48,7 @@ class Writer(threading.Thread):
             self.failure = error
 
 
-class Snapshots(gpu.Test):
+class Snapshots(admin.Commands, gpu.Test):
     def begin(self, *options):
         return self.begin_load(self.one, 'a', *options)
 
@@ -88,9 +90,6 @@ class Snapshots(gpu.Test):
         writer.join(60)
         self.assertEqual((writer.is_alive(), writer.failure), (False, None))
         self.versions('a', writer.acknowledged, writer.sent)
-
-    def export(self, *words):
-        self.command(PROGRAM, 'export', *words, '--socket', f'{self.one.directory}/admin')
 
     def versions(self, export, least, most):
         """The versions of each block, between two others. Only a block with a write in flight may have two."""

@@ -1,4 +1,4 @@
-"""Requests to the admin endpoint of a server: http.client over a Unix socket or TCP."""
+"""Requests to the admin endpoint of a server, with http.client over a Unix socket or TCP, and by commands of gpunbd."""
 import http.client
 import json
 import os
@@ -85,3 +85,24 @@ def first_tick(address):
         return json.loads(line[6:])
     finally:
         connection.close()
+
+
+class Commands:
+    """For tests: commands of gpunbd for `one`, a server whose admin socket is `admin` in its folder."""
+
+    @property
+    def admin(self):
+        return f'{self.one.directory}/admin'
+
+    def gpunbd(self, *words, status=0):
+        return self.command(server.PROGRAM, *words, '--socket', self.admin, status=status)
+
+    def export(self, *words, status=0):
+        return self.gpunbd('export', *words, status=status)
+
+    def exports(self):
+        return {each['name']: each for each in json.loads(self.export('list', '--json'))}
+
+    def devices(self):
+        """The list of devices, with their figures."""
+        return json.loads(self.gpunbd('status', '--json'))['devices']

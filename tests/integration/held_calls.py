@@ -9,7 +9,6 @@ import socket
 import struct
 import threading
 
-import server
 
 CALLS = {'x86_64': (317, (17, 18, 327)), 'aarch64': (277, (67, 68, 286))}  # seccomp; pread64, pwrite64, preadv2
 RECEIVE, SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND

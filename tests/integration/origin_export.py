@@ -2,15 +2,17 @@
 import json
 import random
 
+import admin
 import server
 from server import MiB
 
 
-class Test(server.Test):
+class Test(admin.Commands, server.Test):
     """`one` is the server, and `contents` what the export has."""
 
-    def gpunbd(self, *words, status=0):
-        return self.command(server.PROGRAM, *words, '--socket', f'{self.one.directory}/admin', status=status)
+    def file(self):
+        """The contents of the file of the origin, whose path is `path`."""
+        return server.read_file(self.path, 'rb')
 
     def exported(self):
         exported, = json.loads(self.gpunbd('status', '--json'))['exports']

@@ -25,6 +25,7 @@ import lavapipe
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.environ.get('GPUNBD_PROGRAM', os.path.join(ROOT, 'build/release/gpunbd'))
+NBDLOAD = os.environ.get('GPUNBD_NBDLOAD', os.path.join(os.path.dirname(PROGRAM), 'nbdload'))
 LAVAPIPE = os.environ.get('GPUNBD_DEVICE') == 'lavapipe'
 DEVICE = 'vulkan:0' if LAVAPIPE else os.environ.get('GPUNBD_DEVICE') or 'host'
 SANITIZED = bool(os.environ.get('GPUNBD_SANITIZE'))
@@ -214,16 +215,19 @@ class Process:
         self.config_path = os.path.join(self.directory, 'gpunbd.yaml')
         self.log_path = os.path.join(self.directory, 'log')
 
-    def start(self, command, environment=None, before=die_with_parent):
+    def start(self, command, environment=None, before=die_with_parent, **options):
         self.command = command
         with open(self.log_path, 'wb') as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            preexec_fn=before, env={**os.environ, **(environment or {})})
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=before, stderr=log,
+                                            env={**os.environ, **(environment or {})}, **{'stdout': log, **options})
+
+    def with_own(self, text):
+        """The text with {device}, and {socket} and {directory} of this server, replaced."""
+        return text.replace('{device}', DEVICE).replace('{socket}', self.path).replace('{directory}', self.directory)
 
     def configure(self, text):
-        """Writes the configuration. {device}, and {socket} and {directory} of this server, are replaced."""
-        text = text.replace('{device}', DEVICE).replace('{socket}', self.path).replace('{directory}', self.directory)
-        write_file(self.config_path, text)
+        """Writes the configuration."""
+        write_file(self.config_path, self.with_own(text))
 
     def log(self):
         with open(self.log_path, encoding='utf-8', errors='replace') as file:
@@ -231,6 +235,22 @@ class Process:
 
     def descriptors(self):
         return len(os.listdir(f'/proc/{self.process.pid}/fd'))
+
+    def stop(self, number=signal.SIGTERM, seconds=60, status=0):
+        """Stops the server, and checks its exit status and its log. Returns the duration."""
+        start = time.monotonic()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f'the server still runs {seconds} s after signal {number}') from error
+        taken = time.monotonic() - start
+        self.remove_files()
+        assert self.process.returncode == status, f'the server ended with {self.process.returncode}'
+        return taken
 
     def remove_files(self):
         text = self.log()
@@ -317,22 +337,6 @@ class Server(Process):
                     return int(line.split()[1]) * KiB
         raise AssertionError('no VmRSS')
 
-    def stop(self, number=signal.SIGTERM, seconds=60, status=0):
-        """Stops the server, and checks its exit status and its log. Returns the duration."""
-        start = time.monotonic()
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired as error:
-            self.process.kill()
-            self.process.wait()
-            raise AssertionError(f'the server still runs {seconds} s after signal {number}') from error
-        taken = time.monotonic() - start
-        self.remove_files()
-        assert self.process.returncode == status, f'the server ended with {self.process.returncode}'
-        return taken
-
 
 class Test(unittest.TestCase):
     """A test whose servers are stopped and checked at its end. Their logs are printed if it fails."""
@@ -358,6 +362,42 @@ class Test(unittest.TestCase):
         self.servers.append(server)
         self.addCleanup(self.finish, server)
         return server
+
+    def run_server(self, *arguments, config=None, prefix=(), **options):
+        """A server that is not waited for: it may end before it is ready. Without `config` it has 64 MiB of host
+        memory. `prefix`: a command that runs it."""
+        one = Process()
+        self.servers.append(one)
+        source = ('--device', 'host', '--size', '64M')
+        if config is not None:
+            one.configure(config)
+            source = ('--config', one.config_path)
+        one.start([*prefix, PROGRAM, 'serve', *source, *(one.with_own(str(word)) for word in arguments)], **options)
+        self.addCleanup(self.finish, one)
+        return one
+
+    def run_beside(self, command, path=None, **options):
+        """Another program, which is terminated at the end of the case. Waits until it listens on `path`, if given."""
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent, **options)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        if path:
+            wait_until(lambda: listens(path) or process.poll() is not None, 60, command[0])
+            self.assertIsNone(process.poll(), f'{command[0]} ended')
+        return process
+
+    def begin_load(self, one, name, *options):
+        """A load that nbdload puts on an export."""
+        load = subprocess.Popen([NBDLOAD, '--uri', one.uri(name), *options], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent)
+        self.addCleanup(lambda: (load.kill(), load.wait(), load.stdout.close()))
+        return load
+
+    def end_load(self, load):
+        """Its output, after it has succeeded."""
+        output, _ = load.communicate(timeout=300)
+        self.assertEqual(load.returncode, 0, output)
+        return output
 
     def shortDescription(self):
         return None
@@ -405,6 +445,11 @@ class Test(unittest.TestCase):
 def random_bytes(size, seed):
     generator = random.Random(seed)
     return b''.join(generator.randbytes(min(16 * MiB, size - start)) for start in range(0, size, 16 * MiB))
+
+
+def read_file(path, mode='r'):
+    with open(path, mode, encoding=None if 'b' in mode else 'utf-8') as file:
+        return file.read()
 
 
 def write_file(path, text, mode=None):

@@ -134,9 +134,9 @@ class Exposed(server.Test):
     ALL = 'exports: [{name: a, size: 64M, devices: [host]}]\n'
     LISTED = 'exports: [{name: a, size: 64M, devices: [host], access: [{network: 127.0.0.0/8}]}]\n'
 
-    def write(self, port, rest, address='0.0.0.0'):
+    def write(self, port, rest):
         return server.write_file(os.path.join(self.directory(), 'test.yaml'),
-                                 f"listeners: {{tcp: [{{address: '{address}', port: {port}}}]}}\n{rest}")
+                                 f"listeners: {{tcp: [{{address: 0.0.0.0, port: {port}}}]}}\n{rest}")
 
     def test_refused(self):
         port = server.free_port()
@@ -183,21 +183,18 @@ class Exposed(server.Test):
 
     def server_with_socket(self, bound, rest):
         """A server with this listening socket as descriptor 3. It may have exited already."""
-        path = self.write(server.free_port(), rest, '127.0.0.1')
+        config = f'listeners: {{tcp: [{{address: 127.0.0.1, port: {server.free_port()}}}]}}\n{rest}'
         with server.passing([bound]) as (start, passed):
-            return subprocess.Popen([*start, server.PROGRAM, 'serve', '--config', path], stdin=subprocess.DEVNULL,
-                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, pass_fds=passed,
-                                    preexec_fn=server.die_with_parent)
+            return self.run_server(config=config, prefix=start, pass_fds=passed)
 
     def test_inherited_socket(self):
         """The address of the socket counts, not the listeners of the configuration."""
         with socket.socket() as bound:
             bound.bind(('0.0.0.0', 0))
             bound.listen()
-            child = self.server_with_socket(bound, self.ALL)
-            errors = child.communicate(timeout=60)[1]
-        self.assertEqual(child.returncode, 1, errors)
-        self.assertIn('inherited socket 3: other machines can reach this address', errors)
+            one = self.server_with_socket(bound, self.ALL)
+        self.assertEqual(one.process.wait(60), 1)
+        self.assertIn('inherited socket 3: other machines can reach this address', one.log())
 
     def test_both_families_on_one_socket(self):
         """An IPv4 client of an IPv6 socket matches rules for IPv4, and no others."""
@@ -210,15 +207,11 @@ class Exposed(server.Test):
             bound.bind(('::', 0))
             bound.listen()
             port = bound.getsockname()[1]
-            child = self.server_with_socket(bound, rest)
-            try:
-                for address, allowed, denied in (('127.0.0.1', 'four', 'six'), ('::1', 'six', 'four')):
-                    wire.connect((address, port), allowed).disconnect()
-                    with self.assertRaises(wire.Refused):
-                        wire.connect((address, port), denied)
-            finally:
-                child.terminate()
-                child.communicate(timeout=60)
+            self.server_with_socket(bound, rest)
+            for address, allowed, denied in (('127.0.0.1', 'four', 'six'), ('::1', 'six', 'four')):
+                wire.connect((address, port), allowed).disconnect()
+                with self.assertRaises(wire.Refused):
+                    wire.connect((address, port), denied)
 
 
 if __name__ == '__main__':

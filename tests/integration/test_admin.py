@@ -191,13 +191,17 @@ class Admin(server.Test):
                 self.assertIn(b'the server is ending', response.read())
         self.assertEqual(one.process.wait(30), 0)
 
-    def test_a_change_is_complete_when_it_is_answered(self):
-        """The next request finds no change in progress."""
+    def test_metrics_of_the_process(self):
         one, address = self.configured()
-        for iops in range(100, 160):
-            self.assertEqual(admin.request(address, API + '/rates', {'export': '<script>', 'rates': {**RATES, 'iops': iops}})[0], 200)
-            self.assertEqual(self.exported(address)['rates']['iops'], iops)
-        server.wait_until(lambda: one.log().count("keeps its contents; rates changed") == 60, what=one.log)
+        text = admin.request(address, '/metrics')[1].decode()
+        values = {name: float(value) for name, value in re.findall(r'^(\w+) (\S+)$', text, re.MULTILINE)}
+        self.assertEqual(values['gpunbd_process_id'], one.process.pid)
+        self.assertGreater(values['gpunbd_workers'], 0)
+        self.assertGreater(values['process_resident_memory_bytes'], MiB)
+        self.assertGreater(values['process_max_fds'], values['process_open_fds'])
+        self.assertGreater(values['process_cpu_seconds_total'], 0)
+        version = self.command(server.PROGRAM, '--version').split()[-1]
+        self.assertRegex(text, rf'(?m)^gpunbd_build_info{{.*version="{re.escape(version)}.*"')
 
     def test_log(self):
         one, address = self.configured()
@@ -319,8 +323,8 @@ exports: [{{size: 16M, devices: [host]}}]
         path = os.path.join(self.directory(), 'gpunbd.yaml')
 
         def checked(more, status):
-            with open(path, 'w', encoding='utf-8') as file:
-                file.write(f'listeners: {{tcp: []}}\nexports: [{{size: 1M, devices: [host]}}]\nadmin: {{socket: none, tcp: {more}}}\n')
+            server.write_file(path, f'listeners: {{tcp: []}}\nexports: [{{size: 1M, devices: [host]}}]\n'
+                              f'admin: {{socket: none, tcp: {more}}}\n')
             self.command(server.PROGRAM, 'check', path, status=status, seconds=60)
             return self.errors
         self.assertIn('admin.tcp.token', checked('{address: 0.0.0.0}', 2))

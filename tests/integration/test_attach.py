@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import struct
-import subprocess
 from urllib.parse import quote
 
 import server
@@ -60,13 +59,6 @@ class Attach(server.Test):
         path = os.path.join(self.directory(), 'socket')
         with scripted_server(path, scripts):
             return self.attach(unix_uri(path), *arguments)
-
-    def run_beside(self, command, path):
-        """Runs a server of another project until the test ends."""
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=server.die_with_parent)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.terminate)
-        server.wait_until(lambda: server.listens(path), 60, command[0])
 
     def test_cut_at_each_byte(self):
         for end in range(len(WHOLE)):

@@ -1,5 +1,4 @@
 """Block size constraints of exports: how clients learn them, and requests that violate them."""
-import errno
 import json
 
 import server
@@ -38,33 +37,6 @@ class BlockSizes(server.Test):
                                '-c', 'read -P 0 0 2M', self.one.uri(name))
             self.assertNotIn('verification failed', out.lower())
             self.assertNotIn('error', out.lower() + self.errors.lower())
-
-    def test_copies(self):
-        server.need('nbdcopy')
-        image = self.directory() + '/image'
-        server.write_image(image, 64 * MiB)
-        for name in ('coarse', 'sectors', 'small'):
-            self.command('nbdcopy', image, self.one.uri(name))
-            self.command('nbdcopy', self.one.uri(name), image + '.back')
-            self.assertTrue(server.same_file(image, image + '.back'), name)
-
-    def test_libnbd(self):
-        nbd = server.need_libnbd()
-        handle = nbd.NBD()
-        handle.connect_uri(self.one.uri('coarse'))
-        self.assertEqual([handle.get_block_size(which) for which in
-                          (nbd.SIZE_MINIMUM, nbd.SIZE_PREFERRED, nbd.SIZE_MAXIMUM)], [4096, 65536, MiB])
-        with self.assertRaises(nbd.Error) as caught:
-            handle.pread(512, 0)
-        self.assertEqual(caught.exception.errnum, errno.EINVAL)
-        handle.set_strict_mode(0)  # libnbd sends requests that violate the constraints
-        for call in (lambda: handle.pread(512, 0), lambda: handle.pwrite(b'x' * 100, 1)):
-            with self.assertRaises(nbd.Error) as caught:
-                call()
-            self.assertEqual(caught.exception.errnum, errno.EINVAL)
-        handle.pwrite(b'x' * 4096, 4096)
-        self.assertEqual(handle.pread(4096, 4096), b'x' * 4096)
-        handle.shutdown()
 
     def test_changed_by_reload(self):
         self.one.configure(CONFIGURATION.replace('minimum: 512', 'minimum: 8K'))

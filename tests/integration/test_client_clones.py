@@ -1,11 +1,11 @@
 """Exports with clone_per_client: each client gets a clone of one base, and finds it again."""
 import concurrent.futures
-import json
 import os
 import random
 import re
 import socket
 
+import admin
 import kept
 import server
 import test_tls as tls
@@ -24,7 +24,7 @@ exports:
 '''
 
 
-class ClientClones(server.Test):
+class ClientClones(admin.Commands, server.Test):
     def start(self, kind, text=CONFIG):
         self.port = server.free_port()
         self.text = text.replace('KIND', kind).replace('PORT', str(self.port))
@@ -42,12 +42,6 @@ class ClientClones(server.Test):
             client.greet()
             client.go(name)
         return caught.exception.args[0]
-
-    def export(self, *words, status=0):
-        return self.command(server.PROGRAM, 'export', *words, '--socket', f'{self.one.directory}/admin', status=status)
-
-    def exports(self):
-        return {each['name']: each for each in json.loads(self.export('list', '--json'))}
 
 
 class Nodes(ClientClones):
@@ -92,8 +86,7 @@ class Nodes(ClientClones):
             self.assertEqual(exports[name]['clone_of'], 'image')
             written += len(changed) * PAGE
         # All memory of the device is that of the image and of the written pages, in slabs.
-        status = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))
-        self.assertLess(status['devices'][0]['allocated'], SIZE + written + 16 * MiB)
+        self.assertLess(self.devices()[0]['allocated'], SIZE + written + 16 * MiB)
         self.command('nbdcopy', self.one.uri('image'), f'{base}-after')
         self.assertTrue(server.same_file(base, f'{base}-after'))
 
@@ -107,24 +100,6 @@ class Nodes(ClientClones):
         for client in clients:
             client.close()
         self.assertEqual(set(self.exports()), {'image', 'node/one'})
-
-    def test_the_machine_is_a_part_of_the_name(self):
-        self.start('machine')
-        for name in ('node', 'node/', 'node/a b', 'node/../x', 'node/' + 65 * 'a', 'nodes/a'):
-            self.assertEqual(self.refused(self.one.path, name), wire.ERR_UNKNOWN)
-        self.assertEqual(set(self.exports()), {'image'})
-        wire.write_once(self.one.path, 'node/7c:2f', 0, b'x')
-        with wire.Wire(self.one.path) as client:
-            client.greet()
-            self.assertEqual(client.listed(), ['image'])  # not the ids of machines
-
-    def test_the_oldest_handshake_without_error_replies(self):
-        self.start('machine')
-        with wire.Wire(self.one.path) as client:
-            client.greet()
-            client.send(wire.encode_option(wire.EXPORT_NAME, b'node/old'))
-            self.assertEqual(client.unpack('QH')[0], LARGER)
-        self.assertIn('node/old', self.exports())
 
 
 class Identity(ClientClones):
@@ -194,8 +169,7 @@ class Limits(ClientClones):
         wire.write_once(self.from_address('127.0.0.1'), 'node/a', 0, b'x')
         self.assertEqual(self.exports()['image']['templates'], [{'name': 'node', 'clones': 1, 'max': 200}])
         self.assertRegex(self.export('list'), r"(?m)^'image' .* base of 'node' \(1 of 200 clones\)$")
-        self.assertIn('node makes a clone of image for each client: 1 of 200\n',
-                      self.command(server.PROGRAM, 'status', '--socket', f'{self.one.directory}/admin'))
+        self.assertIn('node makes a clone of image for each client: 1 of 200\n', self.gpunbd('status'))
         self.assertEqual(self.refused(self.from_address('127.0.0.1'), 'node/b'), wire.ERR_POLICY)
         self.assertEqual(wire.read_once(self.from_address('127.0.0.1'), 'node/a', 0, 1), b'x')
         wire.write_once(self.from_address('127.0.0.2'), 'node/b', 0, b'x')
@@ -241,25 +215,6 @@ class Changes(ClientClones):
         self.export('create', 'again', '--clone-per-client-of', 'other', '--clone-per-client-name', 'machine')
         self.export('remove', 'other', status=1)
         self.assertIn("export 'again' makes clones of it; remove that one first", self.errors)
-
-    def test_a_clone_larger_than_its_source(self):
-        self.start('machine')
-        wire.write_once(self.one.path, 'image', SIZE - 3, b'end')
-        self.export('create', 'larger', '--clone-of', 'image', '--size', '64M')
-        self.assertEqual(wire.read_once(self.one.path, 'larger', SIZE - 3, 6), b'end\0\0\0')
-        wire.write_once(self.one.path, 'larger', 64 * MiB - 1, b'x')
-        self.export('create', 'smaller', '--clone-of', 'image', '--size', '4M', status=1)
-        self.assertIn('its size of 4194304 bytes is less than the 8388608 bytes of its source', self.errors)
-
-    def test_a_server_that_ends_while_clones_are_made(self):
-        self.start('machine')
-        clients = [wire.Wire(self.one.path) for _ in range(20)]
-        for number, client in enumerate(clients):
-            client.greet()
-            client.send(wire.encode_option(wire.GO, wire.info_request(f'node/{number}')))
-        self.one.stop()
-        for client in clients:
-            client.close()
 
 
 class Kept(ClientClones, kept.Test):

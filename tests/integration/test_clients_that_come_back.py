@@ -110,11 +110,8 @@ class ClientsThatComeBack(server.Test):
         files = self.directory()
         front, image, back = (os.path.join(files, name) for name in ('front', 'image', 'back'))
         with open(os.path.join(files, 'output'), 'wb') as output:
-            nbdkit = subprocess.Popen(['nbdkit', '-f', '-U', front, '--filter=retry', 'nbd', f'socket={one.path}', 'retry=60',
-                                       'retry-delay=1'], stderr=output, preexec_fn=server.die_with_parent)
-        self.addCleanup(nbdkit.wait)
-        self.addCleanup(nbdkit.terminate)
-        server.wait_until(lambda: server.listens(front), 60, 'nbdkit')
+            self.run_beside(['nbdkit', '-f', '-U', front, '--filter=retry', 'nbd', f'socket={one.path}', 'retry=60',
+                             'retry-delay=1'], front, stderr=output)
         for number in one.rounds():
             server.write_image(image, SIZE, seed=number, data_every=2)
             self.command('nbdcopy', image, f'nbd+unix:///?socket={front}')

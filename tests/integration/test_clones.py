@@ -59,34 +59,6 @@ class Clones(server.Test):
         for other in ('hidden', 'other', 'image', 'missing'):
             self.command('nbdinfo', f'--map=gpunbd:dirty/{other}', one.uri('image'), status=1)
 
-    def test_incremental_backup(self):
-        """A copy of the snapshot and the pages that differ from it make the export."""
-        nbd = server.need_libnbd()
-        one = self.serve(config=CONFIG)
-        self.write(one, 'image', (0, server.random_bytes(4 * PAGE, 2)))
-        one.reload(CONFIG.replace('name: before', 'name: base'))
-        server.wait_for_text("export 'base': a clone of 'image'", one.log)
-        copy = bytearray(self.read(one, 'base'))
-        self.write(one, 'image', (PAGE + 5, b'changed'), (6 * PAGE, b'new'))
-        handle = nbd.NBD()
-        handle.add_meta_context('gpunbd:dirty/base')
-        handle.connect_uri(one.uri('image'))
-        self.addCleanup(handle.shutdown)
-        changed = []
-
-        def extents(_context, offset, entries, _error):
-            for length, dirty in zip(entries[::2], entries[1::2]):
-                if dirty:
-                    changed.append((offset, length))
-                offset += length
-            return 0
-
-        handle.block_status(16 * MiB, 0, extents)
-        for offset, length in changed:
-            copy[offset:offset + length] = handle.pread(length, offset)
-        self.assertEqual(changed, [(PAGE, PAGE), (6 * PAGE, PAGE)])
-        self.assertEqual(bytes(copy), self.read(one, 'image'))
-
     def test_configuration_errors(self):
         for exports, problem in (
                 ('[{name: a, clone_of: b, read_only: true}, {name: b, size: 1M, devices: [host]}]',

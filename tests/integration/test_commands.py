@@ -1,7 +1,6 @@
 """The commands other than serve: devices, check, help, and the messages about wrong usage."""
 import json
 import os
-import subprocess
 
 import server
 import wire
@@ -68,20 +67,14 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
 
     def test_closed_streams_are_no_sockets(self):
         """The log is not written to a connection that has the descriptor number of a closed stream."""
-        path = os.path.join(self.directory(), 'socket')
-        child = subprocess.Popen(['sh', '-c', 'exec "$@" <&- >&- 2>&-', 'sh', server.PROGRAM, 'serve', '--device', 'host',
-                                  '--size', '1M', '-U', path, '--log-level', 'debug'],
-                                 preexec_fn=server.die_with_parent)
-        try:
-            server.wait_until(lambda: server.listens(path), 60, 'the socket')
-            with wire.connect(path) as client:
-                client.write(0, b'clean')
-                self.assertEqual(client.read(0, 5), b'clean')
-            for fd in '012':
-                self.assertEqual(os.readlink(f'/proc/{child.pid}/fd/{fd}'), '/dev/null')
-        finally:
-            child.terminate()
-            self.assertEqual(child.wait(60), 0)
+        closed = ('sh', '-c', 'exec "$@" <&- >&- 2>&-', 'sh')
+        one = self.run_server('-U', '{socket}', '--log-level', 'debug', prefix=closed)
+        server.wait_until(lambda: server.listens(one.path), 60, 'the socket')
+        with wire.connect(one.path) as client:
+            client.write(0, b'clean')
+            self.assertEqual(client.read(0, 5), b'clean')
+        for fd in '012':
+            self.assertEqual(os.readlink(f'/proc/{one.process.pid}/fd/{fd}'), '/dev/null')
 
     def test_answers_as_json(self):
         one = self.serve(config="listeners: {unix: [{path: '{socket}'}]}\nexports: [{name: x, size: 64M, devices: [{device}]}]\n",

@@ -1,26 +1,20 @@
 """gpunbd doctor: its report about this machine, as text and as JSON."""
 import json
 import os
-import subprocess
 
 import server
 
 TOPICS = ('swap', 'remote', 'gpu', 'keep')
 
 
-def doctor(*arguments, program=server.PROGRAM, **options):
-    return subprocess.run([program, 'doctor', *arguments], capture_output=True, text=True, timeout=60, **options)
-
-
-def found(*arguments, **options):
-    done = doctor(*arguments, '--json', **options)
-    return done.returncode, json.loads(done.stdout)['diagnoses']
-
-
 class Doctor(server.Test):
+    def found(self, *arguments, program=server.PROGRAM, **options):
+        out = self.command(program, 'doctor', *arguments, '--json', status=None, **options)
+        return self.status, json.loads(out)['diagnoses']
+
     def test_exit_status(self):
         for topic in ((), *((topic,) for topic in TOPICS)):
-            status, diagnoses = found(*topic)
+            status, diagnoses = self.found(*topic)
             self.assertTrue(diagnoses)
             self.assertEqual(status, int(any(each['verdict'] == 'fail' for each in diagnoses)))
             for each in diagnoses:
@@ -33,7 +27,7 @@ class Doctor(server.Test):
         """A missing privilege is a failure for swap, with a remedy."""
         if os.getuid() != 0:
             server.skip('only root can give up privileges')
-        status, diagnoses = found('swap', program=self.program_for_all_users(), user=65534, group=65534, cwd='/')
+        status, diagnoses = self.found('swap', program=self.program_for_all_users(), user=65534, group=65534, cwd='/')
         lacking = [each for each in diagnoses if each['what'] == 'protection for --swap']
         self.assertEqual(status, 1)
         self.assertTrue(lacking)
@@ -42,9 +36,8 @@ class Doctor(server.Test):
             self.assertRegex(each['remedy'], 'CAP_|Limit|OOMScore')
 
     def test_wrong_usage(self):
-        done = doctor('memory')
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("'memory' is none of the topics swap, remote, gpu, keep or ublk", done.stderr)
+        self.command(server.PROGRAM, 'doctor', 'memory', status=2)
+        self.assertIn("'memory' is none of the topics swap, remote, gpu, keep or ublk", self.errors)
 
 
 if __name__ == '__main__':

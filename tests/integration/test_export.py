@@ -1,6 +1,7 @@
 """gpunbd export changes the exports of a running server, which clients then open or lose."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -20,22 +21,13 @@ exports: [{name: configured, size: 64M, devices: [{device}]}]
 '''
 
 
-class Commands:
-    """The commands against self.one, a server with the socket `admin` in its folder."""
-
-    def export(self, *words, status=0):
-        return self.command(server.PROGRAM, 'export', *words, '--socket', f'{self.one.directory}/admin', status=status)
-
+class Commands(admin.Commands):
     def create(self, name, *flags, **options):
         return self.export('create', name, '--size', '32M', '--device', server.DEVICE, *flags, **options)
 
-    def exports(self):
-        return {each['name']: each for each in json.loads(self.export('list', '--json'))}
-
     def allocated(self):
         """The memory of all devices that exports have, in bytes."""
-        status = json.loads(self.command(server.PROGRAM, 'status', '--json', '--socket', f'{self.one.directory}/admin'))
-        return sum(device['allocated'] for device in status['devices'])
+        return sum(device['allocated'] for device in self.devices())
 
     def wait_until_unused(self, name):
         """The server notices the end of a connection later than the client."""
@@ -73,22 +65,6 @@ class Create(Export):
         self.assertEqual(set(self.exports()), {'configured'})
         self.create('new')  # with new, empty contents
         self.assertEqual(wire.read_once(self.one.path, 'new', MiB, 4), bytes(4))
-
-    def test_every_key_of_the_configuration_is_a_flag(self):
-        self.start()
-        self.create('all', '--description', 'a text', '--page-size', '1M', '--read-only', '--provision', 'full',
-                    '--block-size-minimum', '512', '--max-connections', '1', '--rates-iops', '1000',
-                    '--access', f'uid={os.getuid()},mode=read-only', '--access', 'network=10.0.0.0/8')
-        found = self.exports()['all']
-        self.assertEqual([found[key] for key in ('size', 'page_size', 'read_only', 'provision', 'allocated')],
-                         [32 * MiB, MiB, True, 'full', 32 * MiB])
-        self.assertEqual(found['rates']['iops'], 1000)
-        info = json.loads(self.command('nbdinfo', '--json', self.one.uri('all')))['exports'][0]
-        self.assertTrue(info['description'].startswith('a text'))
-        self.assertEqual(info['block_size_minimum'], 512)
-        self.wait_until_unused('all')
-        with wire.connect(self.one.path, name='all'):
-            self.refused('all')  # max_connections
 
     def test_what_cannot_be_created(self):
         self.start()
@@ -161,30 +137,26 @@ class Remove(Export):
 
 
 class Disconnect(Export):
-    def disconnect(self, *words, status=0):
-        return self.command(server.PROGRAM, 'disconnect', *words, '--socket', f'{self.one.directory}/admin',
-                            status=status)
-
     def test_one_client_or_all(self):
         self.start()
-        self.disconnect('configured', status=1)
+        self.gpunbd('disconnect', 'configured', status=1)
         self.assertIn("export 'configured' has no clients", self.errors)
-        self.disconnect('unknown', status=1)
+        self.gpunbd('disconnect', 'unknown', status=1)
         self.assertIn("there is no export 'unknown'", self.errors)
         with wire.connect(self.one.path, name='configured') as client, \
                 wire.connect(self.one.path, name='configured') as other:
-            self.disconnect('configured', '10.1.2.3', status=1)
+            self.gpunbd('disconnect', 'configured', '10.1.2.3', status=1)
             self.assertIn("has no client '10.1.2.3'; its clients are ", self.errors)
-            status, connections = admin.request(f'{self.one.directory}/admin', '/api/v1/connections')
+            status, connections = admin.request(self.admin, '/api/v1/connections')
             self.assertEqual(status, 200)
             first = min(each['id'] for each in connections)
-            answer = json.loads(self.disconnect('configured', str(first), '--json'))
+            answer = json.loads(self.gpunbd('disconnect', 'configured', str(first), '--json'))
             self.assertEqual([each['id'] for each in answer['disconnected']], [first])
             with self.assertRaises(wire.Closed):
                 client.read(0, 1)
             self.logged('closed by the administrator', self.one)
             self.assertEqual(other.read(0, 1), b'\0')
-            self.assertRegex(self.disconnect('configured'), r'^.* is disconnected\n$')
+            self.assertRegex(self.gpunbd('disconnect', 'configured'), r'^.* is disconnected\n$')
             with self.assertRaises(wire.Closed):
                 other.read(0, 1)
 
@@ -235,14 +207,10 @@ class Save(Export):
         self.export('restore', path, 'empty')
         self.assertEqual(self.contents('empty'), data)
         self.assertEqual(self.exports()['empty']['used'], 10 * MiB)
-        with open(path, 'rb') as file:
-            good = file.read()
-        for number, bad in enumerate((good[:-1], good[:len(good) // 2], good[:100] + b'\1' + good[101:],
-                                      good[:len(good) // 2] + b'x' + good[len(good) // 2 + 1:], good + good[:40])):
+        good = server.read_file(path, 'rb')
+        for at in (100, len(good) // 2):
             with open(path, 'wb') as file:
-                file.write(bad)
-            if number == 4:
-                continue  # what follows the end is ignored, as by zstd
+                file.write(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
             self.export('restore', path, 'damaged', '--device', server.DEVICE, status=1)
             self.assertIn(f"export 'damaged': restore: {path}: it is damaged", self.errors)
             self.assertEqual(self.errors.count('\n'), 1)
@@ -304,15 +272,14 @@ class Save(Export):
             for at in range(0, 256 * MiB, 16 * MiB):
                 client.write(at, bytes([1]) * (16 * MiB))
             path = f'{self.directory()}/image'
-            saving = subprocess.Popen([server.PROGRAM, 'export', 'save', 'configured', path, '--socket',
-                                       f'{self.one.directory}/admin'], stdout=subprocess.DEVNULL)
+            saving = subprocess.Popen([server.PROGRAM, 'export', 'save', 'configured', path, '--socket', self.admin],
+                                      stdout=subprocess.DEVNULL)
             writes = 0
             while writes == 0 or saving.poll() is None:
                 client.write(writes * 64 * KiB % (256 * MiB), b'\2' * (64 * KiB))
                 writes += 1
         self.assertEqual(saving.wait(60), 0)
-        with open(path, 'rb') as file:
-            data = file.read()
+        data = server.read_file(path, 'rb')
         # Blocks were written in order: those of one instant are a prefix.
         changed = sum(data[at] == 2 for at in range(0, 256 * MiB, 64 * KiB))
         self.assertEqual(data, b'\2' * (changed * 64 * KiB) + b'\1' * (256 * MiB - changed * 64 * KiB))
@@ -393,17 +360,13 @@ class Resize(Export):
     def test_under_load(self):
         self.start()
         seconds = 4 if server.SANITIZED else 2
-        load = subprocess.Popen([os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--uri', self.one.uri(),
-                                 '--verify', '--connections', '2', '--seconds', str(seconds)], stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True, preexec_fn=server.die_with_parent)
-        self.addCleanup(load.kill)
+        load = self.begin_load(self.one, 'configured', '--verify', '--connections', '2', '--seconds', str(seconds))
         # Otherwise it would use a size of which a part is removed later. On a slow machine the load may be over already.
         server.wait_until(lambda: load.poll() is not None or self.exports()['configured']['connections'] == 2, 60,
                           'the connections of the load')
         for size in (128, 256, 64, 512, 64):
             self.export('resize', 'configured', f'{size}M')
-        output, _ = load.communicate(timeout=120)
-        self.assertEqual(load.returncode, 0, output)
+        self.end_load(load)
 
 
 class Rename(Export):
@@ -455,7 +418,8 @@ class Clone(Export):
                 client.write(0, b'x')
             self.export('resize', 'before', '128M', status=1)
             self.assertIn('it is a snapshot, and has a fixed size; resize a clone of it', self.errors)
-            self.assertEqual(admin.request(f'{self.one.directory}/admin', '/api/v1/read-only', {'export': 'before', 'read_only': False})[0], 409)
+            writable = {'export': 'before', 'read_only': False}
+            self.assertEqual(admin.request(self.admin, '/api/v1/read-only', writable)[0], 409)
             self.export('resize', 'configured', '128M')
             self.export('resize', 'copy', '2M', '--discard')
             self.export('resize', 'copy', '64M')
@@ -550,8 +514,7 @@ class Persist(Export):
         self.create('new', '--persist')
         self.one.stop()
         path = f'{folder}/state/new.yaml'
-        with open(path, encoding='utf-8') as file:
-            good = file.read()
+        good = server.read_file(path)
         config = server.write_file(f'{folder}/config.yaml',
                                    text.replace('{device}', server.DEVICE).replace('{socket}', f'{folder}/socket')
                                    .replace('{directory}', folder))
@@ -563,8 +526,7 @@ class Persist(Export):
             self.command(server.PROGRAM, 'serve', '--config', config, status=2)
             self.assertIn(why, self.errors)
         os.rename(path, f'{folder}/state/configured.yaml')
-        with open(f'{folder}/state/configured.yaml', 'w', encoding='utf-8') as file:
-            file.write(good.replace('name: "new"', 'name: configured').replace("name: 'new'", 'name: configured'))
+        server.write_file(f'{folder}/state/configured.yaml', re.sub('name: .new.', 'name: configured', good))
         self.command(server.PROGRAM, 'serve', '--config', config, status=2)
         self.assertIn("name: the configuration has an export 'configured' as well", self.errors)
 
@@ -620,7 +582,7 @@ class Supervised(Commands, kept.Test):
         self.wait_until_unused('copy')
         self.export('remove', 'copy', '--keep-contents')
         self.one.kill_and_wait()
-        self.command(server.PROGRAM, 'kept', '--socket', f'{self.one.directory}/admin', '--drop', 'copy')
+        self.gpunbd('kept', '--drop', 'copy')
         del expected['copy']
         for end in (self.one.kill_and_wait, self.one.upgrade):
             self.check_data(expected)
@@ -680,27 +642,6 @@ class Supervised(Commands, kept.Test):
         self.one.kill_and_wait()
         self.assertEqual([self.exports()['after'][key] for key in ('clone_of', 'keep')], ['configured', True])
 
-    def test_a_server_that_is_killed_while_it_renames_has_each_contents_once(self):
-        self.start()
-        data = {}
-        for name, flags in (('a', ()), ('b', ('--persist',))):
-            self.create(name, '--keep', *flags)
-            data[name] = server.random_bytes(6 * MiB, len(data))
-            wire.write_once(self.one.path, name, 0, data[name])
-        for count in range(8):
-            renames = [subprocess.Popen([server.PROGRAM, 'export', 'rename', name, f'{name[0]}{count}', '--socket',
-                                         f'{self.one.directory}/admin'], stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL, preexec_fn=server.die_with_parent)
-                       for name in self.exports() if name != 'configured']
-            if count % 2:
-                renames[0].wait()
-            self.one.kill_and_wait()
-            for each in renames:
-                each.wait()
-            names = sorted(set(self.exports()) - {'configured'})
-            self.assertEqual([name[0] for name in names], ['a', 'b'])
-            self.check_data({name: data[name[0]] for name in names})
-
     def test_a_server_that_is_killed_while_clones_come_and_go_loses_nothing(self):
         self.start()
         clients = kept.loads(lambda: self.one.client('configured'), 2, 8 * MiB)
@@ -713,17 +654,6 @@ class Supervised(Commands, kept.Test):
             if count >= 2:
                 self.export('remove', f'snapshot {count - 2}')
         kept.finish(clients, self.one.client('configured'))
-
-    def test_kept_contents_of_another_size_are_an_error(self):
-        self.start()
-        self.create('new', '--keep')
-        self.export('remove', 'new', '--keep-contents')
-        self.one.kill_and_wait()
-        self.export('create', 'new', '--size', '64M', '--device', server.DEVICE, '--keep', status=1)
-        self.assertIn("export 'new': its kept contents cannot be taken over: ", self.errors)
-        self.assertEqual(set(self.exports()), {'configured'})
-        self.create('new', '--keep')
-        self.assertEqual(set(self.exports()), {'configured', 'new'})
 
     def test_configured_and_persistent_clones_take_over_their_contents(self):
         config = CONFIG.replace('size: 64M, devices: [{device}]}',
@@ -741,45 +671,29 @@ class Supervised(Commands, kept.Test):
         self.export('create', 'x', '--clone-of', 'run-time', '--persist', status=1)
         self.assertIn("export 'run-time' is not persistent", self.errors)
 
-    def check(self, client=None):
-        found = self.exports()
-        self.assertEqual(set(found), {'configured', 'kept', 'plain'})
-        self.assertTrue(found['kept']['run_time'])
-        with client or wire.connect(self.one.path, name='kept') as each:
-            self.assertEqual(each.read(KiB, 4), b'data')
-
-    def create_both(self):
+    def test_a_restarted_server_has_them(self):
         self.start()
         self.create('kept', '--keep')
         self.create('plain')
         wire.write_once(self.one.path, 'kept', KiB, b'data')
-
-    def test_a_restarted_server_has_them(self):
-        self.create_both()
         for _ in range(2):
             self.one.kill_and_wait()
-            self.check()
+            found = self.exports()
+            self.assertEqual(set(found), {'configured', 'kept', 'plain'})
+            self.assertTrue(found['kept']['run_time'])
+            self.assertEqual(wire.read_once(self.one.path, 'kept', KiB, 4), b'data')
         self.wait_until_unused('kept')
         self.assertEqual("Export 'kept' is removed.\n", self.export('remove', 'kept'))
-        self.assertNotIn("'kept'", self.command(server.PROGRAM, 'kept', '--socket', f'{self.one.directory}/admin'))
+        self.assertNotIn("'kept'", self.gpunbd('kept'))
         self.export('remove', 'plain', '--keep-contents', status=1)
         self.assertIn("the contents of export 'plain' are not kept, so they end with it", self.errors)
         self.export('remove', 'plain')
         self.create('kept', '--keep')
         self.assertIn('Its contents are kept for 300 s', self.export('remove', 'kept', '--keep-contents'))
-        status = self.command(server.PROGRAM, 'status', '--socket', f'{self.one.directory}/admin')
+        status = self.gpunbd('status')
         self.assertRegex(status, r'WITHOUT EXPORT .*\n *kept .* no export has them; freed in \d')
         self.one.kill_and_wait()
         self.assertEqual(set(self.exports()), {'configured'})
-
-    def test_an_upgraded_server_has_them_and_their_clients(self):
-        self.create_both()
-        client = wire.connect(self.one.path, name='kept')
-        for _ in range(2):
-            self.one.upgrade()
-        self.check(client)
-        self.one.kill_and_wait()
-        self.check()
 
 
 class Restored(Commands, kept.Test):
@@ -805,7 +719,7 @@ class Restored(Commands, kept.Test):
         first, second = self.image(b'first'), self.image(b'other')
         flags = ('new', '--keep', '--device', server.DEVICE)
         with stopped_thread.stopped(self.one.server(), 'saves') as thread:
-            asked = admin.PendingRequest(f'{self.one.directory}/admin', '/api/v1/exports/restore', {
+            asked = admin.PendingRequest(self.admin, '/api/v1/exports/restore', {
                 'file': first, 'export': {'name': 'new', 'keep': True, 'devices': [server.DEVICE]}, 'persist': False})
             server.wait_until(lambda: 'new' in self.exports(), 60, 'the export')
             for words in (('snapshot', 'new', 'x'), ('clone', 'new', 'x'), ('save', 'new', f'{first}.2'),

@@ -2,14 +2,12 @@
 import array
 import ctypes
 import os
-import re
 import resource
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
 import server
@@ -103,14 +101,12 @@ def few_descriptors(count):
     return limit
 
 
-class Keeper:
-    """A supervisor whose server reports lines on standard output. A file holds the supervisor's log."""
+class Keeper(server.Process):
+    """A supervisor whose server reports lines on standard output. The log is that of the supervisor."""
 
     def __init__(self, command, **options):
-        self.errors = tempfile.TemporaryFile()
-        options.setdefault('preexec_fn', server.die_with_parent)
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors,
-                                        text=True, **options)
+        super().__init__()
+        self.start(command, stdout=subprocess.PIPE, text=True, **options)
 
     def line(self):
         """The next line of a server: its process id, and the words."""
@@ -118,14 +114,6 @@ class Keeper:
         assert line, f'no line:\n{self.log()}'
         pid, *words = line.split()
         return int(pid), words
-
-    def log(self):
-        # pread(): the file position belongs to the writer.
-        number = self.errors.fileno()
-        return os.pread(number, os.fstat(number).st_size, 0).decode(errors='replace')
-
-    def descriptors(self):
-        return len(os.listdir(f'/proc/{self.process.pid}/fd'))
 
     def end(self, number=signal.SIGTERM):
         """Sends a signal, and returns the exit status."""
@@ -138,19 +126,18 @@ class Keeper:
             self.process.kill()
         self.process.wait()
         self.process.stdout.close()
-        for report in server.REPORTS:
-            assert report not in self.log(), self.log()
-        self.errors.close()
+        self.remove_files()
 
 
 class Test(server.Test):
     def started(self, command, **options):
         keeper = Keeper(command, **options)
+        self.servers.append(keeper)
         self.addCleanup(keeper.clean_up)
         return keeper
 
-    def keep(self, script, restarts=10, within=3600, descriptors=100, program=PROGRAM, before=(), **options):
-        return self.started([*before, program, 'keep', str(restarts), str(within), str(descriptors), sys.executable,
+    def keep(self, script, restarts=10, within=3600, descriptors=100, program=PROGRAM, prefix=(), **options):
+        return self.started([*prefix, program, 'keep', str(restarts), str(within), str(descriptors), sys.executable,
                              '-c', CHILD + script], **options)
 
 
@@ -273,7 +260,7 @@ if not inherited():
     store('one', many)
     serve()
 report(os.environ['FDSTORE'], resource.getrlimit(resource.RLIMIT_NOFILE)[0], *(name for name, _ in inherited()))
-'''.replace('if not', 'import resource\nif not', 1) + ASLEEP, preexec_fn=few_descriptors(80))
+'''.replace('if not', 'import resource\nif not', 1) + ASLEEP, before=few_descriptors(80))
         pid, _ = keeper.line()
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(keeper.line()[1], ['16', '80', 'one'])
@@ -302,19 +289,6 @@ os.kill(os.getpid(), signal.SIGKILL)
             self.assertEqual(keeper.line()[1], [])
         self.assertEqual(keeper.end(None), 128 + signal.SIGKILL)
 
-    def test_unexpected_exit(self):
-        keeper = self.keep("""
-if not inherited():
-    store('a', memory(b'x'))
-    serve()
-    os._exit(1)
-report(*inherited()[0])
-sys.exit(0)
-""")
-        self.assertEqual(keeper.line()[1], ['a', '3'])
-        self.assertEqual(keeper.end(None), 0)
-        self.assertIn('ended with status 1; 1 descriptors are kept', keeper.log())
-
     def test_a_first_server_that_does_not_start(self):
         """Or that keeps nothing and has an invalid configuration."""
         stored = "store('a', memory(b'x'))\nbarrier()\n"
@@ -340,7 +314,7 @@ if not os.path.exists({right!r}):
 report('right', *(name for name, _ in inherited()))
 ''' + ASLEEP
         for corrected in (True, False):
-            keeper = self.keep(script, restarts=2, preexec_fn=ignore_hangups)
+            keeper = self.keep(script, restarts=2, before=ignore_hangups)
             self.assertEqual(keeper.line()[1], ['stored'])
             for _ in range(4):
                 self.assertEqual(keeper.line()[1], ['wrong'])
@@ -356,43 +330,6 @@ report('right', *(name for name, _ in inherited()))
             else:
                 # The signal arrives during a pause, or in the next server.
                 self.assertIn(keeper.end(), (2, 128 + signal.SIGTERM))
-
-    def test_contents_survive_any_number_of_crashes(self):
-        """After too many crashes, restarts continue with growing pauses."""
-        keeper = self.keep('''
-if not inherited():
-    store('a', memory(b'x'))
-report(*(name for name, _ in inherited()))
-serve()
-os.kill(os.getpid(), signal.SIGKILL)
-''', restarts=2, preexec_fn=ignore_hangups)
-
-        def pauses():
-            return re.findall(r'will be restarted in (\S+) s, or on SIGHUP to process', keeper.log())
-
-        self.assertEqual(keeper.line()[1], [])
-        for _ in range(8):  # 2 permitted restarts, one at once, and five after 0.1 to 1.6 s
-            self.assertEqual(keeper.line()[1], ['a'])
-        server.wait_until(lambda: '3.2' in pauses(), 60, keeper.log)
-        self.assertIsNone(keeper.process.poll())
-        # SIGHUP restarts the server, and resets the count: the next pause is the shortest that is logged. If the signal
-        # arrives after the pause, the server ignores it, and the next pause is long.
-        for _ in range(5):
-            count = len(pauses())
-            keeper.process.send_signal(signal.SIGHUP)
-            server.wait_until(lambda n=count: len(pauses()) > n, 60, keeper.log)
-            if pauses()[count] == '1.6':
-                break
-        self.assertEqual(pauses()[count], '1.6')
-        for _ in range(8):
-            self.assertEqual(keeper.line()[1], ['a'])
-        self.assertIn(keeper.end(), (128 + signal.SIGKILL, 128 + signal.SIGTERM))  # in the pause, or in the next server
-
-    def test_sigterm_during_a_pause(self):
-        keeper = self.keep("report()\nos.kill(os.getpid(), signal.SIGKILL)\n", restarts=1000)
-        for _ in range(4):
-            keeper.line()
-        self.assertIn(keeper.end(), (128 + signal.SIGKILL, 128 + signal.SIGTERM))
 
     def test_restarts_run_the_current_program(self):
         """An upgrade replaces the program file, or the symbolic link to it."""
@@ -427,8 +364,8 @@ report(len(inherited()))
         self.assertEqual(keeper.line()[1], ['1'])
 
     def test_fork_fails(self):
-        keeper = self.keep('report()\n', restarts=2, preexec_fn=no_more_forks,
-                           env={**os.environ, 'ASAN_OPTIONS': 'detect_leaks=0'})  # leak detection would fork as well
+        keeper = self.keep('report()\n', restarts=2, before=no_more_forks,
+                           environment={'ASAN_OPTIONS': 'detect_leaks=0'})  # leak detection would fork as well
         self.assertEqual(keeper.end(None), 1)
         self.assertEqual(keeper.log().count('cannot start the server: Resource temporarily unavailable'), 3)
 
@@ -529,7 +466,7 @@ print(os.getpid(), *(status[key].strip() for key in ('SigBlk', 'SigIgn', 'NoNewP
         self.addCleanup(os.close, spare)
         plain = subprocess.run([sys.executable, '-c', CHILD + script], stdin=subprocess.DEVNULL, capture_output=True,
                                text=True, preexec_fn=unusual, check=True)
-        kept = self.keep(script, preexec_fn=unusual, pass_fds=[spare])
+        kept = self.keep(script, before=unusual, pass_fds=[spare])
         self.assertEqual(kept.line()[1], plain.stdout.split()[1:])
         self.assertEqual(kept.end(None), 0)
 
@@ -555,7 +492,7 @@ serve()
 report(os.getppid(), len(inherited()))
 if len(inherited()) < 2:
     os.kill(os.getpid(), signal.SIGKILL)
-''' + ASLEEP, before=('unshare', '-p', '-f', '--mount-proc', '--kill-child'))
+''' + ASLEEP, prefix=('unshare', '-p', '-f', '--mount-proc', '--kill-child'))
         for count in range(3):
             self.assertEqual(keeper.line()[1], ['1', str(count)])
         os.kill(*server.children(keeper.process.pid), signal.SIGTERM)
@@ -620,13 +557,6 @@ report('begins', *sorted(name for name, _ in inherited()))
         self.assertEqual(keeper.end(None), 0)
         server.wait_until(lambda: not server.is_running(following), 30, 'the end of the waiting server')
         self.assertEqual(keeper.process.stdout.read(), '')
-
-    def test_sigterm_to_the_supervisor(self):
-        keeper = self.keep(self.FIRST % 'signal.signal(signal.SIGTERM, lambda *_: os._exit(7))' + self.NEXT)
-        keeper.line()
-        following, _ = keeper.line()
-        self.assertEqual(keeper.end(), 7)
-        server.wait_until(lambda: not server.is_running(following), 30, 'the end of the waiting server')
 
     def test_the_supervisor_is_killed(self):
         keeper = self.keep(self.FIRST % '' + 'signal.signal(signal.SIGTERM, signal.SIG_IGN)' + self.NEXT)
@@ -718,6 +648,7 @@ else:
     os.close(own)
 ''' + ASLEEP)
         self.assertEqual([keeper.line()[1] for _ in range(2)], [['stopping'], ['serves']])
+        self.assertIn('ended with status 1; 1 descriptors are kept', keeper.log())
         following, words = keeper.line()
         self.assertEqual(words, ['waits'])
         self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
@@ -752,7 +683,7 @@ send('RELOADING=1\\nMONOTONIC_USEC=5')
 send('FDSTORE=1\\nFDNAME=a', [memory(b'x')])
 barrier()
 report('WATCHDOG_USEC' in os.environ, os.environ['FDSTORE'])
-''' + ASLEEP, env={**os.environ, 'NOTIFY_SOCKET': channel.getsockname(), 'WATCHDOG_USEC': '1000000', 'WATCHDOG_PID': '1'})
+''' + ASLEEP, environment={'NOTIFY_SOCKET': channel.getsockname(), 'WATCHDOG_USEC': '1000000', 'WATCHDOG_PID': '1'})
         self.assertEqual(channel.recv(4096), b'READY=1\nSTATUS=all is well')
         self.assertEqual(channel.recv(4096), b'RELOADING=1\nMONOTONIC_USEC=5')
         self.assertEqual(keeper.line()[1], ['False', '100'])
@@ -763,12 +694,12 @@ report('WATCHDOG_USEC' in os.environ, os.environ['FDSTORE'])
     def test_a_supervisor_with_a_descriptor_store(self):
         channel = self.supervisor()
         keeper = self.keep('serve()\nreport(os.environ["FDSTORE"])\n' + ASLEEP,
-                           env={**os.environ, 'NOTIFY_SOCKET': channel.getsockname(), 'FDSTORE': '8'})
+                           environment={'NOTIFY_SOCKET': channel.getsockname(), 'FDSTORE': '8'})
         self.assertEqual(keeper.line()[1], ['100'])
         self.assertEqual(keeper.log().count('run gpunbd serve without gpunbd keep'), 1)
 
     def test_a_missing_supervisor(self):
-        keeper = self.keep('serve()\nreport()\n' + ASLEEP, env={**os.environ, 'NOTIFY_SOCKET': '/no/such/socket'})
+        keeper = self.keep('serve()\nreport()\n' + ASLEEP, environment={'NOTIFY_SOCKET': '/no/such/socket'})
         keeper.line()
         self.logged('cannot be notified: No such file or directory', keeper)
         self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
@@ -795,19 +726,6 @@ class Serve(Test):
 
     def gpunbd(self, *arguments, flags=(), **options):
         return self.started([server.PROGRAM, 'keep', *flags, '--', 'serve', *map(str, arguments)], **options)
-
-    def test_wrong_usage_and_configuration(self):
-        path = server.write_file(os.path.join(self.directory(), 'gpunbd.yaml'), 'exports: [{sise: 1G}]\n')
-        for arguments in (['--no-such-flag'], ['--config', path]):
-            keeper = self.gpunbd(*arguments)
-            self.assertEqual(keeper.end(None), 2)
-            self.assertEqual(len(keeper.log().splitlines()), 1, keeper.log())
-
-    def test_address_in_use(self):
-        with socket.create_server(('127.0.0.1', 0)) as taken:
-            keeper = self.gpunbd('--device', 'host', '--size', '64M', '-b', '127.0.0.1', '-p', taken.getsockname()[1])
-            self.assertEqual(keeper.end(None), 1)
-            self.assertEqual(keeper.log().count('error: '), 1, keeper.log())
 
     def test_a_server_waits_at_its_start_gate(self):
         """Before the gate opens it changes nothing. If the gate is closed, it exits."""
@@ -841,7 +759,7 @@ class Serve(Test):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.bind(os.path.join(folder, 'notify'))
             channel.settimeout(60)
-            keeper = self.gpunbd('--config', config, env={**os.environ, 'NOTIFY_SOCKET': channel.getsockname()})
+            keeper = self.gpunbd('--config', config, environment={'NOTIFY_SOCKET': channel.getsockname()})
             self.assertEqual(channel.recv(999), b'READY=1')
             keeper.process.send_signal(signal.SIGHUP)
             self.assertRegex(channel.recv(999), rb'^RELOADING=1\nMONOTONIC_USEC=[0-9]+$')

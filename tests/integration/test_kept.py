@@ -140,12 +140,6 @@ class Configured(kept.Test):
             self.assertEqual(client.read(MiB, 4096), bytes(4096))
         self.assertTrue(self.holds(keeper, 'a'))
 
-    def test_keep_enabled_by_reload(self):
-        keeper = self.written(A, B.replace('true', 'false'))
-        keeper.reload(config(A, B))
-        server.wait_for_text("reload: the contents of export 'b' will be lost at the end of this server", keeper.log)
-        self.assertTrue(self.holds(keeper, 'b'))
-
     def test_replaced(self):
         """A changed size makes a new volume. The old contents are stored, and used when the size is changed back."""
         keeper = self.written(A, B)
@@ -155,15 +149,6 @@ class Configured(kept.Test):
             self.assertEqual(client.read(MiB, 4096), bytes(4096))
         keeper.reload(config(A, B))
         self.assertTrue(self.holds(keeper, 'b'))
-
-    def test_keep_disabled_by_reload(self):
-        keeper = self.written(A, B)
-        keeper.reload(config(A, B.replace('true', 'false')))
-        self.assertTrue(self.holds(keeper, 'b'))  # the running server still serves it
-        keeper.kill_and_wait()
-        with keeper.client('b') as client:
-            self.assertEqual(client.read(MiB, 4096), bytes(4096))
-        self.assertTrue(self.holds(keeper, 'a'))
 
     def sockets(self, keeper):
         return sum(each.startswith('socket:') for each in server.open_files(keeper.process.pid))

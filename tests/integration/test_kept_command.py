@@ -30,10 +30,8 @@ class Kept(kept.Test):
 
     def kept(self, *flags, status=0, environment=None):
         """The standard output, or the standard error if it fails."""
-        done = subprocess.run([server.PROGRAM, 'kept', *flags], capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        return done.stderr if status else done.stdout
+        out = self.command(server.PROGRAM, 'kept', *flags, status=status, environment=environment)
+        return self.errors if status else out
 
     def listed(self):
         return {each['name']: each for each in json.loads(self.kept('--socket', self.keeping, '--json'))['kept']}
@@ -112,9 +110,8 @@ with socket.socket(socket.AF_UNIX) as one:
             dead.bind(path)
         error = self.kept('--socket', path, status=1)
         self.assertIn(f'{path}: Connection refused; no server listens on this socket; start one, or check the path\n', error)
-        with open(f'{self.directory()}/gpunbd.yaml', 'w', encoding='ascii') as file:
-            file.write('exports: [{nam: one}]\n')
-        self.assertIn('unknown key', self.kept(file.name, status=2))
+        config = server.write_file(f'{self.directory()}/gpunbd.yaml', 'exports: [{nam: one}]\n')
+        self.assertIn('unknown key', self.kept(config, status=2))
 
     def test_a_server_that_keeps_nothing(self):
         self.start('  - {name: one, size: 64M, devices: [{device}]}\n')

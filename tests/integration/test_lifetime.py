@@ -12,17 +12,9 @@ import wire
 class Lifetime(server.Test):
     def test_pidfile_is_written_when_ready(self):
         """Clients are served as soon as the file exists."""
-        folder = self.directory()
-        path, pid = os.path.join(folder, 'socket'), os.path.join(folder, 'pid')
-        child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-U', path,
-                                  '--pidfile', pid], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                 preexec_fn=server.die_with_parent)
-        try:
-            server.wait_until(lambda: os.path.exists(pid), 60, 'the file')
-            self.assertEqual(wire.read_once(path, '', 0, 4), bytes(4))
-        finally:
-            child.terminate()
-            self.assertEqual(child.wait(60), 0)
+        one = self.run_server('-U', '{socket}', '--pidfile', '{directory}/pid')
+        server.wait_until(lambda: os.path.exists(f'{one.directory}/pid'), 60, 'the file')
+        self.assertEqual(wire.read_once(one.path, '', 0, 4), bytes(4))
 
     def test_exit_with_parent(self):
         path = os.path.join(self.directory(), 'socket')
@@ -63,8 +55,7 @@ class Background(server.Test):
         self.assertEqual((done.returncode, done.stdout), (status, b''), self.log())
 
     def log(self):
-        with open(os.path.join(self.folder, 'log'), encoding='utf-8') as file:
-            return file.read()
+        return server.read_file(os.path.join(self.folder, 'log'))
 
     def flags(self, *more):
         return ('serve', '--device', 'host', '--size', '64M', '-U', self.path, '--pidfile', self.pidfile, *more)

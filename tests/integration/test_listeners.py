@@ -2,7 +2,6 @@
 import os
 import socket
 import stat
-import subprocess
 import tempfile
 
 import server
@@ -63,10 +62,9 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertIn(f'127.0.0.1:{one.port}: the port is taken by {owner}; end that program, or choose another',
                       self.refused('-b', '127.0.0.1', '-p', str(one.port)))
         self.assertIn('another port (-p)\n', self.errors)
-        path = os.path.join(one.directory, 'taken.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(f'listeners: {{tcp: [{{address: ::1, port: {server.free_port("::1")}}}, {{address: 127.0.0.1, port: {one.port}}}]}}\n'
-                       'exports: [{size: 1M, devices: [host]}]\n')
+        path = server.write_file(os.path.join(one.directory, 'taken.yaml'), 'listeners: {tcp: [{address: ::1, '
+                                 f'port: {server.free_port("::1")}}}, {{address: 127.0.0.1, port: {one.port}}}]}}\n'
+                                 'exports: [{size: 1M, devices: [host]}]\n')
         self.command(server.PROGRAM, 'serve', '--config', path, status=1)
         self.assertIn('or choose another port (listeners.tcp[1].port)\n', self.errors)
 
@@ -77,21 +75,18 @@ exports: [{name: '', size: 64M, devices: [host]}]
         program = [self.program_for_all_users(), 'serve', '--device', 'host', '--size', '64M']
 
         def as_nobody(*arguments):
-            done = subprocess.run([*program, *arguments], user=65534, group=65534, extra_groups=[], check=False,
-                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-            self.assertEqual(done.returncode, 1, done.stderr)
-            return done.stderr
+            self.command(*program, *arguments, status=1, user=65534, group=65534, extra_groups=[])
+            return self.errors
 
         self.assertIn(f'uid 65534 may not create files in {folder}', as_nobody('-U', f'{folder}/socket'))
         with open('/proc/sys/net/ipv4/ip_unprivileged_port_start', encoding='ascii') as file:
             if int(file.read()) > 1:
                 self.assertIn('uid 65534 may not take this port; choose one above 1023',
                               as_nobody('-b', '127.0.0.1', '-p', '1'))
-        path = os.path.join(folder, 'config.yaml')
         os.chmod(folder, 0o777)
-        with open(path, 'w', encoding='ascii') as file:
-            file.write(f"listeners: {{unix: [{{path: '{folder}/socket', owner: root}}]}}\n"
-                       'exports: [{size: 64M, devices: [host]}]\n')
+        path = server.write_file(os.path.join(folder, 'config.yaml'),
+                                 f"listeners: {{unix: [{{path: '{folder}/socket', owner: root}}]}}\n"
+                                 'exports: [{size: 64M, devices: [host]}]\n')
         program[2:] = []
         self.assertIn('only root may give it to root; run as root', as_nobody('--config', path))
         self.assertFalse(os.path.exists(f'{folder}/socket'))
@@ -101,25 +96,13 @@ exports: [{name: '', size: 64M, devices: [host]}]
         if os.uname().machine not in ('x86_64', 'aarch64'):
             self.skipTest('the seccomp filter supports x86_64 and aarch64')
         port = server.free_port()
-        program = [server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-p', str(port)]
-        child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 preexec_fn=without_ipv6, text=True)
-        try:
-            lines = []
-            while not lines or 'ready' not in lines[-1]:
-                lines.append(child.stderr.readline() or child.stdout.readline())
-                self.assertTrue(lines[-1], lines)
-            self.assertTrue(any('this machine has no IPv6' in line and 'skipped' in line for line in lines), lines)
-            self.works(('127.0.0.1', port))
-        finally:
-            child.terminate()
-            self.assertEqual(child.wait(60), 0)
-            child.stderr.close()
-            child.stdout.close()
-        done = subprocess.run([*program, '-b', '::1'], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              preexec_fn=without_ipv6, check=False, timeout=60)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('this machine has no IPv6; listen on 127.0.0.1 instead', done.stdout + done.stderr)
+        one = self.run_server('-p', port, before=without_ipv6)
+        self.ready(one)
+        self.assertRegex(one.log(), 'this machine has no IPv6.*skipped')
+        self.works(('127.0.0.1', port))
+        other = self.run_server('-p', port, '-b', '::1', before=without_ipv6)
+        self.assertEqual(other.process.wait(60), 1)
+        self.assertIn('this machine has no IPv6; listen on 127.0.0.1 instead', other.log())
 
     def ready(self, one):
         server.wait_for_text('ready: ', one.log, 30)
@@ -142,108 +125,49 @@ exports: [{name: '', size: 64M, devices: [host]}]
 
     def test_loopback_by_default(self):
         port = server.free_port()
-        child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-p', str(port)],
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                 preexec_fn=server.die_with_parent)
-        try:
-            def sockets():
-                with open('/proc/net/tcp', encoding='ascii') as v4, open('/proc/net/tcp6', encoding='ascii') as v6:
-                    lines = v4.readlines()[1:] + v6.readlines()[1:]
-                return [line.split()[1] for line in lines if line.split()[3] == '0A' and
-                        line.split()[1].endswith(f':{port:04X}')]
-            server.wait_until(sockets, 60, 'a listener')
-            for address in sockets():
-                self.assertIn(address.split(':')[0], ('0100007F', '00000000000000000000000001000000'))
-        finally:
-            child.terminate()
-            self.assertEqual(child.wait(60), 0)
+        self.run_server('-p', port)
 
-    def test_several(self):
-        """Clients of each see the writes of the others."""
-        ports = [server.free_port(), server.free_port()]
-        one = self.serve(config=f'''
-listeners:
-  tcp:
-    - {{address: 127.0.0.1, port: {ports[0]}}}
-    - {{address: {"'::1'" if server.HAS_IPV6 else '127.0.0.2'}, port: {ports[1]}}}
-  unix:
-    - {{path: '{{socket}}'}}
-    - {{path: '{{directory}}/other'}}
-exports: [{{name: '', size: 64M, devices: [host]}}]
-''')
-        with wire.connect(one.path) as local:
-            for number, address in enumerate((os.path.join(one.directory, 'other'), ('127.0.0.1', ports[0]),
-                                              ('::1' if server.HAS_IPV6 else '127.0.0.2', ports[1]))):
-                local.write(number, b'from here')
-                self.assertEqual(wire.read_once(address, '', number, 9), b'from here')
+        def sockets():
+            with open('/proc/net/tcp', encoding='ascii') as v4, open('/proc/net/tcp6', encoding='ascii') as v6:
+                lines = v4.readlines()[1:] + v6.readlines()[1:]
+            return [line.split()[1] for line in lines if line.split()[3] == '0A' and
+                    line.split()[1].endswith(f':{port:04X}')]
+        server.wait_until(sockets, 60, 'a listener')
+        for address in sockets():
+            self.assertIn(address.split(':')[0], ('0100007F', '00000000000000000000000001000000'))
 
-    def activated(self, listeners, *arguments):
+    def activated(self, listeners):
         """A server with its listeners as descriptors 3, 4, ..., as systemd passes them."""
         with server.passing(listeners) as (start, passed):
-            return subprocess.Popen([*start, server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', *arguments],
-                                    pass_fds=passed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                    preexec_fn=server.die_with_parent)
+            return self.run_server(prefix=start, pass_fds=passed)
 
     def test_listen_fds(self):
         path = os.path.join(self.directory(), 'socket')
-        local, tcp = socket.socket(socket.AF_UNIX), socket.socket()
-        local.bind(path)
-        tcp.bind(('127.0.0.1', 0))
-        for listener in (local, tcp):
-            listener.listen()
-        child = self.activated([local, tcp])
-        try:
+        with socket.socket(socket.AF_UNIX) as local, socket.create_server(('127.0.0.1', 0)) as tcp:
+            local.bind(path)
+            local.listen()
+            one = self.activated([local, tcp])
             self.works(path)
             self.works(tcp.getsockname())
-            child.terminate()
-            self.assertEqual(child.wait(60), 0, child.stdout.read())
+            one.stop()
             self.assertTrue(os.path.exists(path), 'an inherited socket is not removed')
-        finally:
-            child.kill()
-            child.wait()
-            child.stdout.close()
-            local.close()
-            tcp.close()
 
     def test_too_many_inherited_sockets(self):
-        listeners = [socket.create_server(('127.0.0.1', 0)) for _ in range(65)]
-        child = self.activated(listeners)
-        try:
-            out = child.communicate(timeout=60)[0].decode()
-            self.assertEqual(child.returncode, 1, out)
-            self.assertIn('LISTEN_FDS: 65 sockets are handed over; at most 64 can be used', out)
-        finally:
-            child.kill()
-            child.wait()
-            for listener in listeners:
-                listener.close()
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            one = self.activated([listener] * 65)
+            self.assertEqual(one.process.wait(60), 1)
+            self.assertIn('LISTEN_FDS: 65 sockets are handed over; at most 64 can be used', one.log())
 
     def test_inherited_files_are_ignored(self):
         """An unknown stored descriptor is not a listener, and does not prevent the start."""
         path = os.path.join(self.directory(), 'socket')
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
-        listener.listen()
-        with tempfile.TemporaryFile() as unknown:
-            child = self.activated([unknown, listener])
-        try:
+        with socket.socket(socket.AF_UNIX) as listener, tempfile.TemporaryFile() as unknown:
+            listener.bind(path)
+            listener.listen()
+            one = self.activated([unknown, listener])
             self.works(path)
-            child.terminate()
-            out = child.communicate(timeout=60)[0].decode()
-            self.assertEqual(child.returncode, 0, out)
-            self.assertIn("the supervisor stores descriptors with unknown names, which stay there: 'unknown'", out)
-        finally:
-            child.kill()
-            child.wait()
-            listener.close()
-
-    def test_systemd_activation_by_libnbd(self):
-        nbd = server.need_libnbd()
-        handle = nbd.NBD()
-        handle.connect_systemd_socket_activation([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M'])
-        handle.pwrite(b'activated', 3)
-        self.assertEqual(handle.pread(9, 3), b'activated')
-        handle.shutdown()
+            one.stop()
+        self.assertIn("the supervisor stores descriptors with unknown names, which stay there: 'unknown'", one.log())
 
 
 if __name__ == '__main__':

@@ -29,11 +29,6 @@ class NbdCopy(server.Test):
                 self.command('nbdcopy', *options, self.image, one.uri())
                 self.check(one.uri(), *options)
 
-    def test_tcp(self):
-        one = self.serve(size=SIZE, tcp=True, unix=False)
-        self.command('nbdcopy', self.image, one.uri())
-        self.check(one.uri())
-
     def test_server_to_server(self):
         one, other = self.serve(size=SIZE), self.serve(size=SIZE)
         self.command('nbdcopy', self.image, one.uri())

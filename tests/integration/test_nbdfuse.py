@@ -42,8 +42,7 @@ class NbdFuse(server.Test):
         path = os.path.join(self.directory(), 'disk')
         with open(path, 'wb'):
             pass
-        child = subprocess.Popen(['nbdfuse', path, one.uri()], preexec_fn=server.die_with_parent)
-        self.addCleanup(lambda: (child.terminate(), child.wait()))
+        self.run_beside(['nbdfuse', path, one.uri()])
         server.wait_until(lambda: os.path.getsize(path) == SIZE, 60, 'nbdfuse to mount')
         self.assertTrue(stat.S_ISREG(os.stat(path).st_mode))
         return path

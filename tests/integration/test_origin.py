@@ -3,6 +3,7 @@ import fcntl
 import json
 import os
 
+import admin
 import origin_export
 import server
 import wire
@@ -56,15 +57,6 @@ class Origin(origin_export.Test):
         self.assertEqual([(run['offset'], run['length'], run['type']) for run in runs],
                          [(0, HOLE, 0), (HOLE, 2 * PAGE, 3), (HOLE + 2 * PAGE, SIZE - HOLE - 2 * PAGE, 0)])
 
-    def test_what_is_in_memory_is_not_read_again(self):
-        self.start()
-        with wire.connect(self.one.address, 'cached') as client:
-            for _ in range(3):
-                self.assertEqual(client.read(9 * PAGE, 4096), self.contents[9 * PAGE:9 * PAGE + 4096])
-        self.assertEqual(self.origin_status()['fetched'], 1)
-        devices = json.loads(self.command('nbdinfo', '--json', '--map=gpunbd:device', self.one.uri()))
-        self.assertEqual([(run['offset'], run['length']) for run in devices if run['type'] == 1], [(9 * PAGE, PAGE)])
-
     def test_a_client_can_ask_for_a_range(self):
         nbd = server.need_libnbd()
         self.start(CONFIG.replace('cache: 16M', 'cache: 16M, prefetch: none'))
@@ -114,18 +106,6 @@ class Origin(origin_export.Test):
         read_all()
         self.assertGreater(self.exported()['used'], 64 * MiB)
 
-    def test_errors_of_the_file(self):
-        self.start(CONFIG.replace('cache: 16M', 'prefetch: none'))
-        with wire.connect(self.one.address, 'cached') as client:
-            client.read(0, 4096)
-            os.truncate(self.path, 12 * MiB)
-            with self.assertRaises(wire.Failed) as caught:
-                client.read(20 * MiB, 4096)
-            self.assertEqual(caught.exception.args[0], wire.EIO)
-            self.assertEqual(client.read(0, 4096), self.contents[:4096])
-        self.logged('its origin cannot be read', self.one)
-        self.assertEqual(self.origin_status()['errors'], 1)
-
     def test_clones_share_what_is_read(self):
         clones = "\n  - {name: node, clone_of: cached}\n  - {name: vm, clone_per_client: {of: cached, size: 48M, name: machine}}\n"
         self.start(CONFIG.rstrip() + clones)
@@ -162,10 +142,8 @@ class Origin(origin_export.Test):
             self.gpunbd('export', 'restore', self.path, 'cached', status=1)
             self.assertIn('its contents are those of its origin', self.errors)
         with self.subTest('writable'):
-            request = json.dumps({'export': 'cached', 'read_only': False})
-            answer = self.command('curl', '-s', '--unix-socket', f'{self.one.directory}/admin', '-H', 'Content-Type: application/json',
-                                  '-d', request, 'http://localhost/api/v1/read-only')
-            self.assertIn('its origin is read-only', answer)
+            _, answer = admin.request(self.admin, '/api/v1/read-only', {'export': 'cached', 'read_only': False})
+            self.assertIn('its origin is read-only', answer['error'])
         self.check(5, 20)
 
     def test_created_at_run_time(self):
@@ -196,8 +174,8 @@ class Origin(origin_export.Test):
                                     ('file: /nonexistent/file', '/nonexistent/file: No such file or directory'),
                                     (f'file: {locked}', f'{locked}: another program has locked it')):
                 with self.subTest(problem=problem):
-                    with open(config, 'w', encoding='utf-8') as file:
-                        file.write(f'exports: [{{devices: [host], origin: {{{origin}, mode: read-only}}}}]\n')
+                    text = f'exports: [{{devices: [host], origin: {{{origin}, mode: read-only}}}}]\n'
+                    server.write_file(config, text)
                     self.command(server.PROGRAM, 'check', config, status=1)
                     self.assertIn(problem, self.errors)
                     self.command(server.PROGRAM, 'serve', '--config', config, status=1)

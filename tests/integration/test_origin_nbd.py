@@ -58,10 +58,6 @@ class OriginNbd(origin_export.Test):
         client.write(offset, data)
         self.contents[offset:offset + len(data)] = data
 
-    def file(self):
-        with open(self.path, 'rb') as file:
-            return file.read()
-
     def test_reads(self):
         self.start_nbdkit(
             'file', self.path, 'rdelay=2ms', 'blocksize-minimum=4096', 'blocksize-preferred=4096',
@@ -80,6 +76,8 @@ class OriginNbd(origin_export.Test):
             server.write_file(self.errors_on, '')
             with self.assertRaises(wire.Failed):
                 self.check_reads(client, 3, 100)
+            self.logged('its origin cannot be read', self.one)
+            self.assertGreater(self.origin_status()['errors'], 0)
             os.unlink(self.errors_on)
             self.check_reads(client, 3, 20)
 
@@ -160,10 +158,10 @@ class OriginNbd(origin_export.Test):
         self.start_nbdkit('--tls=require', f'--tls-psk={keys}', 'file', self.path)
         uri = f'nbds+unix://alice@/image?socket={self.socket}&tls-psk-file={keys}'
         self.one = self.serve(config=CONFIG[:CONFIG.index('exports')] + 'exports: [{devices: [host], size: 1M}]')
-        words = (server.PROGRAM, 'export', 'create', 'cached', '--socket', f'{self.one.directory}/admin')
-        self.command(*words, '--origin-mode', 'read-only', '--origin-nbd', uri.replace('nbds', 'nbd'), status=1)
+        words = ('create', 'cached')
+        self.export(*words, '--origin-mode', 'read-only', '--origin-nbd', uri.replace('nbds', 'nbd'), status=1)
         self.assertIn('TLS', self.errors)
-        self.command(*words, '--origin-mode', 'write-back', '--origin-nbd', uri)
+        self.export(*words, '--origin-mode', 'write-back', '--origin-nbd', uri)
         with wire.connect(self.one.address, 'cached') as client:
             self.check_reads(client, 9, 20)
 

@@ -73,10 +73,7 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
     def test_other_servers(self):
         server.need('nbdkit')
         path = os.path.join(self.directory(), 'socket')
-        process = subprocess.Popen(['nbdkit', '--foreground', '--exit-with-parent', '-U', path, 'memory', '5M'])
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        server.wait_until(lambda: server.listens(path), 60, 'nbdkit')
+        self.run_beside(['nbdkit', '--foreground', '-U', path, 'memory', '5M'], path)
         self.assertIn('answers: 5 MiB', self.ping(f'nbd+unix:///?socket={path}'))
 
     def test_tls(self):

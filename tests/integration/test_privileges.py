@@ -7,11 +7,7 @@ import subprocess
 
 import server
 import wire
-
-
-def read(path):
-    with open(path, encoding='ascii') as file:
-        return file.read()
+from server import read_file
 
 
 def new_privileges(pid):
@@ -19,12 +15,12 @@ def new_privileges(pid):
     found = {}
     for task in os.listdir(f'/proc/{pid}/task'):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
-            found[task] = 'NoNewPrivs:\t0' in read(f'/proc/{pid}/task/{task}/status')
+            found[task] = 'NoNewPrivs:\t0' in read_file(f'/proc/{pid}/task/{task}/status')
     return found
 
 
 def core_limit(pid):
-    line = next(line for line in read(f'/proc/{pid}/limits').splitlines() if line.startswith('Max core file size'))
+    line = next(line for line in read_file(f'/proc/{pid}/limits').splitlines() if line.startswith('Max core file size'))
     return line.split()[4]
 
 
@@ -47,13 +43,13 @@ class Privileges(server.Test):
     def test_core_dumps_contain_no_memory(self):
         one = self.serve()
         pid = one.process.pid
-        self.assertEqual(int(read(f'/proc/{pid}/coredump_filter'), 16), 0)
+        self.assertEqual(int(read_file(f'/proc/{pid}/coredump_filter'), 16), 0)
         self.assertIn(core_limit(pid), ('0', '1'))
 
     def test_core_dumps_on_request(self):
         one = self.serve(extra=('--core-dumps',))
         pid = one.process.pid
-        self.assertEqual(read(f'/proc/{pid}/coredump_filter'), read('/proc/self/coredump_filter'))
+        self.assertEqual(read_file(f'/proc/{pid}/coredump_filter'), read_file('/proc/self/coredump_filter'))
         soft = resource.getrlimit(resource.RLIMIT_CORE)[0]
         self.assertEqual(core_limit(pid), 'unlimited' if soft == resource.RLIM_INFINITY else str(soft))
 

@@ -1,7 +1,6 @@
 """A copy fails during a READ: libnbd and QEMU handle the error and its offset, and continue."""
 import errno
 import os
-import subprocess
 
 import server
 from server import KiB, MiB
@@ -14,14 +13,7 @@ class ReadFailure(server.Test):
     def serve_failing(self, copies):
         """The URI of a server whose copy after `copies` others fails."""
         path = os.path.join(self.directory(), 'socket')
-        process = subprocess.Popen([STAGED_SERVER, '-c', str(copies), path], preexec_fn=server.die_with_parent)
-
-        def listens():
-            self.assertIsNone(process.poll(), 'the server ended')
-            return server.listens(path)
-        self.addCleanup(process.wait, 60)
-        self.addCleanup(process.terminate)
-        server.wait_until(listens, 30, 'the server')
+        self.run_beside([STAGED_SERVER, '-c', str(copies), path], path)
         return f'nbd+unix:///disk?socket={path}'
 
     def test_libnbd(self):

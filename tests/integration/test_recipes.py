@@ -167,8 +167,7 @@ def skip_reason(page, heading, lines):
 
 def reads_recipe(test, page, heading):
     """Whether a test takes this section of the manual; that of ./dev has the commands themselves."""
-    with open(os.path.join(server.ROOT, test), encoding='utf-8') as file:
-        text = file.read()
+    text = server.read_file(os.path.join(server.ROOT, test))
     if test.endswith('.sh'):
         return './dev run' in text and './dev test' in text
     return re.search(rf"""['/]{re.escape(os.path.basename(page))}', '{re.escape(heading)}'""", text) is not None

@@ -1,7 +1,6 @@
 """Memory is given back to other programs while clients use the exports: pages move to a spill file and return."""
 import json
 import os
-import subprocess
 
 import admin
 import server
@@ -19,18 +18,15 @@ exports: [{name: a, size: 640M, devices: [{device}]}]
 FULL = CONFIG.replace('SIZE', '640M')
 
 
-class Reclaim(server.Test):
+class Reclaim(admin.Commands, server.Test):
     def start(self, text=FULL):
         self.one = self.serve(config=text, name='a')
-        self.admin = f'{self.one.directory}/admin'
 
     def reclaim(self, *words, status=0):
-        return self.command(server.PROGRAM, 'reclaim', *words, '--socket', self.admin, status=status)
+        return self.gpunbd('reclaim', *words, status=status)
 
     def device(self, name=server.DEVICE):
-        status, body = admin.request(self.admin, '/api/v1/devices')
-        self.assertEqual(status, 200)
-        return next(each for each in body if each['id'].startswith(name))
+        return next(each for each in self.devices() if each['id'].startswith(name))
 
     def fill(self, megabytes):
         with wire.connect(self.one.path, name='a') as client:
@@ -47,11 +43,8 @@ class UnderLoad(Reclaim):
     def test_300_mib_leave_and_return_under_verified_load(self):
         self.start()
         self.fill(640)
-        load = subprocess.Popen([os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--uri', self.one.uri(),
-                                 '--verify', '--connections', '2', '--offset', str(320 * MiB), '--seconds', '3'],
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                preexec_fn=server.die_with_parent)
-        self.addCleanup(load.kill)
+        load = self.begin_load(self.one, 'a', '--verify', '--connections', '2', '--offset', str(320 * MiB),
+                               '--seconds', '3')
         for _ in range(2):
             before, resident = self.device(), self.one.memory()
             if before['limit'] is not None:
@@ -64,8 +57,7 @@ class UnderLoad(Reclaim):
             self.assertEqual(after['limit'], before['allocated'] - 300 * MiB)
             self.assertIn(f'of pages moved to {server.DEVICE}', self.reclaim(server.DEVICE, '--end'))
             self.assertIsNone(self.device()['limit'])
-        output, _ = load.communicate(timeout=120)
-        self.assertEqual(load.returncode, 0, output)
+        self.end_load(load)
         self.reclaim('--end')  # those that were being written
         self.assertEqual(self.device()['spilled'], 0)
         self.check(320)  # the rest is what the load wrote
@@ -82,7 +74,7 @@ class Command(Reclaim):
         self.assertEqual(done[0]['moved'], [{'device': f'file:{self.one.directory}/spill', 'bytes': 128 * MiB}])
         self.assertEqual(self.device()['used'], 0)
         self.assertEqual(self.device('file')['used'], 128 * MiB)
-        status = self.command(server.PROGRAM, 'status', '--socket', self.admin)
+        status = self.gpunbd('status')
         self.assertIn('(128 MiB moved elsewhere) (limited to 0 bytes)', status)
         self.check(128)
         self.logged('gave back 128 MiB of 128 MiB', self.one)
@@ -101,7 +93,7 @@ class Command(Reclaim):
         self.fill(128)
         self.assertIn('until gpunbd reclaim 1 --end;', self.reclaim(server.DEVICE, '64M'))
         self.reclaim(server.DEVICE, '64M', '--for', '1')
-        status = self.command(server.PROGRAM, 'status', '--socket', self.admin)
+        status = self.gpunbd('status')
         self.assertIn(f'claim 1 on {server.DEVICE}: 64 MiB given back, 64 MiB asked, by ', status)
         server.wait_until(lambda: self.device()['limit'] == 64 * MiB and self.device()['used'] == 64 * MiB, 20,
                           'pages of the second claim to return')

@@ -3,12 +3,9 @@ import fcntl
 import os
 import signal
 import termios
-import threading
 
 import server
 import wire
-from server import MiB
-
 
 
 def config(*exports, extra=''):
@@ -60,44 +57,6 @@ class Reload(server.Test):
         one.reload(config(('a', '64M'), ('b', '64M')))
         self.assertEqual(self.names(one), ['a', 'b'])
 
-    def test_missing_file(self):
-        one = self.serve(config=config(('a', '64M')))
-        os.unlink(one.config_path)
-        before = one.log()
-        one.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: len(one.log()) > len(before), 10, 'a line in the log')
-        self.assertEqual(self.names(one), ['a'])
-
-    def test_under_load(self):
-        """Twenty reloads cause no errors of busy clients."""
-        one = self.serve(config=config(('a', '64M')))
-        stop, failures, rounds = threading.Event(), [], [0] * 3
-
-        def work(n):
-            try:
-                with wire.connect(one.address, 'a') as client:
-                    while not stop.is_set():
-                        data = bytes([rounds[n] % 256]) * 100001
-                        client.write(n * 20 * MiB + 1, data)
-                        if client.read(n * 20 * MiB + 1, len(data)) != data:
-                            raise AssertionError('wrong data')
-                        rounds[n] += 1
-            except Exception as error:  # pylint: disable=broad-except
-                failures.append(repr(error))
-
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
-        for thread in threads:
-            thread.start()
-        server.wait_until(lambda: all(rounds) or failures, 60, 'a round of each client')
-        for n in range(20):
-            one.reload(config(('a', '64M'), (f'x{n}', '8M')))
-        stop.set()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
-        self.assertTrue(all(rounds))
-        self.assertEqual(self.names(one), ['a', 'x19'])
-
     def test_each_export_is_logged(self):
         one = self.serve(config=config(('kept', '64M'), ('goes', '64M'), ('grows', '64M'), ('told', '64M')))
         clients = [wire.connect(one.address, name) for name in ('goes', 'goes', 'grows', 'told')]
@@ -146,26 +105,21 @@ class Hangup(server.Test):
         server.wait_for_text('SIGHUP: there is no configuration file', one.log)
         self.assertFalse(os.path.exists(one.path))
 
-    def start(self, one, *arguments, before=lambda: None):
+    def start(self, *arguments, before=lambda: None, **options):
         def start():
             server.die_with_parent()
             before()
-        one.start([server.PROGRAM, 'serve', *arguments], before=start)
-        self.addCleanup(one.remove_files)
-        self.addCleanup(one.process.wait)
-        self.addCleanup(one.process.kill)
+        one = self.run_server(*arguments, before=start, **options)
         server.wait_for_text('ready: ', one.log, 60)
+        return one
 
     def ends(self, one):
         self.assertEqual(wire.read_once(one.path, '', 0, 4), bytes(4))
-        one.process.terminate()
-        self.assertEqual(one.process.wait(60), 0)
+        one.stop()
 
     def test_ignored(self):
         """SIGHUP stays ignored under nohup(1)."""
-        one = server.Process()
-        self.start(one, '--device', 'host', '--size', '64M', '-U', one.path,
-                   before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        one = self.start('-U', '{socket}', before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         with open(f'/proc/{one.process.pid}/status', encoding='ascii') as file:
             ignored = next(line.split()[1] for line in file if line.startswith('SigIgn:'))
         self.assertTrue(int(ignored, 16) >> signal.SIGHUP - 1 & 1)  # the kernel discards the signal
@@ -174,15 +128,13 @@ class Hangup(server.Test):
 
     def on_a_terminal(self, before=lambda: None):
         """A server with --config in its own session, and the master side of its terminal."""
-        one = server.Process()
-        one.configure(config(('a', '64M')))
         master, slave = os.openpty()
 
         def take_terminal():
             os.setsid()
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
             before()
-        self.start(one, '--config', one.config_path, before=take_terminal)
+        one = self.start(config=config(('a', '64M')), before=take_terminal)
         os.close(slave)
         return one, master
 

@@ -27,13 +27,8 @@ exports: [{size: 16M, devices: [host], swap: true}]
 '''
 
 
-def read(path):
-    with open(path, encoding='utf-8') as file:
-        return file.read()
-
-
 def privileged():
-    effective = int(re.search(r'CapEff:\s*(\w+)', read('/proc/self/status'))[1], 16)
+    effective = int(re.search(r'CapEff:\s*(\w+)', server.read_file('/proc/self/status'))[1], 16)
     return all(effective >> bit & 1 for bit in CAPABILITIES.values())
 
 
@@ -57,14 +52,14 @@ def without(*capabilities, limits=()):
 
 def threads(pid):
     """{thread: fields of its stat file from the state on, so that field 3 has index 0}"""
-    return {int(task): read(f'/proc/{pid}/task/{task}/stat').rpartition(')')[2].split()
+    return {int(task): server.read_file(f'/proc/{pid}/task/{task}/stat').rpartition(')')[2].split()
             for task in os.listdir(f'/proc/{pid}/task')}
 
 
 def mappings(pid):
     """(size, permissions, name, flags) of each mapping, in order."""
     out = []
-    for line in read(f'/proc/{pid}/smaps').splitlines():
+    for line in server.read_file(f'/proc/{pid}/smaps').splitlines():
         head = re.match(r'([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+\s*(.*)', line)
         if head:
             out.append([int(head[2], 16) - int(head[1], 16), head[3], head[4], []])
@@ -86,7 +81,7 @@ class Swap(server.Test):
                 self.assertEqual(os.sched_getscheduler(task), os.SCHED_FIFO)
                 self.assertEqual(os.sched_getparam(task).sched_priority, 5)
                 self.assertEqual(int(stat[6]) & I_O_FLUSHER, I_O_FLUSHER)
-            self.assertEqual(read(f'/proc/{pid}/oom_score_adj').strip(), '-1000')
+            self.assertEqual(server.read_file(f'/proc/{pid}/oom_score_adj').strip(), '-1000')
             if not server.SANITIZED:
                 self.assert_locked(pid, len(tasks))
         self.logged('memory is locked', one)
@@ -97,7 +92,7 @@ class Swap(server.Test):
         self.assertIn('full', next(line for line in one.log().splitlines() if "export ''" in line))
 
     def assert_locked(self, pid, count):
-        locked = int(re.search(r'VmLck:\s*(\d+) kB', read(f'/proc/{pid}/status'))[1]) * KiB
+        locked = int(re.search(r'VmLck:\s*(\d+) kB', server.read_file(f'/proc/{pid}/status'))[1]) * KiB
         self.assertGreater(locked, 64 * MiB)
         maps = mappings(pid)
         # Mappings of the kernel cannot be locked.

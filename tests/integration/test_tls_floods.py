@@ -445,7 +445,7 @@ class TlsFloods(server.Test):
 
 def nbdload(address):
     """The result of one sequential reader of 4 KiB with priority over the flooders, which use the same core."""
-    command = ['chrt', '-f', '2', os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--size', '4k', '--qd', '1',
+    command = ['chrt', '-f', '2', server.NBDLOAD, '--size', '4k', '--qd', '1',
                '--warmup', '0.1', '--seconds', '1', '--uri', f'nbd+unix:///?socket={address}']
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 

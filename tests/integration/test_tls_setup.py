@@ -234,16 +234,12 @@ class TlsSetup(server.Test):
         for exists in (False, True):
             if exists:
                 os.mkdir(self.folder, 0o700)
-            done = subprocess.run([program, 'tls-setup', self.folder, '--host', 'a'], capture_output=True, text=True,
-                                  user=65534, cwd='/', check=False)
-            self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertIn('uid 65534 may not create files in', done.stderr)
+            self.command(program, 'tls-setup', self.folder, '--host', 'a', status=1, user=65534, cwd='/')
+            self.assertIn('uid 65534 may not create files in', self.errors)
 
     def test_wrong_usage(self):
         for arguments, message in ((('--host', 'a b'), "'a b' is not the name of a host"),
                                    (('--host', 'a:80'), 'without a port'),
-                                   (('--host', '1.2.3'), 'is not the name of a host'),
-                                   (('--host', 'a,DNS:b'), 'is not the name of a host'),
                                    (('--host', 'a..b'), 'is not the name of a host'),
                                    (('--host', 'a', '--host', 'a'), 'is given twice'),
                                    (('--client', '../x'), 'is not a name for a client'),

@@ -61,8 +61,8 @@ class Contents(Vulkan):
 
     def test_verified_load(self):
         for one in self.modes():
-            self.command(os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--uri', one.uri(), '--verify',
-                         '--connections', '3', '--span', '64M', '--seconds', '2')
+            load = self.begin_load(one, 'a', '--verify', '--connections', '3', '--span', '64M', '--seconds', '2')
+            self.end_load(load)
 
 
 class Kept(kept.Test):

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import struct
-import subprocess
 
 import server
 import wire
@@ -62,15 +61,11 @@ class Watchdog(server.Test):
 
     def test_notifications_while_draining(self):
         """A client that stays connected delays the shutdown; the watchdog must not end it."""
-        path = os.path.join(self.directory(), 'socket')
-        process = subprocess.Popen(
-            [server.PROGRAM, 'serve', '--device', 'host', '--size', '16M', '--threads', '3', '-U', path],
-            stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=server.die_with_parent,
-            env={**os.environ, 'NOTIFY_SOCKET': self.supervisor.address, 'WATCHDOG_USEC': '400000'})
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+        one = self.run_server('--threads', '3', '-U', '{socket}', environment={
+            'NOTIFY_SOCKET': self.supervisor.address, 'WATCHDOG_USEC': '400000'})
+        process = one.process
         self.supervisor.until('READY=1')
-        with wire.connect(path, structured=False) as client:
+        with wire.connect(one.path, structured=False) as client:
             client.request(wire.READ, 0, 16 << 20)
             client.peek(4)  # the reply has started, and is not read
             process.send_signal(signal.SIGTERM)
