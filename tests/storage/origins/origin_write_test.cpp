@@ -37,7 +37,7 @@ struct WriteRig {
     explicit WriteRig(Writes writes, std::string_view devices = "h", std::uint64_t memory = 8,
                       std::uint64_t max_unwritten = 1 << 20,
                       std::chrono::milliseconds max_age = std::chrono::hours(1))
-        : rig({.devices = devices, .size = size, .page_size = cached_page}) {
+        : rig({.devices = devices, .size = size, .page_size = cached_page, .discards = false}) {
         Random random(7);
         for (std::uint64_t at = 0; at != size; ++at) {
             rig.model[at] = static_cast<std::byte>(random.below(256));
