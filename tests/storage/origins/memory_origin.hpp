@@ -26,6 +26,8 @@ struct OriginContents {
     std::atomic<bool> fails_reads{false};
     std::atomic<bool> fails_writes{false};
     std::atomic<bool> fails_flushes{false};
+    std::atomic<std::uint64_t> bad_byte{~std::uint64_t{0}};  // reads of it fail
+    std::atomic<bool> blocks_reads{false};
     std::atomic<bool> blocks_writes{false};
     std::atomic<bool> blocks_flushes{false};
     std::atomic<bool> can_zero{true};
@@ -55,7 +57,9 @@ class MemoryOrigin final : public Origin {
     }
     Error read(std::uint64_t offset, std::span<std::byte> to) override {
         ++contents_.reads;
-        if (contents_.fails_reads) return "broken";
+        while (contents_.blocks_reads) std::this_thread::yield();
+        const bool is_bad = contents_.bad_byte - offset < to.size();
+        if (contents_.fails_reads || is_bad) return "broken";
         const std::lock_guard lock(contents_.mutex);
         std::copy_n(contents_.now.begin() + static_cast<std::ptrdiff_t>(offset), to.size(),
                     to.begin());

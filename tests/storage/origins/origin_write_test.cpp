@@ -1,10 +1,14 @@
 // Writes to volumes with an origin.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -33,7 +37,7 @@ struct WriteRig {
     explicit WriteRig(Writes writes, std::string_view devices = "h", std::uint64_t memory = 8,
                       std::uint64_t max_unwritten = 1 << 20,
                       std::chrono::milliseconds max_age = std::chrono::hours(1))
-        : rig({.devices = devices, .size = size, .page_size = cached_page}) {
+        : rig({.devices = devices, .size = size, .page_size = cached_page, .discards = false}) {
         Random random(7);
         for (std::uint64_t at = 0; at != size; ++at) {
             rig.model[at] = static_cast<std::byte>(random.below(256));
@@ -196,6 +200,285 @@ TEST_CASE("origin: the parts of a page are read when a client needs them") {
     CHECK(volume.missing_parts(10) == 0);
     CHECK(counters.read_bytes.value() == 4 * cached_part);
     CHECK(origin.client.read_all() == Status::ok);
+}
+
+// A cut or failed write leaves each byte as it was or as the client wrote it, in the origin too.
+// The model does not know such bytes, so these tests compare the parts that no payload was sent
+// for.
+bool has_part_of(OriginContents& contents, const std::vector<std::byte>& before,
+                 std::uint64_t begin) {
+    const std::lock_guard lock(contents.mutex);
+    const auto at = static_cast<std::ptrdiff_t>(begin);
+    return std::equal(before.begin() + at, before.begin() + at + cached_part,
+                      contents.now.begin() + at);
+}
+
+TEST_CASE("origin: a write that fails or is cut writes no part that was not read") {
+    for (const std::string_view devices : {"h", "s"}) {
+        for (const Writes writes : {Writes::through, Writes::back}) {
+            CAPTURE(devices);
+            CAPTURE(static_cast<int>(writes));
+            WriteRig origin(writes, devices);
+            const std::vector<std::byte> before = origin.rig.model;
+            for (std::uint64_t page = 22; page != 12; --page) {  // more than the memory
+                CHECK(origin.client.read(page * cached_page, cached_page) == Status::ok);
+            }
+            CHECK(origin.client.read(10 * cached_page, 1) == Status::ok);
+            REQUIRE(origin.rig.volume->missing_parts(10) == 2);
+            SUBCASE("its part cannot be read") {
+                origin.contents.fails_reads = true;
+                CHECK(origin.write(11 * cached_page - 100, 50) == Status::io_error);
+                origin.contents.fails_reads = false;
+            }
+            SUBCASE("its client disconnects within a whole page") {
+                WriteJob job(origin.rig, *origin.rig.channels, origin.client.account,
+                             10 * cached_page, cached_page, 9);
+                for (int i = 0; i != 3; ++i) origin.rig.channels->poll();
+                job.abandon();
+                REQUIRE(run(*origin.rig.channels, {&job}, origin.client.random));
+            }
+            CHECK(origin.flush() == Status::ok);
+            CHECK(has_part_of(origin.contents, before, 10 * cached_page + cached_part));
+            origin.rig.set_known(10 * cached_page + cached_part, cached_part, true);
+            CHECK(origin.client.read(10 * cached_page + cached_part, cached_part) == Status::ok);
+        }
+    }
+}
+
+// Each byte of the origin is even and tells its part; those that clients write are odd.
+TEST_CASE("origin: failures and clients that disconnect put no byte into another part") {
+    for (const std::string_view devices : {"h", "s"}) {
+        for (const Writes writes : {Writes::through, Writes::back}) {
+            CAPTURE(devices);
+            CAPTURE(static_cast<int>(writes));
+            WriteRig origin(writes, devices, 8, 256 * kib, std::chrono::milliseconds(2));
+            const auto of_part = [](std::uint64_t at) {
+                return static_cast<std::byte>(2 * (at / cached_part + 1));
+            };
+            for (std::uint64_t at = 0; at != size; ++at) origin.rig.model[at] = of_part(at);
+            origin.contents.now = origin.contents.durable = origin.rig.model;
+            Random random(11);
+            for (int round = 0; round != 40; ++round) {
+                origin.contents.fails_reads = random.one_in(8);
+                origin.contents.fails_writes = random.one_in(8);
+                std::vector<ClientAccount> accounts(4);
+                std::vector<std::unique_ptr<Job>> owned;
+                std::vector<Job*> jobs;
+                for (std::uint64_t i = 0; i != accounts.size(); ++i) {
+                    const std::uint64_t begin = i * size / accounts.size();
+                    const std::uint64_t end = (i + 1) * size / accounts.size();
+                    std::uint64_t at =
+                        begin + random.below(static_cast<std::uint32_t>(end - begin - 1));
+                    if (random.one_in(2) && at / cached_page * cached_page >= begin) {
+                        at -= at % cached_page;
+                    }
+                    const std::uint32_t longest = static_cast<std::uint32_t>(end - at);
+                    std::uint32_t length = 1 + random.below(longest);
+                    if (random.one_in(2)) length = std::min(length, std::uint32_t{5000});
+                    if (random.one_in(2)) {
+                        owned.push_back(std::make_unique<ReadJob>(origin.rig, *origin.rig.channels,
+                                                                  accounts[i], at, length));
+                    } else {
+                        owned.push_back(std::make_unique<WriteJob>(origin.rig, *origin.rig.channels,
+                                                                   accounts[i], at, length,
+                                                                   random.below(1 << 30)));
+                    }
+                    jobs.push_back(owned.back().get());
+                }
+                for (std::uint32_t steps = random.below(40); steps != 0; --steps) {
+                    jobs[random.below(4)]->step(random);
+                    origin.rig.channels->poll();
+                }
+                if (random.one_in(2)) jobs[random.below(4)]->abandon();
+                REQUIRE(run(*origin.rig.channels, jobs, random));
+                if (random.one_in(4)) origin.flush();
+            }
+            origin.contents.fails_reads = origin.contents.fails_writes = false;
+            while (origin.cache->unwritten().bytes != 0) std::this_thread::yield();
+            std::uint64_t wrong = 0;
+            const std::lock_guard lock(origin.contents.mutex);
+            for (std::uint64_t at = 0; at != size; ++at) {
+                const std::byte is = origin.contents.now[at];
+                if ((is & std::byte{1}) == std::byte{} && is != of_part(at)) ++wrong;
+            }
+            CHECK(wrong == 0);
+        }
+    }
+}
+
+TEST_CASE("origin: a range is read ahead also where a client waits for a part of a page") {
+    WriteRig origin(Writes::back);
+    const Volume& volume = *origin.rig.volume;
+    origin.contents.blocks_reads = true;
+    ReadJob job(origin.rig, *origin.rig.channels, origin.client.account, 7 * cached_page, 100);
+    while (origin.contents.reads != 1) std::this_thread::yield();
+    origin.cache->prefetch(7 * cached_page, 2 * cached_page);
+    while (origin.contents.reads != 2) std::this_thread::yield();  // of page 8
+    origin.contents.blocks_reads = false;
+    CHECK(origin.client.finish(job) == Status::ok);
+    while (volume.missing_parts(8) != 0) std::this_thread::yield();
+    for (int i = 0; i != 500 && volume.missing_parts(7) != 0; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CHECK(volume.missing_parts(7) == 0);
+}
+
+TEST_CASE("origin: a part that can be read is not an error because of another one") {
+    WriteRig origin(Writes::back);
+    origin.contents.bad_byte = 7 * cached_page + cached_part + 5000;
+    CHECK(origin.client.read(7 * cached_page, 100) == Status::ok);
+    REQUIRE(origin.cache->drop(7));
+    origin.contents.blocks_reads = true;
+    const std::uint32_t before = origin.contents.reads;
+    origin.cache->prefetch(7 * cached_page, cached_page);
+    while (origin.contents.reads == before) std::this_thread::yield();
+    ReadJob job(origin.rig, *origin.rig.channels, origin.client.account, 7 * cached_page, 100);
+    origin.contents.blocks_reads = false;
+    CHECK(origin.client.finish(job) == Status::ok);
+}
+
+TEST_CASE("origin: how pages of each size are divided into parts") {
+    for (std::uint64_t page = 64 * kib; page <= 64 * mib; page *= 2) {
+        CAPTURE(page);
+        const PageDivision division(page);
+        CHECK(division.parts() * division.part_size() == page);
+        CHECK(division.part_size() == std::max(64 * kib, page / 64));
+        CHECK(division.of(0, page) == division.all());
+        CHECK(division.of(0, 1) == 1);
+        CHECK(division.of(page - 1, 1) == Parts{1} << (division.parts() - 1));
+        if (division.parts() == 1) continue;
+        CHECK(division.of(division.part_size() - 1, 2) == 3);
+        CHECK(division.of(division.part_size(), division.part_size()) == 2);
+    }
+}
+
+TEST_CASE("origin: counters of the parts of pages") {
+    WriteRig origin(Writes::back);
+    const Volume& volume = *origin.rig.volume;
+    const auto& counters = origin.cache->counters();
+    SUBCASE("a page that is read ahead in two steps, and not used, is wasted") {
+        origin.cache->prefetch(5 * cached_page, cached_part);
+        while (volume.missing_parts(5) != 2) std::this_thread::yield();
+        origin.cache->prefetch(5 * cached_page + cached_part, cached_part);
+        while (volume.missing_parts(5) != 0) std::this_thread::yield();
+        while (origin.cache->evict(1) != 1) std::this_thread::yield();
+        CHECK(counters.prefetched.value() == 1);
+        CHECK(counters.wasted.value() == 1);
+    }
+    SUBCASE("the last part ends with the volume") {
+        CHECK(origin.client.read(size - 100, 100) == Status::ok);
+        CHECK(counters.read_bytes.value() == size % cached_part);
+    }
+    SUBCASE("a write of a whole page reads nothing, also if the memory is full") {
+        for (std::uint64_t page = 2; page != 18; page += 2) {
+            CHECK(origin.client.read(page * cached_page, 1) == Status::ok);
+        }
+        REQUIRE(counters.read_bytes.value() == 8 * cached_part);
+        CHECK(origin.write(6 * cached_page, cached_page) == Status::ok);
+        CHECK(counters.read_bytes.value() == 8 * cached_part);
+    }
+}
+
+// Clients on threads of their own, whose parts of the volume meet within pages.
+struct ThreadsRig {
+    static constexpr std::uint64_t page = 8 * cached_part;
+    static constexpr std::uint64_t bytes = 20 * page - 5 * cached_part - 3 * 512;
+
+    ThreadsRig(Writes writes, std::string_view devices)
+        : rig({.devices = devices, .size = bytes, .page_size = page}) {
+        Random random(7);
+        for (std::byte& each : rig.model) each = static_cast<std::byte>(random.below(256));
+        contents.now = contents.durable = rig.model;
+        rig.set_known(0, bytes, true);
+        rig.volume = checked(Volume::create({.size = bytes, .page_size = page, .memory = 8 * page},
+                                            {rig.devices.front().get()}));
+        auto made = std::make_unique<OriginCache>(
+            *rig.volume, std::make_unique<MemoryOrigin>(contents),
+            OriginCache::Options{
+                .export_name = "threads",
+                .reserve = devices.size() == 1 ? nullptr : rig.devices.back().get(),
+                .writes = writes,
+                .max_unwritten = 2 * page,
+                .max_age = std::chrono::milliseconds(3)});
+        cache = made.get();
+        rig.volume->set_source(std::move(made));
+    }
+    std::unique_ptr<Job> job(Channels& channels, ClientAccount& account, std::uint64_t begin,
+                             std::uint64_t end, Random& random) {
+        std::uint64_t at = begin + random.below(static_cast<std::uint32_t>(end - begin - 1));
+        if (random.one_in(3) && at / page * page >= begin) at -= at % page;
+        std::uint32_t length = 1 + random.below(static_cast<std::uint32_t>(end - at));
+        if (random.one_in(2)) length = std::min(length, random.between(1, 3 * cached_part));
+        if (random.one_in(4) && length > page) length -= length % std::uint32_t{page};
+        switch (random.below(8)) {
+            case 0:
+                return std::make_unique<ZeroJob>(rig, channels, account, at, length,
+                                                 random.one_in(2));
+            case 1:
+            case 2:
+            case 3:
+                return std::make_unique<ReadJob>(rig, channels, account, at, length);
+            case 4:
+                return std::make_unique<FlushJob>(rig, channels, account);
+            default:
+                return std::make_unique<WriteJob>(rig, channels, account, at, length,
+                                                  random.below(1 << 30), random.one_in(6));
+        }
+    }
+
+    OriginContents contents{bytes};
+    Rig rig;
+    Requests client{rig, Random(1)};
+    OriginCache* cache = nullptr;
+};
+
+TEST_CASE("origin: clients on several threads, drops and requests to read ahead") {
+    for (const std::string_view devices : {"h", "s"}) {
+        for (const Writes writes : {Writes::through, Writes::back}) {
+            CAPTURE(devices);
+            CAPTURE(static_cast<int>(writes));
+            ThreadsRig origin(writes, devices);
+            std::atomic<std::uint32_t> running{3};
+            std::vector<std::thread> threads;
+            for (std::uint64_t i = 0; i != 3; ++i) {
+                threads.emplace_back([&origin, &running, i] {
+                    const auto channels = origin.rig.open_channels();
+                    Random random(static_cast<std::uint32_t>(i + 1));
+                    for (int round = 0; round != 60; ++round) {
+                        std::vector<ClientAccount> accounts(2);
+                        std::vector<std::unique_ptr<Job>> owned;
+                        std::vector<Job*> jobs;
+                        for (std::uint64_t j = 2 * i; j != 2 * i + 2; ++j) {
+                            owned.push_back(origin.job(*channels, accounts[j % 2],
+                                                       j * ThreadsRig::bytes / 6,
+                                                       (j + 1) * ThreadsRig::bytes / 6, random));
+                            jobs.push_back(owned.back().get());
+                        }
+                        if (!run(*channels, jobs, random)) std::abort();  // they hang
+                        for (const Job* job : jobs) CHECK(job->status() == Status::ok);
+                    }
+                    --running;
+                });
+            }
+            Random random(9);
+            const std::uint64_t all = origin.rig.volume->pages();
+            while (running != 0) {
+                const std::uint64_t at = random.below(std::uint32_t{ThreadsRig::bytes - 1});
+                const std::uint32_t most = random.one_in(8) ? 20 * ThreadsRig::page : 100'000;
+                origin.cache->prefetch(
+                    at, std::min<std::uint64_t>(1 + random.below(most), ThreadsRig::bytes - at));
+                origin.cache->drop(random.below(static_cast<std::uint32_t>(all)));
+                if (random.one_in(4)) origin.cache->evict(1);
+                std::this_thread::sleep_for(std::chrono::microseconds(random.below(300)));
+            }
+            for (std::thread& each : threads) each.join();
+            CHECK(origin.cache->counters().errors.value() == 0);
+            CHECK(origin.client.read_all() == Status::ok);
+            origin.rig.volume.reset();
+            CHECK(
+                origin.contents.holds(origin.contents.durable, origin.rig.model, origin.rig.known));
+        }
+    }
 }
 
 TEST_CASE("origin: writes wait while too much is unwritten") {
