@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "storage/assertions/assert.hpp"
@@ -16,11 +17,12 @@ class PageDivision {
  public:
     // Bytes, a power of two.
     explicit PageDivision(std::uint64_t page_size)
-        : part_size_(std::max(std::min(page_size, shortest), page_size / most)),
-          parts_(page_size / part_size_) {}
+        : shift_(static_cast<std::uint32_t>(
+              std::countr_zero(std::max(std::min(page_size, shortest), page_size / most)))),
+          parts_(page_size >> shift_) {}
 
-    std::uint64_t part_size() const { return part_size_; }  // bytes
-    std::uint64_t parts() const { return parts_; }          // of a page
+    std::uint64_t part_size() const { return std::uint64_t{1} << shift_; }  // bytes
+    std::uint64_t parts() const { return parts_; }                          // of a page
     Parts all() const { return run(0, parts_); }
     // `count` parts from `first` on.
     static Parts run(std::uint64_t first, std::uint64_t count) {
@@ -29,15 +31,15 @@ class PageDivision {
     }
     // The parts that have any of `length` bytes from `offset` in the page on.
     Parts of(std::uint64_t offset, std::uint64_t length) const {
-        const std::uint64_t first = offset / part_size_;
-        return run(first, (offset + length - 1) / part_size_ - first + 1);
+        const std::uint64_t first = offset >> shift_;
+        return run(first, ((offset + length - 1) >> shift_) - first + 1);
     }
 
  private:
     static constexpr std::uint64_t shortest = 64 << 10;
     static constexpr std::uint64_t most = 64;
 
-    std::uint64_t part_size_;
+    std::uint32_t shift_;
     std::uint64_t parts_;
 };
 

@@ -113,7 +113,7 @@ void OriginCache::stop() {
     GPUNBD_ASSERT(held_.empty() && rooms_.empty() && zeroes_.empty() && syncs_.empty(),
                   "the requests of clients are answered before a cache ends");
     for ([[maybe_unused]] const auto& each : fetches_) {
-        GPUNBD_ASSERT(each.second.waiters.empty(),
+        GPUNBD_ASSERT(each.second.waiters.empty() && each.second.later_waiters.empty(),
                       "the requests for pages are answered before a cache ends");
     }
 }
@@ -186,7 +186,7 @@ void OriginCache::follow(std::uint64_t page, Parts parts) noexcept {
     if (is_long) end = (end + in_page - 1) / in_page * in_page;
     end = std::min(end, volume_.pages() * in_page);
     while (found->next < end) {
-        if (ahead_.size() >= longest * streams_.size()) return;
+        if (ahead_.size() >= (longest / in_page + 1) * streams_.size()) return;
         try {
             read_ahead(found->next / in_page, first_of({found->next, end}), is_long);
         } catch (const std::exception&) {  // no memory; the client's request will find that too
@@ -206,15 +206,18 @@ Parts OriginCache::absent_of(std::uint64_t page, Parts parts) const {
     return has(page) ? parts & volume_.missing_parts(page) : 0;
 }
 
+bool OriginCache::joins_fetch(std::uint64_t page, Parts parts, bool joins_first) {
+    const auto found = fetches_.find(page);
+    if (found == fetches_.end()) return false;
+    Fetch& fetch = found->second;
+    const bool may_join = joins_first && !fetch.is_running;
+    (may_join ? fetch.parts : fetch.later_parts) |= parts & ~fetch.parts;
+    return true;
+}
+
 void OriginCache::read_ahead(std::uint64_t page, Parts parts, bool joins) {
     const Parts absent = absent_of(page, parts);
-    if (absent == 0) return;
-    if (const auto found = fetches_.find(page); found != fetches_.end()) {
-        Fetch& fetch = found->second;
-        const bool may_join = joins && !fetch.is_running;
-        (may_join ? fetch.parts : fetch.later_parts) |= absent & ~fetch.parts;
-        return;
-    }
+    if (absent == 0 || joins_fetch(page, absent, joins)) return;
     ahead_.push_back(page);
     fetches_.try_emplace(page, Fetch{.parts = absent, .is_ahead = true});
 }
@@ -243,12 +246,12 @@ bool OriginCache::perform_prefetch(Worker& worker) {
             return true;
         }
         const Parts absent = absent_of(page, first_of(range));
-        const bool is_fetched = absent != 0 && !fetches_.contains(page);
-        if (is_fetched && !may_fetch(page)) return false;
+        const bool begins = absent != 0 && !joins_fetch(page, absent, false);
+        if (begins && !may_fetch(page)) return false;
         range.begin = (page + 1) * in_page;
-        if (!is_fetched) continue;
+        if (!begins) continue;
         fetches_.try_emplace(page, Fetch{.parts = absent, .is_ahead = true});
-        if (--prefetches_left_ == 0) prefetches_.clear();
+        if (!volume_.mapped(page) && --prefetches_left_ == 0) prefetches_.clear();
         perform_fetch(page, worker);
         return true;
     }
@@ -278,7 +281,7 @@ std::optional<std::uint64_t> OriginCache::next_of_all() {
     for (; next_of_all_ < end_of_all_; ++next_of_all_) {
         const std::uint64_t page = next_of_all_;
         const Parts absent = absent_of(page, volume_.division().all());
-        if (absent == 0 || fetches_.contains(page)) continue;
+        if (absent == 0 || joins_fetch(page, absent, false)) continue;
         if (!may_fetch(page)) return std::nullopt;
         fetches_.try_emplace(page, Fetch{.parts = absent, .is_ahead = true, .fills = true});
         ++next_of_all_;
@@ -299,7 +302,9 @@ void OriginCache::perform_fetch(std::uint64_t page, Worker& worker) {
         status = load(page, parts, worker.copier);
     } while (status == Status::no_space && fetch.is_wanted && !is_stopping_);
     --fetching_;
-    const PageRequests waiters = std::exchange(fetch.waiters, PageRequests{});
+    PageRequests waiters = std::exchange(fetch.waiters, PageRequests{});
+    fetch.parts = 0;  // later requests wait for another fetch
+    if (status == Status::io_error) answer_each(page, std::exchange(waiters, {}), parts, worker);
     if (status == Status::no_space) {
         if (fetch.fills) end_of_all_ = next_of_all_;
     } else if (status != Status::ok) {
@@ -309,6 +314,15 @@ void OriginCache::perform_fetch(std::uint64_t page, Worker& worker) {
     end_pages(worker);
     const Unlock unlock(mutex_);
     complete(waiters, status);
+}
+
+void OriginCache::answer_each(std::uint64_t page, PageRequests waiters, Parts failed,
+                              Worker& worker) {
+    const Unlock unlock(mutex_);
+    while (PageRequest* const each = waiters.pop()) {
+        answer(*each,
+               each->parts == failed ? Status::io_error : load(page, each->parts, worker.copier));
+    }
 }
 
 bool OriginCache::fetch_later_parts(std::uint64_t page, Fetch& fetch) noexcept {
@@ -343,16 +357,8 @@ Status OriginCache::load(std::uint64_t page, Parts parts, SlabCopier& copier) no
     }
 }
 
-PageRef OriginCache::find_at_rest(std::uint64_t page) const {
-    while (true) {
-        PageRef out = volume_.find_writable(page);
-        if (!out.hole() || !volume_.mapped(page)) return out;
-        std::this_thread::sleep_for(retry_interval);
-    }
-}
-
 Status OriginCache::fill(std::uint64_t page, Parts parts, SlabCopier& copier) {
-    PageRef target = find_at_rest(page);
+    PageRef target = volume_.find_writable(page);
     const bool is_new = target.hole();
     const auto give_up = [&] {
         if (is_new && !target.hole()) PagePool::give_up(std::move(target));
@@ -381,6 +387,9 @@ Status OriginCache::fill(std::uint64_t page, Parts parts, SlabCopier& copier) {
         }
         if (!is_new) {
             target.add_parts(wanted);
+            const PageIndex index = target.index();
+            const bool is_cached = index < cached_.size() && cached_[index].number == page;
+            if (is_cached) ++cached_[index].uses;  // this one is no client's
         } else if (volume_.fill_hole(page, target, volume_.division().all() & ~wanted)) {
             const Fetch& fetch = fetches_.at(page);
             remember(page, fetch.is_wanted);
@@ -466,7 +475,7 @@ void OriginCache::lose(std::uint64_t page) {
 Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier) {
     if (to.device().failed()) return Status::io_error;
     const std::uint64_t size = volume_.division().part_size();
-    const auto bytes = static_cast<std::uint64_t>(std::popcount(parts)) * size;
+    std::uint64_t bytes = 0;
     const auto began = Clock::now();
     Status status = Status::ok;
     while (parts != 0 && status == Status::ok) {
@@ -474,8 +483,8 @@ Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, Sla
         const auto count = static_cast<std::uint64_t>(std::countr_one(parts >> first));
         SlabPosition position = to.position();
         position.offset += first * size;
-        status =
-            read_run(page * volume_.page_size() + first * size, count * size, position, copier);
+        status = read_run(page * volume_.page_size() + first * size, count * size, position, copier,
+                          bytes);
         parts &= ~PageDivision::run(first, count);
     }
     const std::chrono::nanoseconds took = Clock::now() - began;
@@ -488,17 +497,19 @@ Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, Sla
 }
 
 Status OriginCache::read_run(std::uint64_t offset, std::uint64_t length, SlabPosition to,
-                             SlabCopier& copier) {
+                             SlabCopier& copier, std::uint64_t& bytes) {
     const auto get = [&](std::uint64_t done, std::span<std::byte> memory) {
         // A clone may go on after the end of the origin, with zeroes.
         const std::uint64_t left = volume_.size() - std::min(offset + done, volume_.size());
         const auto part = memory.first(std::min<std::uint64_t>(memory.size(), left));
         std::memset(memory.data() + part.size(), 0, memory.size() - part.size());
         if (part.empty()) return Status::ok;
-        const auto why = origin_->read(offset + done, part);
-        if (!why) return Status::ok;
-        log_error("cannot be read", *why);
-        return Status::io_error;
+        if (const auto why = origin_->read(offset + done, part)) {
+            log_error("cannot be read", *why);
+            return Status::io_error;
+        }
+        bytes += part.size();
+        return Status::ok;
     };
     try {
         return copier.fill(to, length, get);
@@ -840,7 +851,7 @@ void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
     round_ended_.notify_all();
 }
 
-Status OriginCache::store(std::uint64_t page, const WrittenPages::Blocks& blocks,
+Status OriginCache::store(std::uint64_t page, const WrittenPages::Blocks& wanted,
                           SlabCopier& copier) noexcept {
     try {
         const PageRef from = volume_.find(page);
@@ -850,6 +861,12 @@ Status OriginCache::store(std::uint64_t page, const WrittenPages::Blocks& blocks
             return Status::io_error;
         }
         const std::uint64_t begin = page * volume_.page_size();
+        // A write that failed has changed nothing in parts without contents.
+        WrittenPages::Blocks blocks = wanted;
+        for (Parts missing = from.missing(); missing != 0; missing &= missing - 1) {
+            const auto in_part = volume_.division().part_size() / WrittenPages::block_size;
+            blocks.reset(static_cast<std::size_t>(std::countr_zero(missing)) * in_part, in_part);
+        }
         for (auto first = blocks.find_first(); first != WrittenPages::Blocks::npos;) {
             auto last = first;
             while (last + 1 != blocks.size() && blocks.test(last + 1)) ++last;

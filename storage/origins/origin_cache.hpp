@@ -192,6 +192,9 @@ class OriginCache final : public PageCache, private SlabLender {
     Parts absent_of(std::uint64_t page, Parts parts) const;
     // These release the mutex meanwhile.
     void perform_fetch(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
+    // For requests of a fetch that has failed: some of their parts may be readable.
+    void answer_each(std::uint64_t page, PageRequests waiters, Parts failed, Worker& worker)
+        REQUIRES(mutex_);
     // Begins the fetch of what is wanted besides. False: there is nothing.
     bool fetch_later_parts(std::uint64_t page, Fetch& fetch) noexcept REQUIRES(mutex_);
     void perform_round(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
@@ -203,8 +206,10 @@ class OriginCache final : public PageCache, private SlabLender {
     void submit(const CloneRequest& request) noexcept EXCLUDES(mutex_);
 
     void follow(std::uint64_t page, Parts parts) noexcept REQUIRES(mutex_);
-    // `joins`: a fetch of the page that has not begun reads these parts too. Throws
-    // std::bad_alloc.
+    // A fetch of the page reads these parts too, now (`joins_first`) or after its own. False: there
+    // is none.
+    bool joins_fetch(std::uint64_t page, Parts parts, bool joins_first) REQUIRES(mutex_);
+    // `joins`: see joins_fetch(). Throws std::bad_alloc.
     void read_ahead(std::uint64_t page, Parts parts, bool joins) REQUIRES(mutex_);
     // no_space: there is no memory for a page that no client waits for.
     Status load(std::uint64_t page, Parts parts, SlabCopier& copier) noexcept EXCLUDES(mutex_);
@@ -214,12 +219,11 @@ class OriginCache final : public PageCache, private SlabLender {
     void set_starving(bool is_starving) EXCLUDES(mutex_);
     // Parts from the origin are in the volume. no_space: likewise.
     Status fill(std::uint64_t page, Parts parts, SlabCopier& copier) EXCLUDES(mutex_);
-    // The page, pinned for writing, once it does not move. A hole: it is not mapped.
-    PageRef find_at_rest(std::uint64_t page) const;
     Status read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier)
         EXCLUDES(mutex_);
-    Status read_run(std::uint64_t offset, std::uint64_t length, SlabPosition to, SlabCopier& copier)
-        EXCLUDES(mutex_);
+    // `bytes`: grows by those that were read.
+    Status read_run(std::uint64_t offset, std::uint64_t length, SlabPosition to, SlabCopier& copier,
+                    std::uint64_t& bytes) EXCLUDES(mutex_);
 
     // The device of the volume has failed: pages are taken from the reserve from now on, and those
     // on the device are read from the origin again. False: there is no reserve.

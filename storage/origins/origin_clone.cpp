@@ -43,7 +43,7 @@ bool OriginClone::has(std::uint64_t page) const {
 PageRef OriginClone::find(std::uint64_t page, Parts parts) const {
     if (page >= base_->pages() || zeroed_.test(page)) return {};
     PageRef out = base_->find(page);
-    if (!out.hole() && (out.missing() & parts) != 0) out.reset();
+    if (!out.hole() && out.lacks(parts)) out.reset();
     return out;
 }
 

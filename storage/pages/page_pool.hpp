@@ -83,6 +83,7 @@ class PageRef {
     Access access() const { return access_; }
     // See PageStates.
     Parts missing() const { return owner().pages().missing(page_); }
+    bool lacks(Parts parts) const { return (missing() & parts) != 0; }
     void add_parts(Parts parts) {
         GPUNBD_ASSERT(access_ == Access::write, "a page is filled by a thread that pins it so");
         owner().pages().add_parts(page_, parts);

@@ -240,6 +240,8 @@ class PageStates {
     RetiredPages retired_;
     GrowingArray<Atomic<std::uint32_t>> sharers_;
     GrowingArray<Atomic<std::uint32_t>> claims_;
+    // Not Atomic: the interleaving tests have no caches, and these accesses would double their
+    // time.
     GrowingArray<std::atomic<Parts>> missing_;
     Atomic<std::uint64_t> mapped_pages_{0};
     Atomic<std::uint32_t> filling_{0};

@@ -381,11 +381,7 @@ PageRef Volume::find(std::uint64_t page) const {
     return {};
 }
 
-PageRef Volume::find(std::uint64_t page) const {
-    PageRef out = find<Access::read>(page);
-    if (out.hole() && source_ != nullptr) return source_->find(page, 0);
-    return out;
-}
+PageRef Volume::find(std::uint64_t page) const { return find<Access::read>(page); }
 
 PageRef Volume::find_at(std::uint64_t offset, std::uint64_t length) const {
     const std::uint64_t page = page_of(offset);
@@ -393,7 +389,7 @@ PageRef Volume::find_at(std::uint64_t offset, std::uint64_t length) const {
     if (source_ == nullptr) return out;
     const Parts parts = parts_at(offset, length);
     if (out.hole()) return source_->find(page, parts);
-    if ((out.missing() & parts) != 0) out.reset();
+    if (out.lacks(parts)) out.reset();
     return out;
 }
 
@@ -408,8 +404,7 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
     const EntrySlot slot = table_.slot(page);
     while (true) {
         out = find<Access::write>(page);
-        const bool lacks_parts =
-            cache_ != nullptr && !out.hole() && (out.missing() & request.parts) != 0;
+        const bool lacks_parts = cache_ != nullptr && !out.hole() && out.lacks(request.parts);
         if (!out.hole() && !lacks_parts) return Status::ok;
         out.reset();
         const PageEntry entry = slot.load();

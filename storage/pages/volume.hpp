@@ -213,12 +213,13 @@ class Volume {
     // Starts threads ahead of need. If the system refuses one now, a later request tries again.
     void start_provisioners() noexcept;
 
-    // The page behind page number `page`, which may be one of its source, pinned for reading, or a
-    // hole. Lock-free. If the device sends in place, and no other volume has the page, it is pinned
-    // for Access::send: no other volume gets the page before it is unpinned.
+    // The page behind page number `page`, pinned for reading, or a hole. It may lack parts, which
+    // must not be read: see PageRef::missing(). Lock-free. If the device sends in place, and no
+    // other volume has the page, it is pinned for Access::send: no other volume gets the page
+    // before it is unpinned.
     PageRef find(std::uint64_t page) const;
-    // The same for bytes of one page: a hole also if a cache has the page, but not all of these
-    // bytes.
+    // The same for bytes of one page, which may be one of the source. A hole also if a cache has
+    // the page, but not all of these bytes.
     PageRef find_at(std::uint64_t offset, std::uint64_t length) const;
     // A page that is mapped and not moving, pinned for writing, or a hole.
     PageRef find_writable(std::uint64_t page) const { return find<Access::write>(page); }

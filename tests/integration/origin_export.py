@@ -15,8 +15,8 @@ class Test(admin.Commands, server.Test):
         return server.read_file(self.path, 'rb')
 
     def exported(self):
-        exported, = json.loads(self.gpunbd('status', '--json'))['exports']
-        return exported
+        """The first export, which has the origin."""
+        return json.loads(self.gpunbd('status', '--json'))['exports'][0]
 
     def origin_status(self):
         return self.exported()['origins'][0]

@@ -35,6 +35,11 @@ class Origin(origin_export.Test):
     def start(self, text=CONFIG):
         self.one = self.serve(config=text.replace('FILE', self.path), name='cached')
 
+    def write_blocks(self, block, count):
+        with open(self.path, 'wb') as file:
+            for _ in range(count):
+                file.write(block)
+
     def check(self, seed, count=200):
         with wire.connect(self.one.address, 'cached') as client:
             self.check_reads(client, seed, count)
@@ -88,9 +93,7 @@ class Origin(origin_export.Test):
 
     def test_memory_is_given_back_without_spill_memory(self):
         block = server.random_bytes(MiB, 9)
-        with open(self.path, 'wb') as file:
-            for _ in range(160):
-                file.write(block)
+        self.write_blocks(block, 160)
         self.start(CONFIG.replace('cache: 16M', 'cache: 144M, prefetch: all'))
         server.wait_until(lambda: self.exported()['used'] == 144 * MiB)
         device = os.environ.get('GPUNBD_DEVICE', 'host')
@@ -105,6 +108,21 @@ class Origin(origin_export.Test):
         self.gpunbd('reclaim', device, '--end')
         read_all()
         self.assertGreater(self.exported()['used'], 64 * MiB)
+
+    def test_another_export_gets_memory_of_the_cache(self):
+        block = server.random_bytes(MiB, 9)
+        self.write_blocks(block, 160)
+        self.start(CONFIG.replace('cache: 16M', 'prefetch: all') + '''  - {name: thin, devices: [{device}], size: 64M}
+devices: [{id: {device}, capacity: 128M}]
+''')
+        server.wait_until(lambda: self.exported()['used'] == 128 * MiB)
+        with wire.connect(self.one.address, 'thin') as client:
+            for page in range(64 * MiB // PAGE):
+                client.write(page * PAGE, block * 2)
+        self.assertEqual(self.exported()['used'], 64 * MiB)
+        with wire.connect(self.one.address, 'cached') as client:
+            for page in range(80):
+                self.assertEqual(client.read(page * PAGE + 4096, 4096), block[4096:8192])
 
     def test_clones_share_what_is_read(self):
         clones = "\n  - {name: node, clone_of: cached}\n  - {name: vm, clone_per_client: {of: cached, size: 48M, name: machine}}\n"

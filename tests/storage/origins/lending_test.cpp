@@ -1,6 +1,7 @@
 // Memory of a cache for other volumes on its device.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -63,9 +64,12 @@ struct Lending {
                                        .may_exceed_memory = true},
                                       {&device}));
     }
+    // To read ahead is a hint, which has no effect while no page can be dropped.
     void read(std::uint64_t number) {
-        cached->cache()->prefetch(number * slab_page, 1);
-        while (!cached->mapped(number)) std::this_thread::yield();
+        while (!cached->mapped(number)) {
+            cached->cache()->prefetch(number * slab_page, 1);
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
     }
     Status write(std::uint64_t number) {
         PageRef out;

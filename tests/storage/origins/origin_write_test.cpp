@@ -369,14 +369,6 @@ TEST_CASE("origin: counters of the parts of pages") {
         CHECK(origin.client.read(size - 100, 100) == Status::ok);
         CHECK(counters.read_bytes.value() == size % cached_part);
     }
-    SUBCASE("a write of a whole page reads nothing, also if the memory is full") {
-        for (std::uint64_t page = 2; page != 18; page += 2) {
-            CHECK(origin.client.read(page * cached_page, 1) == Status::ok);
-        }
-        REQUIRE(counters.read_bytes.value() == 8 * cached_part);
-        CHECK(origin.write(6 * cached_page, cached_page) == Status::ok);
-        CHECK(counters.read_bytes.value() == 8 * cached_part);
-    }
 }
 
 // Clients on threads of their own, whose parts of the volume meet within pages.
