@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
+#include "storage/base/atomic.hpp"
 #include "storage/base/mutex.hpp"
 
 namespace gpunbd::storage {
@@ -21,6 +23,22 @@ class SlabLender {
 // Those of one device.
 class SlabLenders {
  public:
+    // While it exists, a pool waits for memory, and lenders take none.
+    class Asking {
+     public:
+        explicit Asking(SlabLenders& lenders) : lenders_(lenders) { lenders_.askers_.fetch_add(1); }
+        ~Asking() { lenders_.askers_.fetch_sub(1); }
+        Asking(const Asking&) = delete;
+        Asking& operator=(const Asking&) = delete;
+
+        // One of them makes a slab free, each in its turn. False: none can.
+        bool release_slab() { return lenders_.release_slab(); }
+
+     private:
+        SlabLenders& lenders_;
+    };
+    bool are_asked() const { return askers_.load() != 0; }
+
     // Throws std::bad_alloc.
     void add(SlabLender& lender) EXCLUDES(mutex_) {
         const Lock lock(mutex_);
@@ -31,7 +49,8 @@ class SlabLenders {
         const Lock lock(mutex_);
         std::erase(all_, &lender);
     }
-    // One of them makes a slab free, each in its turn. False: none can.
+
+ private:
     bool release_slab() EXCLUDES(mutex_) {
         const Lock lock(mutex_);
         for (auto tries = all_.size(); tries != 0; --tries) {
@@ -41,7 +60,7 @@ class SlabLenders {
         return false;
     }
 
- private:
+    Atomic<std::uint32_t> askers_{0};
     Mutex mutex_;
     std::vector<SlabLender*> all_ GUARDED_BY(mutex_);
 };

@@ -61,7 +61,7 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
         }
         if (options_.reads_ahead == Ahead::all) end_of_all_ = volume_.pages();
     }
-    volume_.pool(0).memory().never_borrow();
+    volume_.pool(0).memory().lend();
     const SignalsBlocked blocked;
     try {
         for (Worker& worker : workers_) {
@@ -626,7 +626,7 @@ bool OriginCache::is_here(std::size_t index) const {
 bool OriginCache::release_slab() noexcept {
     const Lock lock(mutex_);
     const PageAllocator& memory = volume_.pool(0).memory();
-    if (pool_ != 0 || cached_.empty() || memory.usage().slabs < 2) return false;
+    if (pool_ != 0 || cached_.empty() || memory.usable_slabs() < 2) return false;
     const std::size_t in_slab = memory.slabs().numbers().slab_pages();
     for (std::size_t left = cached_.size() / in_slab + 1; left != 0; --left) {
         const std::size_t slab = hand_ % cached_.size() / in_slab;

@@ -108,7 +108,7 @@ Status PageAllocator::take_target(PageIndex& page, std::optional<SlabKind> kind)
     FreePages::Page found;
     while (!take_free_page(found, *kind)) {
         if (kind == SlabKind::revocable || quiesced_) return Status::no_space;
-        if (const Status status = add_slab(true); status != Status::ok) return status;
+        if (const Status status = add_slab({.fixed = true}); status != Status::ok) return status;
     }
     page = found.index;
     pages_.begin_filling();
@@ -282,7 +282,8 @@ void PageAllocator::serve_requests() {
 }
 
 Status PageAllocator::prepare() {
-    return free_.clear_pages() != free_.free_pages() ? clear_a_page() : add_slab();
+    return free_.clear_pages() != free_.free_pages() ? clear_a_page()
+                                                     : add_slab({.is_ahead = true});
 }
 
 bool PageAllocator::map_taken_slab() {

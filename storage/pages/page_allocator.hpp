@@ -45,6 +45,12 @@ class AnnouncedReleases {
     std::uint32_t announced_ = 0;
 };
 
+// What a page allocator makes a slab for.
+struct NewSlab {
+    bool fixed = false;     // it must not be revocable, and may be one more than the tables need
+    bool is_ahead = false;  // of need, so lenders give no memory up for it
+};
+
 // The memory of a page pool: allocates slabs on the device, cuts them into pages, and gives out the
 // free ones. A page is given out only while no entry refers to it and it is not pinned.
 //
@@ -100,8 +106,8 @@ class PageAllocator {
     void promise(std::int64_t pages) REQUIRES(mutex_);
     // From now on each slab has the same number of pages.
     void use_whole_slabs() REQUIRES(mutex_) { promise_.in_whole_slabs = true; }
-    // If the device has no memory for a slab, nothing is asked of SlabLenders: this pool is one.
-    void never_borrow() { borrows_.store(false); }
+    // This pool is that of one of the device's SlabLenders: it asks none of them.
+    void lend() { lends_.store(true); }
     // The slab directory of kept slabs is there from now on, so that further tables can share
     // it. It is kept already.
     void move_directory(const std::shared_ptr<const SharedDirectory>& target) EXCLUDES(mutex_);
@@ -151,6 +157,8 @@ class PageAllocator {
     // False: there is no such slab. stop_draining() reverses that, unless the slab is empty.
     bool drain(std::uint32_t slab) EXCLUDES(mutex_);
     bool is_draining(std::uint32_t slab) const EXCLUDES(mutex_);
+    // How many are not being drained.
+    std::uint32_t usable_slabs() const EXCLUDES(mutex_);
     void stop_draining(std::uint32_t slab) EXCLUDES(mutex_);
     // Nothing: there is no such slab.
     std::optional<SlabKind> kind_of(std::uint32_t slab) const EXCLUDES(mutex_);
@@ -177,9 +185,9 @@ class PageAllocator {
     bool has_work() const REQUIRES(mutex_);
     std::uint32_t pages_of_next_slab(bool fixed) const REQUIRES(mutex_);
     std::uint32_t number_of_next_slab() REQUIRES(mutex_);
-    Status allocate(std::uint32_t number, const SlabRequest& request, Slab& slab) EXCLUDES(mutex_);
+    Status allocate(std::uint32_t number, const SlabRequest& request, bool is_ahead, Slab& slab)
+        EXCLUDES(mutex_);
     bool may_wait_for_others() const EXCLUDES(mutex_);
-    bool borrow() { return borrows_.load() && slabs_.device().lenders().release_slab(); }
     // Only between these two, a thread releases or maps slabs. begin_provisioning() waits for the
     // end of another thread's work, and quiesce() for all of it.
     void begin_provisioning() REQUIRES(mutex_);
@@ -191,9 +199,8 @@ class PageAllocator {
 
     // These release the lock while they call the device.
     void add_free(FreePages::Page page) REQUIRES(mutex_);
-    // `fixed`: the slab must not be revocable, and may be one more than the tables need.
-    Status add_slab(bool fixed = false) REQUIRES(mutex_);
-    Status add_slab_of(std::uint32_t pages, bool fixed) REQUIRES(mutex_);
+    Status add_slab(NewSlab kind = {}) REQUIRES(mutex_);
+    Status add_slab_of(std::uint32_t pages, NewSlab kind) REQUIRES(mutex_);
     void release_slab(std::uint32_t number) REQUIRES(mutex_);
     void release_surplus() REQUIRES(mutex_);
     Status prepare() REQUIRES(mutex_);
@@ -203,7 +210,7 @@ class PageAllocator {
 
     Client& client_;
     const bool works_ahead_;  // a thread allocates, clears and releases ahead of need
-    Atomic<bool> borrows_{true};
+    Atomic<bool> lends_{false};
     PoolSlabs slabs_;
     PageStates pages_;
 

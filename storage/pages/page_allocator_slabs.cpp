@@ -66,18 +66,18 @@ void PageAllocator::release_surplus() {
 // --- slabs -----------------------------------------------------------------------------------
 
 // The memory that a device has left may fit a smaller slab. Kept slabs have one size.
-Status PageAllocator::add_slab(bool fixed) {
-    std::uint32_t pages = pages_of_next_slab(fixed);
+Status PageAllocator::add_slab(NewSlab kind) {
+    std::uint32_t pages = pages_of_next_slab(kind.fixed);
     const std::uint32_t fewest =
         config().is_kept() ? pages : (pages + smallest_slab_part - 1) / smallest_slab_part;
     Status status = Status::no_space;
     for (; status == Status::no_space && pages != 0 && pages >= fewest; pages /= 2) {
-        status = add_slab_of(pages, fixed);
+        status = add_slab_of(pages, kind);
     }
     return status;
 }
 
-Status PageAllocator::add_slab_of(std::uint32_t pages, bool fixed) {
+Status PageAllocator::add_slab_of(std::uint32_t pages, NewSlab kind) {
     const std::uint32_t number = number_of_next_slab();
     if (number == slabs_.count()) return Status::no_space;
     free_.reserve_slab(number, pages);
@@ -86,11 +86,11 @@ Status PageAllocator::add_slab_of(std::uint32_t pages, bool fixed) {
     const SlabRequest request{.bytes = pages * config().page_size,
                               .provision = config().provision,
                               .kept = config().is_kept(),
-                              .fixed = fixed};
+                              .fixed = kind.fixed};
     Status status = Status::no_space;
     {
         const Unlock unlock(mutex_);
-        status = allocate(number, request, slab);
+        status = allocate(number, request, kind.is_ahead, slab);
     }
     end_pending();
     if (status != Status::ok) {
@@ -142,10 +142,19 @@ std::uint32_t PageAllocator::number_of_next_slab() {
     return number;
 }
 
-Status PageAllocator::allocate(std::uint32_t number, const SlabRequest& request, Slab& slab) {
+Status PageAllocator::allocate(std::uint32_t number, const SlabRequest& request, bool is_ahead,
+                               Slab& slab) {
     const std::uint64_t bytes = request.bytes;
     SlabBudget& budget = slabs_.budget();
     PendingReleases& releases = slabs_.device().releases();
+    SlabLenders& lenders = slabs_.device().lenders();
+    if (lends_.load() && lenders.are_asked()) return Status::no_space;
+    std::optional<SlabLenders::Asking> asking;
+    const auto borrow = [&] {
+        if (is_ahead || lends_.load()) return false;
+        if (!asking) asking.emplace(lenders);
+        return asking->release_slab();
+    };
     Status status = Status::no_space;
     std::uint64_t ended = 0;
     try {
@@ -213,6 +222,15 @@ bool PageAllocator::drain(std::uint32_t slab) {
 bool PageAllocator::is_draining(std::uint32_t slab) const {
     const Lock lock(mutex_);
     return free_.is_draining(slab);
+}
+
+std::uint32_t PageAllocator::usable_slabs() const {
+    const Lock lock(mutex_);
+    std::uint32_t slabs = 0;
+    for (std::uint32_t slab = 0; slab != slabs_.count(); ++slab) {
+        if (slabs_.at(slab).is_allocated() && !free_.is_draining(slab)) ++slabs;
+    }
+    return slabs;
 }
 
 void PageAllocator::stop_draining(std::uint32_t slab) {

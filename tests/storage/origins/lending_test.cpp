@@ -47,7 +47,9 @@ class ConstantOrigin final : public Origin {
 };
 
 struct Lending {
-    explicit Lending(OriginCache::Writes writes = OriginCache::Writes::none) {
+    // `is_slow`: pools allocate slabs ahead of need.
+    explicit Lending(bool is_slow, OriginCache::Writes writes = OriginCache::Writes::none)
+        : device(0, {.capacity = lent_pages * slab_page, .slow = is_slow}) {
         auto made = std::make_unique<OriginCache>(
             *cached, std::make_unique<ConstantOrigin>(),
             OriginCache::Options{.export_name = "cached",
@@ -76,27 +78,30 @@ struct Lending {
         return plain->map(number, out);
     }
 
-    MemoryDevice device{0, {.capacity = lent_pages * slab_page}};
+    MemoryDevice device;
     std::unique_ptr<Volume> cached = make(lent_pages * slab_page);
     std::unique_ptr<Volume> plain = make();
 };
 
 TEST_CASE("origin: an export that finds no memory gets that of a cache, except for one slab") {
-    Lending rig;
-    CHECK(rig.cached->mapped_bytes() == lent_pages * slab_page);
-    for (std::uint64_t number = 0; number != lent_pages - 1; ++number) {
-        CHECK(rig.write(number) == Status::ok);
-        CHECK(rig.cached->mapped_bytes() == (lent_pages - 1 - number) * slab_page);
+    for (const bool is_slow : {false, true}) {
+        CAPTURE(is_slow);
+        Lending rig(is_slow);
+        CHECK(rig.cached->mapped_bytes() == lent_pages * slab_page);
+        for (std::uint64_t number = 0; number != lent_pages - 1; ++number) {
+            CHECK(rig.write(number) == Status::ok);
+            CHECK(rig.cached->mapped_bytes() == (lent_pages - 1 - number) * slab_page);
+        }
+        CHECK(rig.write(lent_pages - 1) == Status::no_space);
+        // The cache goes on with what it has, and takes none back.
+        for (std::uint64_t number = 0; number != lent_pages; ++number) rig.read(number);
+        CHECK(rig.cached->mapped_bytes() == slab_page);
+        CHECK(rig.plain->mapped_bytes() == (lent_pages - 1) * slab_page);
     }
-    CHECK(rig.write(lent_pages - 1) == Status::no_space);
-    // The cache goes on with what it has, and takes none back.
-    for (std::uint64_t number = 0; number != lent_pages; ++number) rig.read(number);
-    CHECK(rig.cached->mapped_bytes() == slab_page);
-    CHECK(rig.plain->mapped_bytes() == (lent_pages - 1) * slab_page);
 }
 
 TEST_CASE("origin: pages that clients read, or that the origin does not have, are not lent") {
-    Lending rig(OriginCache::Writes::back);
+    Lending rig(false, OriginCache::Writes::back);
     PageRef read = rig.cached->find(0);
     const PageRef other = rig.cached->find(1);
     PageRequest request;
