@@ -371,7 +371,7 @@ TEST_CASE("origin: counters of the parts of pages") {
     }
 }
 
-// Clients on threads of their own, whose parts of the volume meet within pages.
+// Clients on threads of their own. Their parts of the volume meet within pages.
 struct ThreadsRig {
     static constexpr std::uint64_t page = 8 * cached_part;
     static constexpr std::uint64_t bytes = 20 * page - 5 * cached_part - 3 * 512;
