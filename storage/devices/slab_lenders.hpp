@@ -15,6 +15,8 @@ class SlabLender {
     // Makes a slab of the device free, which is released soon. False: each has to stay. Any thread
     // calls it.
     virtual bool release_slab() noexcept = 0;
+    // Bytes of slabs that it may be able to make free.
+    virtual std::uint64_t lendable() const noexcept = 0;
 
  protected:
     ~SlabLender() = default;
@@ -39,6 +41,12 @@ class SlabLenders {
     };
     bool are_asked() const { return askers_.load() != 0; }
 
+    std::uint64_t lendable() const EXCLUDES(mutex_) {
+        const Lock lock(mutex_);
+        std::uint64_t bytes = 0;
+        for (const SlabLender* each : all_) bytes += each->lendable();
+        return bytes;
+    }
     // Throws std::bad_alloc.
     void add(SlabLender& lender) EXCLUDES(mutex_) {
         const Lock lock(mutex_);
@@ -61,7 +69,7 @@ class SlabLenders {
     }
 
     Atomic<std::uint32_t> askers_{0};
-    Mutex mutex_;
+    mutable Mutex mutex_;
     std::vector<SlabLender*> all_ GUARDED_BY(mutex_);
 };
 

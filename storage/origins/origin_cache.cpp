@@ -361,8 +361,8 @@ Status OriginCache::fill(std::uint64_t page, Parts parts, SlabCopier& copier) {
     PageRef target = volume_.find_writable(page);
     const bool is_new = target.hole();
     const auto give_up = [&] {
-        if (is_new && !target.hole()) PagePool::give_up(std::move(target));
-        target.reset();
+        if (!is_new) return target.reset();
+        if (!target.hole()) PagePool::give_up(std::move(target));
     };
     try {
         if (is_new) {
@@ -634,6 +634,14 @@ bool OriginCache::release_slab() noexcept {
         if (drop_slab(static_cast<std::uint32_t>(slab))) return true;
     }
     return false;
+}
+
+std::uint64_t OriginCache::lendable() const noexcept {
+    const Lock lock(mutex_);
+    const PageAllocator& memory = volume_.pool(0).memory();
+    const std::uint64_t slabs = pool_ == 0 ? memory.usable_slabs() : 0;
+    return (slabs - std::min<std::uint64_t>(slabs, 1)) * memory.slabs().numbers().slab_pages() *
+           volume_.page_size();
 }
 
 bool OriginCache::drop_slab(std::uint32_t slab) {

@@ -241,6 +241,7 @@ class OriginCache final : public PageCache, private SlabLender {
     const PageStates& states() const REQUIRES(mutex_);
     // Another export finds no memory on the device. The last slab stays.
     bool release_slab() noexcept override EXCLUDES(mutex_);
+    std::uint64_t lendable() const noexcept override EXCLUDES(mutex_);
     // Drops the pages of a slab. False: one has to stay, or they are being dropped.
     bool drop_slab(std::uint32_t slab) REQUIRES(mutex_);
     // Whether the volume has the page of this index now, as `cached_` says.

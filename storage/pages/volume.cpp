@@ -96,9 +96,10 @@ std::variant<std::unique_ptr<Volume>, CapacityError> Volume::create(
     const KeepOptions& keep, const std::vector<Spill>& spills) {
     std::vector<std::uint64_t> available;
     available.reserve(devices.size());
-    for (const Device* device : devices) {
-        available.push_back(options.may_exceed_memory ? SlabBudget::unlimited
-                                                      : device->available());
+    for (Device* const device : devices) {
+        available.push_back(options.may_exceed_memory
+                                ? SlabBudget::unlimited
+                                : device->available() + device->lenders().lendable());
     }
     auto fitted = lay_out(options, available);
     if (const auto* error = std::get_if<CapacityError>(&fitted)) return *error;

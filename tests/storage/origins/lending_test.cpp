@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "storage/origins/origin_cache.hpp"
@@ -98,6 +99,16 @@ TEST_CASE("origin: an export that finds no memory gets that of a cache, except f
         CHECK(rig.cached->mapped_bytes() == slab_page);
         CHECK(rig.plain->mapped_bytes() == (lent_pages - 1) * slab_page);
     }
+}
+
+TEST_CASE("origin: a volume may be as large as what is free and what caches can lend") {
+    const Lending rig(false);
+    const auto make = [&](std::uint64_t pages_of_it) {
+        return Volume::create({.size = pages_of_it * slab_page, .page_size = slab_page},
+                              {rig.plain->devices().front()});
+    };
+    CHECK(std::holds_alternative<CapacityError>(make(lent_pages)));
+    CHECK(std::holds_alternative<std::unique_ptr<Volume>>(make(lent_pages - 1)));
 }
 
 TEST_CASE("origin: pages that clients read, or that the origin does not have, are not lent") {
