@@ -524,6 +524,7 @@ Status OriginCache::read_run(std::uint64_t offset, std::uint64_t length, SlabPos
 template <typename GetDemand>
 Status OriginCache::take(std::uint64_t page, PageRef& out, GetDemand demand) {
     const auto deadline = Clock::now() + patience;
+    std::uint32_t tries_without_chance = 0;
     while (true) {
         const bool has_failed = has_failed_device();
         if (has_failed && !leave_device()) return Status::io_error;
@@ -535,7 +536,11 @@ Status OriginCache::take(std::uint64_t page, PageRef& out, GetDemand demand) {
         if (evict_one()) continue;
         if (now == Demand::expected) return status;
         const bool is_late = Clock::now() > deadline;
-        if (is_late || volume_.mapped_bytes() == 0) {
+        // While another pool asks for memory, this one gets none, but soon may.
+        const bool has_chance =
+            volume_.mapped_bytes() != 0 || volume_.pool(0).device().lenders().are_asked();
+        tries_without_chance = has_chance ? 0 : tries_without_chance + 1;
+        if (is_late || tries_without_chance > 1) {
             log_error("is not cached",
                       is_late ? "no page of its cache becomes free; give it a larger cache"
                               : "its device has no memory for a page");
