@@ -57,7 +57,7 @@ ExportStatus scratch(std::uint64_t seconds) {
     made.held_back = 17 + seconds;
     made.longest = {
         .type = "write", .seconds = 0.25, .waits = {{"queue", 0.0625}, {"device", 0.1875}}};
-    made.origins = {{"/srv/a.img", 40, 41, 42, 39, 43, 44, 45, 46, 4.5, 47, 4.75}};
+    made.origins = {{"/srv/a.img", 40, 41, 42, 39, 43, 44, 45, 46, 4.5, 47, 48, 4.75}};
     made.requests.push_back(sample_requests("read", 10'000, seconds * sample_read_rate / 4096));
     made.requests.push_back(sample_requests("write", 20'000, seconds * 500));
     made.requests.back().errors = {{"ENOSPC", 5}, {"EINVAL", 6}};
