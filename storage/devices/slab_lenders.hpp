@@ -25,7 +25,7 @@ class SlabLender {
 // Those of one device.
 class SlabLenders {
  public:
-    // While it exists, a pool waits for memory, and lenders take none.
+    // While it exists, a pool needs memory now. Lenders, and pools that need it later, take none.
     class Asking {
      public:
         explicit Asking(SlabLenders& lenders) : lenders_(lenders) { lenders_.askers_.fetch_add(1); }

@@ -82,7 +82,7 @@ OriginCache::~OriginCache() {
         is_draining_ = true;
         changed_.notify_all();
         while (const std::uint64_t bytes = written_.bytes()) {
-            const auto is_less = [&] { return written_.bytes() < bytes; };
+            const auto is_less = [&] { return records_.bytes() < bytes; };
             if (!round_ended_.wait_for(mutex_, patience_at_end, is_less)) break;
         }
     }
@@ -119,8 +119,8 @@ void OriginCache::stop() {
 }
 
 PageCache::Unwritten OriginCache::unwritten() const {
-    Unwritten out{.bytes = written_.bytes()};
-    if (const auto oldest = written_.oldest()) {
+    Unwritten out{.bytes = records_.bytes()};
+    if (const auto oldest = records_.oldest()) {
         out.age = std::chrono::duration<double>(Clock::now() - *oldest).count();
     }
     return out;
@@ -628,11 +628,21 @@ bool OriginCache::is_here(std::size_t index) const {
     return entry.is_mapped() && entry.device() == pool_ && entry.page() == index;
 }
 
+bool OriginCache::makes_room(std::size_t index) const {
+    const std::uint64_t page = cached_[index].number;
+    return is_here(index) && !states().is_pinned(static_cast<PageIndex>(index)) &&
+           !written_.contains(page) && !is_used(page, false);
+}
+
+std::uint64_t OriginCache::spare_slabs() const {
+    const std::uint64_t slabs = pool_ == 0 ? volume_.pool(0).memory().usable_slabs() : 0;
+    return slabs - std::min<std::uint64_t>(slabs, 1);
+}
+
 bool OriginCache::release_slab() noexcept {
     const Lock lock(mutex_);
-    const PageAllocator& memory = volume_.pool(0).memory();
-    if (pool_ != 0 || cached_.empty() || memory.usable_slabs() < 2) return false;
-    const std::size_t in_slab = memory.slabs().numbers().slab_pages();
+    if (cached_.empty() || spare_slabs() == 0) return false;
+    const std::size_t in_slab = volume_.pool(0).memory().slabs().numbers().slab_pages();
     for (std::size_t left = cached_.size() / in_slab + 1; left != 0; --left) {
         const std::size_t slab = hand_ % cached_.size() / in_slab;
         hand_ = (slab + 1) * in_slab;
@@ -643,9 +653,7 @@ bool OriginCache::release_slab() noexcept {
 
 std::uint64_t OriginCache::lendable() const noexcept {
     const Lock lock(mutex_);
-    const PageAllocator& memory = volume_.pool(0).memory();
-    const std::uint64_t slabs = pool_ == 0 ? memory.usable_slabs() : 0;
-    return (slabs - std::min<std::uint64_t>(slabs, 1)) * memory.slabs().numbers().slab_pages() *
+    return spare_slabs() * volume_.pool(0).memory().slabs().numbers().slab_pages() *
            volume_.page_size();
 }
 
@@ -655,10 +663,7 @@ bool OriginCache::drop_slab(std::uint32_t slab) {
     const std::size_t begin = slab * in_slab;
     const std::size_t end = std::min(begin + in_slab, cached_.size());
     for (std::size_t index = begin; index != end; ++index) {
-        const std::uint64_t page = cached_[index].number;
-        const bool stays = states().is_pinned(static_cast<PageIndex>(index)) ||
-                           written_.contains(page) || is_used(page, false);
-        if (stays && is_here(index)) return false;
+        if (is_here(index) && !makes_room(index)) return false;
     }
     if (memory.is_draining(slab) || !memory.drain(slab)) return false;
     bool is_dropped = true;
@@ -689,11 +694,8 @@ const OriginCache::Cached* OriginCache::next_to_evict() {
     for (std::size_t left = cached_.size(); left != 0 && used != longest_search; --left) {
         const std::size_t index = hand_++ % cached_.size();
         Cached& cached = cached_[index];
-        const auto number = static_cast<PageIndex>(index);
-        // A page that is pinned would not make room now.
-        if (!is_here(index) || states().is_pinned(number)) continue;
-        if (written_.contains(cached.number) || is_used(cached.number, false)) continue;
-        const std::uint32_t uses = states().uses(number);
+        if (!makes_room(index)) continue;
+        const std::uint32_t uses = states().uses(static_cast<PageIndex>(index));
         const bool is_unused = uses == cached.uses;
         if (is_unused || found == nullptr) found = &cached;
         if (is_unused) break;
@@ -729,10 +731,10 @@ bool OriginCache::drop(std::uint64_t page) {
 // --- writes --------------------------------------------------------------------------------------
 
 bool OriginCache::begin_record(std::uint64_t page) {
-    if (written_.bytes() >= options_.max_unwritten) return false;
+    if (records_.bytes() >= options_.max_unwritten) return false;
     // So that other pages can be evicted for clients that read.
-    const bool may_add = written_.size() < std::max<std::uint64_t>(pages_in_memory() / 2, 1);
-    if (!written_.begin(page, may_add)) return false;
+    const bool may_add = records_.size() < std::max<std::uint64_t>(pages_in_memory() / 2, 1);
+    if (!records_.begin(page, may_add)) return false;
     if (!has(page)) data_.set(page, true);
     return true;
 }
@@ -769,9 +771,9 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     const auto is_valid = [&] { return write.failures == failures_.load(); };
     // The clock has to find a whole page, which may be a new one.
     if (!waits && length != volume_.page_size()) {
-        const bool was_empty = written_.bytes() == 0;
-        if (written_.end_if(page, volume_.offset_in_page(offset), length, now, is_valid)) {
-            if (was_empty || written_.bytes() > options_.max_unwritten / 2) wake_worker();
+        const bool was_empty = records_.bytes() == 0;
+        if (records_.end_if(page, volume_.offset_in_page(offset), length, now, is_valid)) {
+            if (was_empty || records_.bytes() > options_.max_unwritten / 2) wake_worker();
             return;
         }
     }

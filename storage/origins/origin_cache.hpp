@@ -244,8 +244,12 @@ class OriginCache final : public PageCache, private SlabLender {
     std::uint64_t lendable() const noexcept override EXCLUDES(mutex_);
     // Drops the pages of a slab. False: one has to stay, or they are being dropped.
     bool drop_slab(std::uint32_t slab) REQUIRES(mutex_);
-    // Whether the volume has the page of this index now, as `cached_` says.
+    // How many slabs can be given up, if their pages can be dropped.
+    std::uint64_t spare_slabs() const REQUIRES(mutex_);
+    // Whether the volume has the page of this index now, as `cached_` says; and whether it would
+    // make room, so it is not pinned, and need not stay.
     bool is_here(std::size_t index) const REQUIRES(mutex_);
+    bool makes_room(std::size_t index) const REQUIRES(mutex_);
     // False: no page can be dropped.
     bool evict_one() EXCLUDES(mutex_);
     const Cached* next_to_evict() REQUIRES(mutex_);
@@ -288,12 +292,13 @@ class OriginCache final : public PageCache, private SlabLender {
     const std::unique_ptr<Origin> origin_;
     const Options options_;
     Atomic<std::uint64_t> pages_in_memory_;
-    PageBits data_;  // set by writes that have begun, reset by clear_data()
-    WrittenPages written_;
+    PageBits data_;                      // set by writes that have begun, reset by clear_data()
     Atomic<std::uint32_t> failures_{0};  // of devices, that were noticed
     Atomic<std::uint32_t> waiting_workers_{0};
 
     mutable Mutex mutex_;
+    WrittenPages written_ GUARDED_BY(mutex_);
+    WriteRecords& records_ = written_;      // what needs no mutex
     Counters counters_ GUARDED_BY(mutex_);  // other threads may read them without it
     Condition changed_;                     // something is to be done, or is_stopping_
     Condition pages_ended_;  // a worker has ended its work on pages that another one waits for

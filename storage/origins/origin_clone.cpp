@@ -42,9 +42,7 @@ bool OriginClone::has(std::uint64_t page) const {
 
 PageRef OriginClone::find(std::uint64_t page, Parts parts) const {
     if (page >= base_->pages() || zeroed_.test(page)) return {};
-    PageRef out = base_->find(page);
-    if (!out.hole() && out.lacks(parts)) out.reset();
-    return out;
+    return base_->find(page, parts);
 }
 
 void OriginClone::fetch(PageRequest& request) noexcept { cache_.fetch(request); }

@@ -6,7 +6,7 @@
 
 namespace gpunbd::storage {
 
-WrittenPages::~WrittenPages() {
+WriteRecords::~WriteRecords() {
     for ([[maybe_unused]] const Group& group : groups_) {
         const Lock lock(group.mutex);
         for ([[maybe_unused]] const auto& each : group.records) {
@@ -16,7 +16,7 @@ WrittenPages::~WrittenPages() {
     }
 }
 
-bool WrittenPages::contains(std::uint64_t page) const {
+bool WriteRecords::contains(std::uint64_t page) const {
     const Group& group = group_of(page);
     const Lock lock(group.mutex);
     return group.records.contains(page);
@@ -34,7 +34,7 @@ bool WrittenPages::is_in_round(std::uint64_t page) const {
     return group.records.at(page).is_in_round;
 }
 
-std::optional<WrittenPages::Clock::time_point> WrittenPages::oldest() const {
+std::optional<WriteRecords::Clock::time_point> WriteRecords::oldest() const {
     std::optional<Clock::time_point> out;
     for (const Group& group : groups_) {
         const Lock lock(group.mutex);
@@ -46,7 +46,7 @@ std::optional<WrittenPages::Clock::time_point> WrittenPages::oldest() const {
     return out;
 }
 
-bool WrittenPages::begin(std::uint64_t page, bool may_add) {
+bool WriteRecords::begin(std::uint64_t page, bool may_add) {
     Group& group = group_of(page);
     const Lock lock(group.mutex);
     if (!may_add && !group.records.contains(page)) return false;
@@ -70,11 +70,11 @@ void WrittenPages::end(std::uint64_t page, std::uint64_t offset, std::uint64_t l
                        SourceRequest* waits, Clock::time_point now) {
     Group& group = group_of(page);
     const Lock lock(group.mutex);
-    end(group, page, offset, length, waits, now);
+    end_in(group, page, offset, length, waits, now);
 }
 
-void WrittenPages::end(Group& group, std::uint64_t page, std::uint64_t offset, std::uint64_t length,
-                       SourceRequest* waits, Clock::time_point now) {
+void WriteRecords::end_in(Group& group, std::uint64_t page, std::uint64_t offset,
+                          std::uint64_t length, SourceRequest* waits, Clock::time_point now) {
     Record& record = group.records.at(page);
     GPUNBD_ASSERT(record.writers != 0, "a write to a page ends once");
     GPUNBD_ASSERT(length != 0, "a write has bytes in each of its pages");
@@ -126,7 +126,7 @@ void WrittenPages::urge(std::uint64_t page) {
     enqueue(group, record);
 }
 
-void WrittenPages::enqueue(Group& group, Record& record) {
+void WriteRecords::enqueue(Group& group, Record& record) {
     Records* list = nullptr;
     if (!record.is_in_round && record.unwritten.any()) {
         list = record.is_urgent || !record.waiting.empty() ? &group.urgent : &group.aged;

@@ -28,10 +28,9 @@ namespace gpunbd::storage {
 //        +---- forget() - idle <-------------|------ changed again --+
 //                           end_round()
 //
-// Any thread calls these functions. They lock the group that the page belongs to, so writers of
-// different pages do not wait for each other. Requests and rounds belong to the cache: functions
-// with these are called with its mutex held.
-class WrittenPages {
+// What clients need when they write. Any thread calls these functions. They lock the group that the
+// page belongs to, so writers of different pages do not wait for each other.
+class WriteRecords {
  public:
     using Clock = std::chrono::steady_clock;
     using Requests = ChainedQueue<SourceRequest>;
@@ -39,10 +38,10 @@ class WrittenPages {
     using Blocks = boost::dynamic_bitset<>;
     static constexpr std::uint64_t block_size = 4096;  // bytes
 
-    explicit WrittenPages(std::uint64_t page_size) : blocks_(page_size / block_size) {}
-    ~WrittenPages();
-    WrittenPages(const WrittenPages&) = delete;
-    WrittenPages& operator=(const WrittenPages&) = delete;
+    explicit WriteRecords(std::uint64_t page_size) : blocks_(page_size / block_size) {}
+    ~WriteRecords();
+    WriteRecords(const WriteRecords&) = delete;
+    WriteRecords& operator=(const WriteRecords&) = delete;
 
     bool contains(std::uint64_t page) const;
     std::uint64_t size() const { return size_.load(); }                     // pages
@@ -53,23 +52,18 @@ class WrittenPages {
     // A write to the page begins. False: the page has no record, and `may_add` is false. Throws
     // std::bad_alloc, and nothing has changed then.
     bool begin(std::uint64_t page, bool may_add);
-    // It has ended, and may have changed `length` bytes from `offset` in the page on.
-    // `waits`: is complete once they are in the origin; null: nothing waits for that.
-    void end(std::uint64_t page, std::uint64_t offset, std::uint64_t length, SourceRequest* waits,
-             Clock::time_point now);
-    // The same if the predicate is true, while no other thread changes the record. False: it is not
-    // true.
+    // It has ended, and may have changed `length` bytes from `offset` in the page on. Nothing waits
+    // for that. False: the predicate is not true, and nothing has changed. It is called while no
+    // other thread changes the record.
     template <typename Predicate>
     bool end_if(std::uint64_t page, std::uint64_t offset, std::uint64_t length,
                 Clock::time_point now, Predicate is_valid) {
         Group& group = group_of(page);
         const Lock lock(group.mutex);
         if (!is_valid()) return false;
-        end(group, page, offset, length, nullptr, now);
+        end_in(group, page, offset, length, nullptr, now);
         return true;
     }
-    // It has ended, and has changed nothing that is needed.
-    void cancel(std::uint64_t page);
     // Calls `action` if the page has no record, and gets none meanwhile. False: it has one.
     template <typename Action>
     bool unless_written(std::uint64_t page, Action action) {
@@ -79,6 +73,66 @@ class WrittenPages {
         action();
         return true;
     }
+
+ protected:
+    using Hook = boost::intrusive::list_member_hook<
+        boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+    struct Record {
+        explicit Record(std::uint64_t blocks) : unwritten(blocks), in_round(blocks) {}
+
+        std::uint64_t page = 0;
+        std::uint32_t writers = 0;
+        bool is_in_round = false;
+        bool is_spoiled = false;
+        bool is_urgent = false;
+        Blocks unwritten;
+        Blocks in_round;
+        // Each has room for the requests of all writers.
+        std::vector<SourceRequest*> waiting;           // for `unwritten`
+        std::vector<SourceRequest*> waiting_in_round;  // for `in_round`
+        Clock::time_point since;                       // of the oldest in `unwritten`
+        Clock::time_point round_since;                 // the same for `in_round`
+        Hook hook;
+        void* list = nullptr;  // where the hook is linked
+    };
+    using Records =
+        boost::intrusive::list<Record, boost::intrusive::member_hook<Record, Hook, &Record::hook>,
+                               boost::intrusive::constant_time_size<false>>;
+
+    struct alignas(64) Group {
+        mutable Mutex mutex;
+        std::unordered_map<std::uint64_t, Record> records GUARDED_BY(mutex);  // by page
+        // Those with unwritten blocks that are not in a round.
+        Records urgent GUARDED_BY(mutex);
+        // Nearly by age: those that changed during a round come after it.
+        Records aged GUARDED_BY(mutex);
+    };
+
+    Group& group_of(std::uint64_t page) { return groups_[page % groups_.size()]; }
+    const Group& group_of(std::uint64_t page) const { return groups_[page % groups_.size()]; }
+    void end_in(Group& group, std::uint64_t page, std::uint64_t offset, std::uint64_t length,
+                SourceRequest* waits, Clock::time_point now) REQUIRES(group.mutex);
+    // Puts the record into the list where it belongs now.
+    static void enqueue(Group& group, Record& record) REQUIRES(group.mutex);
+
+    const std::uint64_t blocks_;               // of a page
+    std::atomic<std::uint64_t> unwritten_{0};  // blocks, also those that are being written
+    std::atomic<std::uint64_t> size_{0};       // records
+    std::array<Group, 32> groups_;
+};
+
+// The same with what the workers of the cache need: the requests of clients, which wait for
+// changes, and rounds. The mutex of the cache guards both.
+class WrittenPages final : public WriteRecords {
+ public:
+    using WriteRecords::WriteRecords;
+
+    // It has ended, and may have changed `length` bytes from `offset` in the page on.
+    // `waits`: is complete once they are in the origin; null: nothing waits for that.
+    void end(std::uint64_t page, std::uint64_t offset, std::uint64_t length, SourceRequest* waits,
+             Clock::time_point now);
+    // It has ended, and has changed nothing that is needed.
+    void cancel(std::uint64_t page);
     // Whether the page has changes that no round has begun with.
     bool is_unwritten(std::uint64_t page) const;
     bool is_in_round(std::uint64_t page) const;
@@ -122,41 +176,6 @@ class WrittenPages {
     }
 
  private:
-    using Hook = boost::intrusive::list_member_hook<
-        boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
-    struct Record {
-        explicit Record(std::uint64_t blocks) : unwritten(blocks), in_round(blocks) {}
-
-        std::uint64_t page = 0;
-        std::uint32_t writers = 0;
-        bool is_in_round = false;
-        bool is_spoiled = false;
-        bool is_urgent = false;
-        Blocks unwritten;
-        Blocks in_round;
-        // Each has room for the requests of all writers.
-        std::vector<SourceRequest*> waiting;           // for `unwritten`
-        std::vector<SourceRequest*> waiting_in_round;  // for `in_round`
-        Clock::time_point since;                       // of the oldest in `unwritten`
-        Clock::time_point round_since;                 // the same for `in_round`
-        Hook hook;
-        void* list = nullptr;  // where the hook is linked
-    };
-    using Records =
-        boost::intrusive::list<Record, boost::intrusive::member_hook<Record, Hook, &Record::hook>,
-                               boost::intrusive::constant_time_size<false>>;
-
-    struct alignas(64) Group {
-        mutable Mutex mutex;
-        std::unordered_map<std::uint64_t, Record> records GUARDED_BY(mutex);  // by page
-        // Those with unwritten blocks that are not in a round.
-        Records urgent GUARDED_BY(mutex);
-        // Nearly by age: those that changed during a round come after it.
-        Records aged GUARDED_BY(mutex);
-    };
-
-    Group& group_of(std::uint64_t page) { return groups_[page % groups_.size()]; }
-    const Group& group_of(std::uint64_t page) const { return groups_[page % groups_.size()]; }
     // The oldest of those that are the first of their group. The predicate may require the mutex
     // that the caller holds.
     template <typename Predicate>
@@ -176,16 +195,7 @@ class WrittenPages {
         }
         return out;
     }
-    void end(Group& group, std::uint64_t page, std::uint64_t offset, std::uint64_t length,
-             SourceRequest* waits, Clock::time_point now) REQUIRES(group.mutex);
-    // Puts the record into the list where it belongs now.
-    static void enqueue(Group& group, Record& record) REQUIRES(group.mutex);
     static void complete_one(SourceRequest& request, Status status, Requests& done);
-
-    const std::uint64_t blocks_;               // of a page
-    std::atomic<std::uint64_t> unwritten_{0};  // blocks, also those that are being written
-    std::atomic<std::uint64_t> size_{0};       // records
-    std::array<Group, 32> groups_;
 };
 
 }  // namespace gpunbd::storage

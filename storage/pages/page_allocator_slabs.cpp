@@ -148,10 +148,10 @@ Status PageAllocator::allocate(std::uint32_t number, const SlabRequest& request,
     SlabBudget& budget = slabs_.budget();
     PendingReleases& releases = slabs_.device().releases();
     SlabLenders& lenders = slabs_.device().lenders();
-    if (lends_.load() && lenders.are_asked()) return Status::no_space;
+    const bool yields = is_ahead || lends_.load();  // to pools that need memory now
     std::optional<SlabLenders::Asking> asking;
     const auto borrow = [&] {
-        if (is_ahead || lends_.load()) return false;
+        if (yields) return false;
         if (!asking) asking.emplace(lenders);
         return asking->release_slab();
     };
@@ -160,7 +160,7 @@ Status PageAllocator::allocate(std::uint32_t number, const SlabRequest& request,
     try {
         do {
             ended = releases.ended();
-            if (!budget.take(bytes)) continue;
+            if ((yields && lenders.are_asked()) || !budget.take(bytes)) continue;
             status = slabs_.device().allocate(request, slab);
             if (status != Status::ok) budget.give_back(bytes);
         } while (status == Status::no_space && may_wait_for_others() &&

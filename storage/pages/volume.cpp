@@ -384,14 +384,16 @@ PageRef Volume::find(std::uint64_t page) const {
 
 PageRef Volume::find(std::uint64_t page) const { return find<Access::read>(page); }
 
-PageRef Volume::find_at(std::uint64_t offset, std::uint64_t length) const {
-    const std::uint64_t page = page_of(offset);
-    PageRef out = find<Access::read>(page);
-    if (source_ == nullptr) return out;
-    const Parts parts = parts_at(offset, length);
-    if (out.hole()) return source_->find(page, parts);
+PageRef Volume::find(std::uint64_t page, Parts parts) const {
+    PageRef out = find(page);
+    if (out.hole()) return source_ != nullptr ? source_->find(page, parts) : PageRef();
     if (out.lacks(parts)) out.reset();
     return out;
+}
+
+PageRef Volume::find_at(std::uint64_t offset, std::uint64_t length) const {
+    const std::uint64_t page = page_of(offset);
+    return source_ == nullptr ? find(page) : find(page, parts_at(offset, length));
 }
 
 Parts Volume::missing_parts(std::uint64_t page) const {

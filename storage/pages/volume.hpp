@@ -218,8 +218,10 @@ class Volume {
     // other volume has the page, it is pinned for Access::send: no other volume gets the page
     // before it is unpinned.
     PageRef find(std::uint64_t page) const;
-    // The same for bytes of one page, which may be one of the source. A hole also if a cache has
-    // the page, but not all of these bytes.
+    // The same for some parts of a page, which may be one of the source. A hole also if a cache has
+    // the page, but not all of these.
+    PageRef find(std::uint64_t page, Parts parts) const;
+    // The same for bytes of one page.
     PageRef find_at(std::uint64_t offset, std::uint64_t length) const;
     // A page that is mapped and not moving, pinned for writing, or a hole.
     PageRef find_writable(std::uint64_t page) const { return find<Access::write>(page); }
@@ -242,7 +244,7 @@ class Volume {
     // is being made.
     bool replace(std::uint64_t page, const PageRef& by);
     // The same for a page number without a page, of a volume with a source, also before
-    // set_source(). False: it has one. `missing`: the parts without contents; see find_at().
+    // set_source(). False: it has one. `missing`: the parts without contents; see find().
     bool fill_hole(std::uint64_t page, const PageRef& by, Parts missing = 0);
     // Makes the page number a hole. Its page is reused once it is neither pinned nor shared. May
     // wait for a clone in progress.

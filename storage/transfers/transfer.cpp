@@ -29,7 +29,7 @@ std::optional<Status> Transfer::acquire(PageRef& page) {
     if (request_.in_progress) return std::nullopt;
     if (request_.status != Status::ok) return request_.status;
     owner_->waits.begin_wait(channels_->now());
-    request_.parts = volume_->parts_at(position_, next_length());
+    if (volume_->source() != nullptr) request_.parts = volume_->parts_at(position_, next_length());
     return volume_->acquire(volume_->page_of(position_), page, request_,
                             channels_->page_completions());
 }
