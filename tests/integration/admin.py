@@ -88,7 +88,7 @@ def first_tick(address):
 
 
 class Commands:
-    """For tests: commands of gpunbd for `one`, a server whose admin socket is `admin` in its folder."""
+    """For tests: commands of gpunbd for the server `one`. Its admin socket is `admin` in its folder."""
 
     @property
     def admin(self):

@@ -11,7 +11,7 @@ class Test(admin.Commands, server.Test):
     """`one` is the server, and `contents` what the export has."""
 
     def file(self):
-        """The contents of the file of the origin, whose path is `path`."""
+        """The contents of the file of the origin, at `path`."""
         return server.read_file(self.path, 'rb')
 
     def exported(self):

@@ -102,7 +102,7 @@ def few_descriptors(count):
 
 
 class Keeper(server.Process):
-    """A supervisor whose server reports lines on standard output. The log is that of the supervisor."""
+    """A supervisor. Its server reports lines on standard output. The log is that of the supervisor."""
 
     def __init__(self, command, **options):
         super().__init__()

@@ -74,7 +74,10 @@ struct Lending {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     }
+    // What `plain` allocates ahead of need ends before.
     Status write(std::uint64_t number) {
+        plain->resume();
+        plain->quiesce();
         PageRef out;
         return plain->map(number, out);
     }
