@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "storage/base/owned_fd.hpp"
+
 namespace gpunbd::storage {
 
 // What provides the contents of a volume: a file, a block device, or an export of another server.
@@ -38,6 +40,9 @@ class Origin {
     virtual Error flush() = 0;
     // After a flush that failed: whether writes before it may be lost, although they succeeded.
     virtual bool may_have_lost_writes() const = 0;
+    // The descriptor that has the lock on the origin, which another process can take over with a
+    // copy; null: it has no lock that excludes others.
+    virtual const OwnedFd* lock() const { return nullptr; }
 
  protected:
     // zero() of an origin that has nothing better.

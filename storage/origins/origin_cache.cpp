@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include "storage/assertions/assert.hpp"
@@ -47,7 +49,7 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
       options_(std::move(options)),
       pages_in_memory_(volume.pool(0).memory().slabs().config().pages),
       data_(volume.pages()),
-      written_(volume.page_size()),
+      written_(volume, options_.writes == Writes::back ? volume.kept_cache() : KeptCache()),
       lost_(volume.pages()) {
     {
         const Lock lock(mutex_);
@@ -60,6 +62,8 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
             at = data->end;
         }
         if (options_.reads_ahead == Ahead::all) end_of_all_ = volume_.pages();
+        is_paused_ = volume_.is_quiesced();
+        adopt();
     }
     volume_.pool(0).memory().lend();
     const SignalsBlocked blocked;
@@ -75,13 +79,91 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
     }
 }
 
+void OriginCache::adopt() {
+    const KeptCache left = volume_.kept_cache();
+    if (!left.is_kept()) return;
+    const bool is_handed_over = left.is_handed_over();
+    // After a kill, they are written at once.
+    const auto since = Clock::now() - (is_handed_over ? options_.max_age.zero() : options_.max_age);
+    std::uint64_t bytes = 0;
+    for (std::uint64_t page = 0; page != volume_.pages(); ++page) {
+        if (!volume_.mapped(page)) continue;
+        volume_.set_parts(page, left.usable(page));
+        remember(page, true);
+        const std::uint64_t in_part = volume_.division().part_size() / WrittenPages::block_size;
+        WrittenPages::Blocks unwritten(volume_.page_size() / WrittenPages::block_size);
+        for (Parts marked = left.unwritten(page); marked != 0; marked &= marked - 1) {
+            unwritten.set(static_cast<std::size_t>(std::countr_zero(marked)) * in_part, in_part,
+                          true);
+        }
+        if (unwritten.none()) continue;
+        data_.set(page, true);
+        bytes += unwritten.count() * WrittenPages::block_size;
+        written_.adopt(page, std::move(unwritten), since);
+    }
+    left.set_handed_over(false);
+    if (bytes == 0 || is_handed_over) return;
+    log_if_possible([&] {
+        LogLine(spdlog::level::warn)
+            .with("export", options_.export_name)
+            .with("origin", origin_->name())
+            .with("bytes", bytes)
+            .log(
+                "export '{}': an earlier server has left {} KiB that its origin does not have; "
+                "they are written now",
+                options_.export_name, (bytes + 1023) / 1024);
+    });
+}
+
+void OriginCache::pause() noexcept {
+    const Lock lock(mutex_);
+    is_paused_ = true;
+    changed_.notify_all();
+}
+
+bool OriginCache::is_paused() const {
+    const Lock lock(mutex_);
+    return is_paused_ && working_ == 0 && !has_requests();
+}
+
+void OriginCache::hand_over() noexcept {
+    const KeptCache table = volume_.kept_cache();
+    if (!table.is_kept()) return;
+    GPUNBD_ASSERT(is_paused(), "the pages of a cache do not change while it is handed over");
+    for (std::uint64_t page = 0; page != volume_.pages(); ++page) {
+        const Parts missing = volume_.missing_parts(page);
+        table.set_present(page, volume_.division().all() & ~missing);
+    }
+    table.set_handed_over(true);
+}
+
+void OriginCache::resume() noexcept {
+    const Lock lock(mutex_);
+    is_paused_ = false;
+    changed_.notify_all();
+}
+
+bool OriginCache::has_requests() const {
+    const auto is_wanted = [](const auto& each) { return each.second.is_wanted; };
+    return !syncs_.empty() || !zeroes_.empty() || !rooms_.empty() || !of_clones_.empty() ||
+           !held_.empty() || std::ranges::any_of(fetches_, is_wanted) || written_.has_urgent();
+}
+
+OwnedFd OriginCache::lock() const {
+    const OwnedFd* const held = origin_->lock();
+    if (held == nullptr) return {};
+    OwnedFd copy = OwnedFd::copy_of(*held);
+    if (!copy) throw std::system_error(errno, std::generic_category(), origin_->name());
+    return copy;
+}
+
 OriginCache::~OriginCache() {
     volume_.pool(0).device().lenders().remove(*this);
     {
         const Lock lock(mutex_);
-        is_draining_ = true;
+        is_draining_ = !is_paused_;
         changed_.notify_all();
-        while (const std::uint64_t bytes = written_.bytes()) {
+        while (const std::uint64_t bytes = is_paused_ ? 0 : written_.bytes()) {
             const auto is_less = [&] { return records_.bytes() < bytes; };
             if (!round_ended_.wait_for(mutex_, patience_at_end, is_less)) break;
         }
@@ -91,13 +173,17 @@ OriginCache::~OriginCache() {
     bool flushes = false;
     {
         const Lock lock(mutex_);
-        lost = written_.bytes();
-        flushes = has_changed_origin_;
+        lost = is_paused_ ? 0 : written_.bytes();
+        flushes = has_changed_origin_ && !is_paused_;
     }
     if (flushes) {
         if (const auto why = origin_->flush()) log_loss("it cannot be flushed: " + *why);
     }
-    if (lost != 0) log_loss(fmt::format("{} bytes that clients wrote are lost", lost));
+    if (lost == 0) return;
+    const bool is_kept = written_.marks_pages() && volume_.outlives_process();
+    log_loss(
+        fmt::format("{} bytes that clients wrote are {}", lost,
+                    is_kept ? "lost, unless a supervisor keeps them for the next server" : "lost"));
 }
 
 void OriginCache::stop() {
@@ -432,6 +518,7 @@ bool OriginCache::leave_device() {
     });
     if (!has_left_) return false;
     const Lock lock(mutex_);
+    written_.stop_marking();
     pages_in_memory_ = pages;
     pool_ = volume_.pools() - 1;
     cached_.clear();
@@ -641,7 +728,7 @@ std::uint64_t OriginCache::spare_slabs() const {
 
 bool OriginCache::release_slab() noexcept {
     const Lock lock(mutex_);
-    if (cached_.empty() || spare_slabs() == 0) return false;
+    if (is_paused_ || cached_.empty() || spare_slabs() == 0) return false;
     const std::size_t in_slab = volume_.pool(0).memory().slabs().numbers().slab_pages();
     for (std::size_t left = cached_.size() / in_slab + 1; left != 0; --left) {
         const std::size_t slab = hand_ % cached_.size() / in_slab;
@@ -707,8 +794,15 @@ const OriginCache::Cached* OriginCache::next_to_evict() {
 }
 
 std::uint64_t OriginCache::evict(std::uint64_t pages) {
+    {
+        const Lock lock(mutex_);
+        if (is_paused_) return 0;
+        ++working_;  // it is not paused before this has ended
+    }
     std::uint64_t evicted = 0;
     while (evicted != pages && evict_one()) ++evicted;
+    const Lock lock(mutex_);
+    --working_;
     return evicted;
 }
 
@@ -718,6 +812,7 @@ bool OriginCache::drop_clean(std::uint64_t page) {
 
 bool OriginCache::drop(std::uint64_t page) {
     const Lock lock(mutex_);
+    if (is_paused_) return false;
     if (written_.contains(page)) {
         written_.urge(page);
         changed_.notify_one();
@@ -925,6 +1020,7 @@ void OriginCache::complete_all(WrittenPages::Requests requests) {
 void OriginCache::flush(SourceRequest& flush, PageRequest& request) noexcept {
     if (options_.writes == Writes::none) return answer(request, Status::ok);
     const Lock lock(mutex_);
+    if (is_paused_) return answer(request, Status::io_error);
     flush.is_durable = true;
     flush.request = &request;
     try {
@@ -1104,7 +1200,7 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
         }
         if (is_zeroed && !zero.keeps_space && origin_->can_zero()) clear_data(page);
         if (is_zeroed) set_lost(page, false);
-        if (volume_.mapped(page)) volume_.unmap(page);
+        if (volume_.mapped(page)) written_.unmap(page, [&] { volume_.unmap(page); });
     }
     complete(std::exchange(held_, PageRequests{}), Status::ok);
 }
@@ -1114,7 +1210,10 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
 void OriginCache::run(Worker& worker) noexcept {
     const Lock lock(mutex_);
     while (!is_stopping_) {
-        if (work(worker)) continue;
+        ++working_;
+        const bool has_worked = work(worker);
+        --working_;
+        if (has_worked) continue;
         // Before it looks at what is unwritten: a write that ends later wakes it.
         waiting_workers_.fetch_add(1);
         wait_for_work();
@@ -1124,6 +1223,7 @@ void OriginCache::run(Worker& worker) noexcept {
 
 bool OriginCache::work(Worker& worker) {
     if (work_on_request(worker)) return true;
+    if (is_paused_) return false;
     try {
         return work_ahead(worker);
     } catch (const std::exception&) {  // no memory to read ahead of clients
@@ -1182,7 +1282,7 @@ bool OriginCache::work_ahead(Worker& worker) {
 
 void OriginCache::wait_for_work() {
     const auto oldest = written_.oldest();
-    if (!oldest || options_.writes != Writes::back) return changed_.wait(mutex_);
+    if (!oldest || options_.writes != Writes::back || is_paused_) return changed_.wait(mutex_);
     const auto due = has_to_write() ? retry_at_ : std::max(*oldest + options_.max_age, retry_at_);
     const auto now = Clock::now();
     if (due <= now && awaits_pages_) return changed_.wait(mutex_);  // see end_pages()

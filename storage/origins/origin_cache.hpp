@@ -56,7 +56,9 @@ class OriginCache final : public PageCache, private SlabLender {
         std::uint64_t max_unwritten = std::uint64_t{1} << 30;  // bytes
         std::chrono::milliseconds max_age{30'000};
     };
-    // The volume outlives it. Throws std::system_error if there are no threads, and std::bad_alloc.
+    // The volume outlives it. If it was taken over, what an earlier process has left unwritten is
+    // written now. If it is quiesced, the cache begins paused. Throws std::system_error if there
+    // are no threads, and std::bad_alloc.
     OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options options);
     // Writes what is unwritten, and waits for reads in progress.
     ~OriginCache() override;
@@ -71,6 +73,11 @@ class OriginCache final : public PageCache, private SlabLender {
     bool drop(std::uint64_t page) override EXCLUDES(mutex_);
     std::uint64_t evict(std::uint64_t pages) override EXCLUDES(mutex_);
     void prefetch(std::uint64_t offset, std::uint64_t length) noexcept override EXCLUDES(mutex_);
+    void pause() noexcept override EXCLUDES(mutex_);
+    bool is_paused() const override EXCLUDES(mutex_);
+    void hand_over() noexcept override EXCLUDES(mutex_);
+    void resume() noexcept override EXCLUDES(mutex_);
+    OwnedFd lock() const override;
 
     // Do the work of a clone and complete the request. Do not block.
     void copy_to(OriginClone& clone, PageRequest& request) noexcept EXCLUDES(mutex_) {
@@ -158,6 +165,8 @@ class OriginCache final : public PageCache, private SlabLender {
     std::uint64_t pages_in_memory() const { return pages_in_memory_.load(); }
     // How far is read ahead at most, in parts.
     std::uint64_t longest_window() const;
+    // Takes over the pages of an earlier process.
+    void adopt() REQUIRES(mutex_);
     void stop();
     void run(Worker& worker) noexcept;
     // Does what is most urgent, if there is anything.
@@ -280,6 +289,8 @@ class OriginCache final : public PageCache, private SlabLender {
     void clear_data(std::uint64_t page) REQUIRES(mutex_) {
         written_.unless_written(page, [&] { data_.set(page, false); });
     }
+    // Requests that wait for a worker, now or later.
+    bool has_requests() const REQUIRES(mutex_);
     // Unmaps the page, unless it has to stay.
     bool drop_clean(std::uint64_t page) REQUIRES(mutex_);
     void set_lost(std::uint64_t page, bool is_lost) REQUIRES(mutex_) { lost_.set(page, is_lost); }
@@ -303,6 +314,9 @@ class OriginCache final : public PageCache, private SlabLender {
     Condition changed_;                     // something is to be done, or is_stopping_
     Condition pages_ended_;  // a worker has ended its work on pages that another one waits for
     Condition round_ended_;
+    bool is_paused_ GUARDED_BY(mutex_) = false;
+    std::uint32_t working_ GUARDED_BY(mutex_) =
+        0;  // workers that do not wait for work, and evict()
     bool awaits_pages_ GUARDED_BY(mutex_) = false;  // a worker, or work
     bool is_draining_ GUARDED_BY(mutex_) = false;   // everything is written, for the end
     bool is_stopping_ GUARDED_BY(mutex_) = false;

@@ -18,8 +18,8 @@ constexpr std::size_t direct_alignment = 4096;  // of memory, length and offset
 }  // namespace
 
 std::variant<std::unique_ptr<OriginFile>, std::string> OriginFile::open(const std::string& path,
-                                                                        Kind kind,
-                                                                        bool is_writable) {
+                                                                        Kind kind, bool is_writable,
+                                                                        OwnedFd lock) {
     std::unique_ptr<OriginFile> out(new OriginFile(path));
     ImageFile& file = out->file_;
     if (auto why = file.open()) return *std::move(why);
@@ -30,14 +30,14 @@ std::variant<std::unique_ptr<OriginFile>, std::string> OriginFile::open(const st
     if (file.compressed()) {
         return file.problem("it is compressed; decompress it with zstd -d, and use the result");
     }
-    auto why = is_writable ? out->open_for_writing() : file.claim();
+    auto why = is_writable ? out->open_for_writing(std::move(lock)) : file.claim();
     if (why) return *std::move(why);
     return out;
 }
 
-Origin::Error OriginFile::open_for_writing() {
+Origin::Error OriginFile::open_for_writing(OwnedFd lock) {
     const int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | (file_.is_block_device() ? O_EXCL : 0);
-    writer_ = OwnedFd(::open(path_.c_str(), flags));
+    writer_ = lock ? std::move(lock) : OwnedFd(::open(path_.c_str(), flags));
     if (!writer_) {
         return file_.problem(errno == EBUSY ? "it is mounted or in use" : std::strerror(errno));
     }

@@ -18,9 +18,11 @@ namespace gpunbd::storage {
 class OriginFile final : public Origin {
  public:
     enum class Kind : std::uint8_t { file, block_device };
-    // A text is the reason why the file cannot be an origin, for users.
+    // `lock`: see Origin::lock(), from another process that writes to it no more; empty: it gets a
+    // new one. A text is the reason why the file cannot be an origin, for users.
     static std::variant<std::unique_ptr<OriginFile>, std::string> open(const std::string& path,
-                                                                       Kind kind, bool is_writable);
+                                                                       Kind kind, bool is_writable,
+                                                                       OwnedFd lock = {});
 
     const std::string& name() const override { return path_; }
     std::uint64_t size() const override { return file_.size(); }
@@ -33,10 +35,11 @@ class OriginFile final : public Origin {
     bool can_zero() const override { return can_zero_; }
     Error flush() override;
     bool may_have_lost_writes() const override { return true; }  // Linux forgets what it lacks
+    const OwnedFd* lock() const override { return writer_ ? &writer_ : nullptr; }
 
  private:
     explicit OriginFile(std::string path) : path_(std::move(path)), file_(path_) {}
-    Error open_for_writing();
+    Error open_for_writing(OwnedFd lock);
     Error write_buffered(std::uint64_t offset, std::span<const std::byte> from);
 
     const std::string path_;

@@ -3,8 +3,12 @@
 #include <algorithm>
 
 #include "storage/assertions/assert.hpp"
+#include "storage/pages/volume.hpp"
 
 namespace gpunbd::storage {
+
+WriteRecords::WriteRecords(const Volume& volume, KeptCache marks)
+    : volume_(volume), marks_(marks), blocks_(volume.page_size() / block_size) {}
 
 WriteRecords::~WriteRecords() {
     for ([[maybe_unused]] const Group& group : groups_) {
@@ -86,6 +90,11 @@ void WriteRecords::end_in(Group& group, std::uint64_t page, std::uint64_t offset
     record.unwritten.set(first, last - first + 1, true);
     const std::uint64_t added = record.unwritten.count() - before;
     if (added != 0) unwritten_.fetch_add(added);
+    // A write that failed has changed nothing in parts without contents.
+    if (marks_pages()) {
+        const Parts changed = volume_.division().of(offset, length);
+        marks_.add_unwritten(page, changed & ~volume_.missing_parts(page));
+    }
     if (waits != nullptr) {
         GPUNBD_ASSERT(record.waiting.size() < record.waiting.capacity(),
                       "nothing is allocated when a write ends");
@@ -164,6 +173,9 @@ WrittenPages::Requests WrittenPages::end_round(std::uint64_t page, Status status
         record.since = record.round_since;
     }
     if (status != Status::ok && after == AfterFailure::give_up) record.is_spoiled = true;
+    if (marks_pages()) {
+        marks_.remove_unwritten(page, parts_of(record.in_round) & ~parts_of(record.unwritten));
+    }
     record.in_round.reset();
     record.is_in_round = false;
     unwritten_.fetch_sub(before - record.unwritten.count());
@@ -181,12 +193,47 @@ WrittenPages::Requests WrittenPages::discard(std::uint64_t page, Status status) 
     GPUNBD_ASSERT(!record.is_in_round, "what is being written cannot be discarded");
     unwritten_.fetch_sub(record.unwritten.count());
     record.unwritten.reset();
+    marks_.remove_unwritten(page, ~Parts{0});
     record.is_urgent = false;
     Requests done;
     for (SourceRequest* const each : record.waiting) complete_one(*each, status, done);
     record.waiting.clear();
     enqueue(group, record);
     return done;
+}
+
+void WrittenPages::adopt(std::uint64_t page, Blocks unwritten, Clock::time_point since) {
+    GPUNBD_ASSERT(unwritten.any(), "an earlier process marks what it has not written");
+    Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    const auto [found, is_new] = group.records.try_emplace(page, blocks_);
+    GPUNBD_ASSERT(is_new, "a page is adopted before clients write to it");
+    Record& record = found->second;
+    record.page = page;
+    record.since = since;
+    record.unwritten.swap(unwritten);
+    size_.fetch_add(1);
+    unwritten_.fetch_add(record.unwritten.count());
+    enqueue(group, record);
+}
+
+void WrittenPages::stop_marking() {
+    if (!marks_.is_kept() || !is_marking_.exchange(false)) return;
+    for (std::uint64_t page = 0; page != volume_.pages(); ++page) {
+        const Lock lock(group_of(page).mutex);
+        marks_.remove_unwritten(page, ~Parts{0});
+    }
+}
+
+Parts WriteRecords::parts_of(const Blocks& blocks) const {
+    const std::uint64_t in_part = volume_.division().part_size() / block_size;
+    Parts out = 0;
+    for (auto at = blocks.find_first(); at != Blocks::npos;) {
+        const std::uint64_t part = at / in_part;
+        out |= PageDivision::run(part, 1);
+        at = blocks.find_next((part + 1) * in_part - 1);
+    }
+    return out;
 }
 
 void WrittenPages::complete_one(SourceRequest& request, Status status, Requests& done) {

@@ -14,9 +14,12 @@
 #include "storage/base/chained_queue.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/base/status.hpp"
+#include "storage/pages/kept_cache.hpp"
 #include "storage/pages/page_source.hpp"
 
 namespace gpunbd::storage {
+
+class Volume;
 
 // A page has a record from the begin of the first write to it until no write is in progress and all
 // of it is in the origin:
@@ -30,6 +33,10 @@ namespace gpunbd::storage {
 //
 // What clients need when they write. Any thread calls these functions. They lock the group that the
 // page belongs to, so writers of different pages do not wait for each other.
+//
+// In a kept cache, parts with unwritten blocks are also marked in the page table: see KeptCache. A
+// page without a record, or that is a hole, has no mark. So each change of a mark, and each end of
+// a mapping that may have one, is made with the group locked.
 class WriteRecords {
  public:
     using Clock = std::chrono::steady_clock;
@@ -38,7 +45,8 @@ class WriteRecords {
     using Blocks = boost::dynamic_bitset<>;
     static constexpr std::uint64_t block_size = 4096;  // bytes
 
-    explicit WriteRecords(std::uint64_t page_size) : blocks_(page_size / block_size) {}
+    // `marks`: those of the volume, which outlives this object; or nothing is marked.
+    WriteRecords(const Volume& volume, KeptCache marks);
     ~WriteRecords();
     WriteRecords(const WriteRecords&) = delete;
     WriteRecords& operator=(const WriteRecords&) = delete;
@@ -46,6 +54,8 @@ class WriteRecords {
     bool contains(std::uint64_t page) const;
     std::uint64_t size() const { return size_.load(); }                     // pages
     std::uint64_t bytes() const { return unwritten_.load() * block_size; }  // unwritten
+    // Whether the next process finds what is unwritten.
+    bool marks_pages() const { return marks_.is_kept() && is_marking_.load(); }
     // When the oldest change was made that no round has begun with; empty: there is none.
     std::optional<Clock::time_point> oldest() const;
 
@@ -114,7 +124,11 @@ class WriteRecords {
                 SourceRequest* waits, Clock::time_point now) REQUIRES(group.mutex);
     // Puts the record into the list where it belongs now.
     static void enqueue(Group& group, Record& record) REQUIRES(group.mutex);
+    Parts parts_of(const Blocks& blocks) const;
 
+    const Volume& volume_;
+    const KeptCache marks_;
+    std::atomic<bool> is_marking_{true};
     const std::uint64_t blocks_;               // of a page
     std::atomic<std::uint64_t> unwritten_{0};  // blocks, also those that are being written
     std::atomic<std::uint64_t> size_{0};       // records
@@ -141,7 +155,24 @@ class WrittenPages final : public WriteRecords {
     void wait_for_all(SourceRequest& flush);
     // The page is written as if a request waited for it.
     void urge(std::uint64_t page);
+    // An earlier process has left these blocks unwritten, and has marked them. Throws
+    // std::bad_alloc.
+    void adopt(std::uint64_t page, Blocks unwritten, Clock::time_point since);
+    // Calls `unmap`, which makes the page a hole.
+    template <typename Unmap>
+    void unmap(std::uint64_t page, Unmap unmap) {
+        Group& group = group_of(page);
+        const Lock lock(group.mutex);
+        marks_.remove_unwritten(page, ~Parts{0});
+        unmap();
+    }
+    // Nothing is marked from now on: the next process cannot read the pages.
+    void stop_marking();
 
+    // Whether requests wait for a page that no round has begun with.
+    bool has_urgent() const {
+        return first(&Group::urgent, [](std::uint64_t) { return true; }).has_value();
+    }
     // A page that requests wait for, or else the oldest one, for which this is true.
     template <typename Predicate>
     std::optional<std::uint64_t> next_urgent(Predicate is_free) const {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "storage/base/counter.hpp"
+#include "storage/base/owned_fd.hpp"
 #include "storage/base/status.hpp"
 #include "storage/devices/page_completions.hpp"
 #include "storage/pages/page_pool.hpp"
@@ -96,11 +97,24 @@ class PageCache : public PageSource {
     // The page is not in memory any more. False: it has to stay, until it has been written.
     virtual bool drop(std::uint64_t page) = 0;
     // Drops so many pages that were not used recently, and need not be written. Returns how many
-    // there were.
+    // there were; none while it is paused.
     virtual std::uint64_t evict(std::uint64_t pages) = 0;
     // Pages of the range that are absent are read before a client needs them, as far as the memory
     // goes. Does not block; they come later, or not at all.
     virtual void prefetch(std::uint64_t offset, std::uint64_t length) noexcept = 0;
+
+    // Until resume(), it begins no work that no client waits for, so that another process can take
+    // over the volume and its source once is_paused() is true and no client has a request. A flush
+    // fails. If it is destroyed meanwhile, it writes nothing.
+    virtual void pause() noexcept = 0;
+    virtual bool is_paused() const = 0;
+    // Call it once it is paused: until resume(), the table tells the other process what is in
+    // memory.
+    virtual void hand_over() noexcept = 0;
+    virtual void resume() noexcept = 0;
+    // A copy of the descriptor that has the lock on the source, for that process; empty: it needs
+    // none. Throws std::system_error if there is none.
+    virtual OwnedFd lock() const = 0;
 
     // The following functions do not block, and are for a source that can be written to.
     //

@@ -184,6 +184,10 @@ class PageStates {
     void add_parts(PageIndex page, Parts parts) {
         missing_[page].fetch_and(~parts, std::memory_order_release);
     }
+    // Of a page that was taken over, before anything uses it.
+    void set_missing(PageIndex page, Parts parts) {
+        missing_[page].store(parts, std::memory_order_release);
+    }
     std::uint64_t mapped_pages() const { return mapped_pages_.load(std::memory_order_relaxed); }
 
     // The caller holds the lock that guards the entries of the page: see page_entry.hpp.

@@ -23,7 +23,8 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::uint64_t table_magic = 0x31656c6261546e67;  // "gnTable1"
-constexpr std::uint32_t table_version = 3;
+constexpr std::uint32_t version_of_cache = 4;
+constexpr std::uint32_t table_version = 3;  // of other volumes
 constexpr std::uint32_t version_without_names = 2;
 constexpr std::uint32_t version_without_sizes = 1;
 constexpr std::uint64_t size_words = 2;
@@ -70,6 +71,7 @@ std::uint64_t head_bytes(std::uint64_t devices, std::uint64_t texts) {
 std::uint64_t table_bytes(const TableShape& shape, std::uint64_t head, std::uint64_t pages,
                           std::uint32_t version = table_version) {
     std::uint64_t words = pages + (version == version_without_sizes ? 0 : size_words);
+    if (shape.is_cache) words += KeptCache::words_for(pages);
     for (const TableShape::DeviceShare& device : shape.devices) words += device.slabs;
     return in_memory_pages(head + words * sizeof(std::uint64_t));
 }
@@ -86,7 +88,7 @@ std::uint32_t checksum(const std::byte* base, std::size_t head) {
 
 void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, std::uint64_t bytes) {
     Header header{.magic = table_magic,
-                  .version = table_version,
+                  .version = shape.is_cache ? version_of_cache : table_version,
                   .checksum = 0,
                   .bytes = bytes,
                   .words = head,
@@ -149,9 +151,9 @@ std::uint64_t offset_of_name(std::uint64_t table, std::uint64_t number) {
 // Returns the reason why the header is invalid; empty: it is valid.
 std::string header_error(const Header& header, std::uint64_t bytes) {
     if (header.magic != table_magic) return "it is not a page table of gpunbd";
-    if (header.version < version_without_sizes || header.version > table_version) {
+    if (header.version < version_without_sizes || header.version > version_of_cache) {
         return fmt::format("its format is {}, and this gpunbd supports {}", header.version,
-                           table_version);
+                           version_of_cache);
     }
     if (header.bytes != bytes) {
         return fmt::format("it has {} bytes, and its header records {}", bytes, header.bytes);
@@ -194,7 +196,8 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
                      .stripe_size = header.stripe_size,
                      .provision = static_cast<Provision>(header.provision),
                      .devices = {},
-                     .spills = header.spills};
+                     .spills = header.spills,
+                     .is_cache = header.version == version_of_cache};
     std::copy(std::begin(header.instance), std::end(header.instance), shape.instance.begin());
     const std::byte* at = base + sizeof header;
     std::uint64_t pages = 0;
@@ -216,7 +219,10 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
     if (header.version > version_without_names) needed += room_for_names;
     const bool is_long_enough =
         header.version == version_without_sizes ? needed == bytes : needed <= bytes;
-    if (pages != shape.pages() || !is_long_enough) return contradiction;
+    const bool has_pages = shape.is_cache ? header.devices == 1 && shape.devices[0].slabs != 0 &&
+                                                shape.stripe_size == 0 && pages <= shape.pages()
+                                          : pages == shape.pages();
+    if (!has_pages || !is_long_enough) return contradiction;
     return shape;
 }
 
@@ -241,7 +247,9 @@ PageTable::PageTable(TableShape shape, bool kept, std::uint64_t size, bool compl
     const std::uint64_t head =
         head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
     const std::uint64_t used = table_bytes(shape_, head, std::max(shape_.pages(), pages()));
-    bytes_ = used + room_to_grow(used, kept) + (kept ? room_for_names : 0);
+    GPUNBD_ASSERT(kept || !shape_.is_cache, "only a kept table has the marks of a cache");
+    bytes_ = used + (kept ? room_for_names : 0);
+    if (!shape_.is_cache) bytes_ += room_to_grow(used, kept);
     if (kept && !(descriptor_ = make_memory_file(bytes_))) fail("no memory for a page table");
     base_ = reserve(bytes_, descriptor_);
     if (base_ == nullptr) fail("no memory for a page table");
@@ -292,7 +300,7 @@ std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
     const std::uint64_t size = table.size();
     const std::uint64_t page_size = table.shape_.page_size;
     if (size == 0 || size > std::numeric_limits<std::uint64_t>::max() - page_size ||
-        size / page_size >= max_pages) {
+        size / page_size >= max_pages || (table.shape_.is_cache && size != table.shape_.size)) {
         return std::string(contradiction);
     }
     const std::uint64_t used = table_bytes(
@@ -343,16 +351,16 @@ void PageTable::set_parts(std::uint64_t head, bool has_sizes) {
 void PageTable::set_slots(std::uint64_t accessible) {
     const auto before = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(entries_) - base_);
     const std::uint64_t slots = (accessible - before) / sizeof(std::uint64_t);
-    GPUNBD_ASSERT(sizes_ == nullptr || slots >= slots_.load(std::memory_order_relaxed),
+    GPUNBD_ASSERT(!can_resize() || slots >= slots_.load(std::memory_order_relaxed),
                   "entries that were accessible stay accessible");
-    slots_.store(sizes_ == nullptr ? shape_.pages() : slots, std::memory_order_release);
+    slots_.store(can_resize() ? slots : shape_.pages(), std::memory_order_release);
 }
 
 bool PageTable::make_room(std::uint64_t size) {
     const std::uint64_t wanted = (size - 1) / shape_.page_size + 1;
     if (wanted <= slots()) return true;
     const auto before = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(entries_) - base_);
-    if (sizes_ == nullptr || wanted > (end_of_room() - before) / sizeof(std::uint64_t)) {
+    if (!can_resize() || wanted > (end_of_room() - before) / sizeof(std::uint64_t)) {
         return false;
     }
     const std::uint64_t from = in_memory_pages(before + slots() * sizeof(std::uint64_t));

@@ -6,8 +6,9 @@
 // record for each device; texts; then, aligned to a memory page, the sizes, one word for each slab
 // of each device (SlabEntry), and one word for each page number (PageEntry), with room for more; at
 // the end, the names that the export got later. A mark replaces the current size while the contents
-// are incomplete. Two earlier formats are only read: the later one has no names, and the other one
-// has the entries before the slabs, no sizes and no room either.
+// are incomplete. The table of a cache has the words of KeptCache instead of the room. Two earlier
+// formats are only read: the later one has no names, and the other one has the entries before the
+// slabs, no sizes and no room either.
 #pragma once
 
 #include <array>
@@ -24,6 +25,7 @@
 #include "storage/base/owned_fd.hpp"
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_entry.hpp"
+#include "storage/pages/kept_cache.hpp"
 
 namespace gpunbd::storage {
 
@@ -91,6 +93,9 @@ struct TableShape {
     Provision provision = Provision::thin;
     std::vector<DeviceShare> devices;  // those of the layout, then the spill memory
     std::uint32_t spills = 0;          // the number of the latter
+    // Kept pages are those of a cache. The volume has one device, which may have fewer pages than
+    // the volume, and keeps its size.
+    bool is_cache = false;
 
     std::uint32_t layout_devices() const {
         return static_cast<std::uint32_t>(devices.size()) - spills;
@@ -121,8 +126,8 @@ class PageTable {
     bool make_room(std::uint64_t size);
     // Changes the size, for which there is room, by one store. Entries from pages() on stay.
     void set_size(std::uint64_t size);
-    // False: the table has a format without sizes.
-    bool can_resize() const { return sizes_ != nullptr; }
+    // False: the table has a format without sizes, or is that of a cache.
+    bool can_resize() const { return sizes_ != nullptr && !shape_.is_cache; }
     // Whether another process may take the contents over. Changed by one store. False: the table
     // has a format without sizes, and is always complete.
     bool complete() const { return complete_.load(); }
@@ -151,6 +156,9 @@ class PageTable {
     }
     // Of a table without a descriptor, only the number of slabs may be used.
     SlabDirectory slabs(std::uint32_t device) const;
+    KeptCache kept_cache() const {
+        return shape_.is_cache ? KeptCache(entries_ + shape_.pages(), shape_.pages()) : KeptCache();
+    }
 
  private:
     PageTable(OwnedFd descriptor, std::byte* base, std::size_t bytes) noexcept;

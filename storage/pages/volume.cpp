@@ -107,6 +107,7 @@ std::variant<std::unique_ptr<Volume>, CapacityError> Volume::create(
     const bool is_kept = keep.kept_parts != nullptr;
     TableShape shape = shape_of(options, keep);
     shape.spills = static_cast<std::uint32_t>(spills.size());
+    shape.is_cache = is_kept && options.memory != 0;
     const auto add = [&](const Device& device, std::uint32_t home) {
         // See PageAllocator::pages_of_next_slab().
         const std::uint32_t spare = !spills.empty() || device.info().revocable != 0 ? 1 : 0;
@@ -169,7 +170,10 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptVolumes content
             owner->pools_->at(j).tables().add(volumes[i]->table_, shares[j]);
         }
     }
-    if (quiesced) owner->quiesce();
+    for (const auto& volume : volumes) {
+        if (quiesced) volume->quiesce();
+        volume->drop_unusable();
+    }
     const auto checked = check_entries(volumes);
     if (const auto* const reason = std::get_if<std::string>(&checked)) return *reason;
     const auto& entries = std::get<EntryCounts>(checked);
@@ -291,6 +295,27 @@ std::variant<Volume::EntryCounts, std::string> Volume::check_entries(const Volum
     return counts;
 }
 
+void Volume::drop_unusable() {
+    if (!shape().is_cache) return;
+    const KeptCache marks = kept_cache();
+    for (std::uint64_t page = 0; page != pages(); ++page) {
+        const EntrySlot slot = table_.slot(page);
+        const PageEntry entry = slot.load();
+        if (!entry.is_known()) return;  // see check_entries()
+        // Pages of another device, which has replaced a failed one, are gone.
+        const bool is_usable = entry.is_mapped() && entry.device() == 0 && marks.usable(page) != 0;
+        if (is_usable) continue;
+        marks.remove_unwritten(page, ~Parts{0});
+        if (entry.is_mapped()) slot.become(PageEntry());
+    }
+}
+
+void Volume::set_parts(std::uint64_t page, Parts parts) {
+    const PageEntry entry = table_.slot(page).load();
+    PageStates& pages = pools_->at(entry.device()).memory().pages();
+    pages.set_missing(entry.page(), division_.all() & ~parts);
+}
+
 void Volume::settle_entries(const EntryCounts& entries) {
     // What is beyond the end was dropped when the volume shrank.
     for (std::uint64_t page = pages(); page != table_.slots(); ++page) {
@@ -321,11 +346,16 @@ std::optional<std::string> Volume::set_incomplete() {
 }
 
 void Volume::quiesce() {
+    is_quiesced_ = true;
+    if (cache_ != nullptr) cache_->pause();
     for (const auto& pool : *pools_) pool->quiesce();
 }
 
 void Volume::resume() {
+    is_quiesced_ = false;
+    kept_cache().set_handed_over(false);  // before anything changes
     for (const auto& pool : *pools_) pool->memory().resume();
+    if (cache_ != nullptr) cache_->resume();
 }
 
 bool Volume::takeover_finished() const {
@@ -464,8 +494,9 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
 }
 
 void Volume::set_source(std::unique_ptr<PageSource> source) {
-    GPUNBD_ASSERT(source_ == nullptr && !is_kept_ && !shares_pages() && !has_spills(),
+    GPUNBD_ASSERT(source_ == nullptr && !shares_pages() && !has_spills(),
                   "a volume with a source has its pages for itself");
+    GPUNBD_ASSERT(!is_kept_ || shape().is_cache, "the table of a kept cache has its marks");
     source_ = std::move(source);
     cache_ = source_->cache();
 }

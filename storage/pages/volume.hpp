@@ -116,7 +116,8 @@ class Volume {
     Contents contents() const;
 
     // Pages that are not in memory are fetched from there from now on. Call it before the volume is
-    // read. Such a volume is not cloned or resized. It ends its source before its pools.
+    // read. Such a volume is not cloned or resized. It ends its source before its pools. A kept
+    // volume is made or taken over for a cache: see TableShape::is_cache.
     void set_source(std::unique_ptr<PageSource> source);
     PageSource* source() const { return source_.get(); }  // null: none
     PageCache* cache() const { return cache_; }           // the same, if that is one
@@ -192,9 +193,16 @@ class Volume {
         return reserve_.load() == nullptr && pools_->size() != layout_.devices();
     }
     // Until resume(), slabs are neither allocated nor released ahead of need. Waits for work in
-    // progress. So no slab changes while no request needs a page.
+    // progress, but not for that of a source, which is paused: see PageCache::pause(). So no slab
+    // changes while no request needs a page.
     void quiesce();
     void resume();
+    bool is_quiesced() const { return is_quiesced_; }
+    // Of the table; see KeptCache.
+    KeptCache kept_cache() const { return table_.kept_cache(); }
+    // A volume that was taken over has contents in these parts of the page only. Before it has
+    // users.
+    void set_parts(std::uint64_t page, Parts parts);
     // take_over() leaves mapping slabs into the CPU's address space for later: false until it is
     // done.
     bool takeover_finished() const;
@@ -237,6 +245,11 @@ class Volume {
     // For a write of a whole page that is shared or not all in memory: a page with any contents,
     // pinned for writing, which replace() or PagePool::give_up() ends. A hole: use acquire().
     PageRef take_replacement(std::uint64_t page);
+    // Whether take_replacement() may return a page now or later. Not those of kept pools, which
+    // another process may take over before they are filled.
+    bool can_replace(std::uint64_t page) const {
+        return !taking_pool(page).memory().slabs().config().is_kept();
+    }
     // A page with any contents for this number, pinned for writing, which replace() or
     // PagePool::give_up() ends. May call the device. Blocks.
     Status take_page(std::uint64_t page, PageRef& out) { return taking_pool(page).take_page(out); }
@@ -307,9 +320,9 @@ class Volume {
         const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
         return entry.is_mapped() ? entry.device() + 1 : 0;
     }
-    PagePool& pool_for(std::uint64_t page) { return pools_->at(layout_.device_of(page)); }
+    PagePool& pool_for(std::uint64_t page) const { return pools_->at(layout_.device_of(page)); }
     // The pool of which a hole gets a page. pool_for() guards its entry in any case.
-    PagePool& taking_pool(std::uint64_t page) {
+    PagePool& taking_pool(std::uint64_t page) const {
         PagePool* const reserve = reserve_.load(std::memory_order_acquire);
         return reserve != nullptr ? *reserve : pool_for(page);
     }
@@ -367,6 +380,8 @@ class Volume {
     // abandon().
     std::string take_over(const EntryCounts& entries, Descriptors& slabs, ImportedSlabs* imported);
     void abandon() noexcept;
+    // Without what the next process of a cache reads from the source again.
+    void drop_unusable();
     // Pins and moves of another process are gone: its retired pages are plain holes, and its moving
     // pages are where they were.
     void settle_entries(const EntryCounts& entries);
@@ -376,6 +391,7 @@ class Volume {
 
     const std::shared_ptr<KeptParts> kept_parts_;
     bool is_kept_ = false;  // by kept_parts_
+    bool is_quiesced_ = false;
     PageTable table_;
     const Layout layout_;
     const std::uint64_t page_size_;  // bytes

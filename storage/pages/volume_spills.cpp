@@ -54,7 +54,7 @@ std::shared_ptr<PagePool> Volume::make_pool(Device& device, std::uint32_t index,
                             .slabs = std::max({share.slabs, needed, used}),
                             .directory = slabs,
                             .shared = directory,
-                            .kept_parts = kept_parts_,
+                            .kept_parts = is_reserve ? nullptr : kept_parts_,
                             .budget = budget,
                             .is_spill = is_spill,
                             .keeps_empty_slab = !is_spill || is_reserve,
@@ -136,7 +136,7 @@ PagePool* Volume::add_pool(std::shared_ptr<PagePool> pool) {
 
 std::string Volume::add_reserve(Device& device, std::uint64_t pages) {
     const Lock serialized(pools_->cloning());
-    GPUNBD_ASSERT(!is_kept_ && !shares_pages() && pools_->size() == layout_.devices(),
+    GPUNBD_ASSERT(!shares_pages() && pools_->size() == layout_.devices(),
                   "a volume with a source has its pages for itself");
     if (pools_->is_full()) return "the volume has too many devices";
     const TableShape::DeviceShare share = share_on(device, 0, pages, page_size_, false, 0);

@@ -166,7 +166,8 @@ std::optional<Status> WriteTransfer::find_page(PageRef& page) {
     if (replacement_.hole() && next_length() == volume_->page_size() && can_acquire()) {
         const std::uint64_t number = volume_->page_of(position_);
         replacement_ = volume_->take_replacement(number);
-        if (replacement_.hole() && volume_->in_source(number) && !volume_->mapped(number)) {
+        if (replacement_.hole() && volume_->in_source(number) && !volume_->mapped(number) &&
+            volume_->can_replace(number)) {
             PageRequest& request = begin_request();
             request.number = number;
             volume_->source()->make_room(request);

@@ -127,6 +127,7 @@ class WriteJob final : public Job {
              std::uint32_t length, std::uint32_t seed, bool is_durable = false);
     bool step(Random& random) override;
     void abandon() override;
+    const std::vector<std::byte>& payload() const { return payload_; }
 
  private:
     void finish();

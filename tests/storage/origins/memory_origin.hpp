@@ -32,6 +32,7 @@ struct OriginContents {
     std::atomic<bool> blocks_flushes{false};
     std::atomic<bool> can_zero{true};
     std::atomic<std::uint32_t> reads{0};
+    std::atomic<std::uint32_t> begun_writes{0};
     std::atomic<std::uint32_t> writes{0};
     std::atomic<std::uint32_t> flushes{0};
 
@@ -66,6 +67,7 @@ class MemoryOrigin final : public Origin {
         return {};
     }
     Error write(std::uint64_t offset, std::span<const std::byte> from) override {
+        ++contents_.begun_writes;
         while (contents_.blocks_writes) std::this_thread::yield();
         ++contents_.writes;
         if (contents_.fails_writes) return "full";

@@ -389,9 +389,12 @@ TEST_CASE("page table: a header of another format or kind, or a contradictory on
         CHECK(table.refusal() == contradiction);
     }
     const SpoiledTable table(two_devices());
-    table.set(version_at, std::uint32_t{4});
+    table.set(version_at, std::uint32_t{5});
     table.correct_checksum();
-    CHECK(table.refusal() == "its format is 4, and this gpunbd supports 3");
+    CHECK(table.refusal() == "its format is 5, and this gpunbd supports 4");
+    table.set(version_at, std::uint32_t{4});  // of a cache, which has one device
+    table.correct_checksum();
+    CHECK(table.refusal() == contradiction);
     table.set(magic_at, std::uint64_t{0x1234});
     table.correct_checksum();
     CHECK(table.refusal() == "it is not a page table of gpunbd");
