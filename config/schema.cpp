@@ -411,9 +411,9 @@ of 1 to 64 letters, digits, or any of . _ @ : - between them.)"});
     }
 }
 
-constexpr std::string_view not_with_origins[] = {
-    "size", "layout", "stripe_size", "provision", "clone_of", "clone_per_client",
-    "keep", "swap",   "save",        "restore"};
+constexpr std::string_view not_with_origins[] = {"size",      "layout",   "stripe_size",
+                                                 "provision", "clone_of", "clone_per_client",
+                                                 "swap",      "save",     "restore"};
 
 template <class V>
 void visit(V& v, Of<OriginOptions> auto& origin) {
@@ -445,7 +445,9 @@ refuses all requests that would change the contents.
 answers a write when the origin has it.
 .Ql write-back
 answers it when the memory has it, and writes it later: all that was answered since the last FLUSH is
-lost if the server crashes.
+lost if the server crashes, unless
+.Va keep
+is true.
 Both flush the origin before they answer a FLUSH, or a write with FUA.)"});
     v.value("cache", origin.cache, bytes({MiB, rules::max_export_size}),
             {.words = "what is available on the device at start",
@@ -766,6 +768,9 @@ Contents that are kept take precedence.)"});
                       fmt::format("its cache is smaller than {} pages; use at least {}",
                                   rules::fewest_cached_pages,
                                   size_text(rules::fewest_cached_pages * exported.page_size)));
+            }
+            if (exported.keep && !is_writable) {
+                v.add("keep", "has no effect: the origin has all contents; leave it out");
             }
             exported.read_only = exported.read_only || !is_writable;
         }

@@ -81,8 +81,7 @@ storage::OriginCache::Ahead ahead_of(config::Prefetch wanted) {
     return Ahead::all;
 }
 
-storage::OriginCache::Options cache_options(const config::ExportOptions& exported,
-                                            VolumePlan& plan) {
+void set_origin(storage::Volume& volume, const config::ExportOptions& exported, OriginPlan plan) {
     using Writes = storage::OriginCache::Writes;
     const config::OriginOptions& wanted = exported.origin;
     storage::OriginCache::Options out{.export_name = exported.name,
@@ -99,17 +98,33 @@ storage::OriginCache::Options cache_options(const config::ExportOptions& exporte
             out.writes = Writes::back;
             break;
     }
-    out.max_unwritten =
-        wanted.max_unwritten.value_or(std::min(plan.options.memory / 4, out.max_unwritten));
+    const std::uint64_t memory =
+        volume.pool(0).memory().slabs().config().pages * volume.page_size();
+    out.max_unwritten = wanted.max_unwritten.value_or(std::min(memory / 4, out.max_unwritten));
     out.max_age = wanted.max_age;
-    return out;
+    volume.set_source(
+        std::make_unique<storage::OriginCache>(volume, std::move(plan.origin), std::move(out)));
+}
+
+// For contents that were taken over.
+void set_origin_again(storage::Volume& volume, const config::ExportOptions& options,
+                      DeviceRegistry& registry, const VolumeLife& life) {
+    OriginPlan plan = plan_origin(options, registry, *volume.devices().front(), life.origin_locks);
+    if (plan.origin->size() != volume.size()) {
+        throw std::runtime_error(fmt::format(
+            "origin: {}: its size is {} bytes, and its kept contents have {}; give it this size, "
+            "or free them by gpunbd kept --drop {}",
+            plan.origin->name(), plan.origin->size(), volume.size(),
+            config::in_quotes(options.name)));
+    }
+    set_origin(volume, options, std::move(plan));
 }
 
 std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
                                              DeviceRegistry& registry, const VolumeLife& life) {
     // A removed export may still be writing to the same file.
     if (options.origin.is_writable() && life.disposal != nullptr) life.disposal->wait();
-    VolumePlan plan = plan_volume(options, registry);
+    VolumePlan plan = plan_volume(options, registry, {}, life.origin_locks);
     plan.options.complete = options.restore.empty();
     std::shared_ptr<storage::Volume> volume;
     const bool kept = options.keep && life.contents != nullptr;
@@ -122,10 +137,7 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         volume = create_volume(plan, life, {.name = options.name});
     }
     const std::string size = config::human_size(plan.options.size);
-    if (plan.origin) {
-        volume->set_source(std::make_unique<storage::OriginCache>(*volume, std::move(plan.origin),
-                                                                  cache_options(options, plan)));
-    }
+    if (options.has_origin()) set_origin(*volume, options, std::move(plan.origin));
     const std::string name = config::in_quotes(options.name);
     if (!plan.instead_of_gpu.empty()) {
         storage::LogLine(spdlog::level::warn)
@@ -383,7 +395,7 @@ Expected<void, Failure> give_existing_volume(Export& next, const Export* kept,
         }
         return {};
     }
-    if (life.contents == nullptr || wanted.name == life.renewed || wanted.has_origin()) return {};
+    if (life.contents == nullptr || wanted.name == life.renewed) return {};
     try {
         next.volume = life.contents->take_over(wanted, making.devices, *life.disposal);
         return {};
@@ -397,6 +409,9 @@ Expected<void, Failure> complete_volume(Export& next, Making& making) {
     const config::ExportOptions& wanted = next.options;
     try {
         if (next.volume) {
+            if (wanted.has_origin() && next.volume->source() == nullptr) {
+                set_origin_again(*next.volume, wanted, making.devices, making.life);
+            }
             making.planned.push_back(plan_spills(wanted.name, next.volume, making.devices));
             return {};
         }

@@ -14,6 +14,7 @@
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
+#include "server/exports/volume_plan.hpp"
 #include "server/handover/kept_contents.hpp"
 #include "storage/images/restore_image.hpp"
 
@@ -31,6 +32,7 @@ struct VolumeLife {
     VolumeDisposal* disposal = nullptr;  // null: volumes are destroyed by their last owner
     KeptContents* contents = nullptr;    // null: contents are not kept; otherwise `disposal` is set
     storage::ChannelOptions channels = {};  // to restore contents
+    OriginLocks* origin_locks = nullptr;    // see plan_volume()
     bool restores_later = false;            // see MadeExports::unfilled
     // Exports that could not be restored later, with the reasons. They are refused.
     std::map<std::string, std::string> not_restored = {};

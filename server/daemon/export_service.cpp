@@ -531,6 +531,7 @@ VolumeLife ExportService::volume_life(const std::stop_token& stop) const {
             .disposal = &context_.disposal,
             .contents = context_.kept.contents.get(),
             .channels = channel_options(context_.options.pipeline),
+            .origin_locks = &context_.kept.origin_locks,
             .open_channels = [this](const std::vector<storage::Device*>& devices) {
                 for (auto& opened : open_channels(workers_.workers(), devices)) opened.get();
             }};

@@ -139,13 +139,15 @@ std::string HandOver::obstacle() const {
         return "this machine swaps to it, and not all of its exports have keep: true";
     }
     for (const auto& each : *exports) {
-        if (each->options.origin.is_writable()) {
+        if (each->options.origin.is_writable() && !outlives(each)) {
             return fmt::format(
-                "export {} writes to its origin, which one server at a time can do; "
-                "restart this server",
+                "export {} writes to its origin, and does not have keep: true; restart this server",
                 config::in_quotes(each->info.name));
         }
         for (const storage::Device* device : each->volume->devices()) {
+            if (device->failed()) {
+                return fmt::format("{} has failed; restart this server", device->info().id);
+            }
             if (!device->exclusive()) continue;
             return fmt::format("{} supports only one server at a time; restart this server",
                                device->info().id);

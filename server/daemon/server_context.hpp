@@ -16,6 +16,7 @@
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
+#include "server/exports/volume_plan.hpp"
 #include "server/handover/kept_contents.hpp"
 #include "server/handover/kept_device_state.hpp"
 #include "server/handover/kept_exports.hpp"
@@ -105,6 +106,7 @@ struct KeptState {
     std::unique_ptr<KeptContents> contents;  // after an upgrade: set by Takeover
     std::unique_ptr<KeptMappings> mappings;
     std::unique_ptr<KeptExports> exports;
+    OriginLocks origin_locks;  // of a predecessor, until this server serves
 };
 
 // The state that the services of a server share. Members are destroyed in reverse order, after all

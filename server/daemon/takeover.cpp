@@ -151,6 +151,7 @@ void Takeover::import_contents() {
         supervision.store->add_kept(each.name);
         supervision.descriptors.add(each.name, std::move(each.descriptor));
     }
+    context_.kept.origin_locks = std::move(rest.origin_locks);
     GPUNBD_ASSERT(clients_.empty(), "connections are taken over once");
     clients_ = std::move(rest.clients);
     auto& contents = context_.kept.contents;
@@ -164,6 +165,7 @@ void Takeover::start() {
     context_.supervision.predecessor->wait_until_active();
     context_.supervision.release_messages();
     context_.kept.contents->resume();
+    context_.kept.origin_locks.clear();  // of exports that this server does not have
     spdlog::info("serving in place of an earlier process, with {} of its connections",
                  clients_.size());
     for (Predecessor::Client& client : std::exchange(clients_, {})) {

@@ -137,7 +137,7 @@ Value unwrapped(std::variant<Value, std::string> result) {
 }
 
 std::unique_ptr<storage::Origin> open_origin(const config::OriginOptions& wanted,
-                                             std::uint64_t minimum_block) {
+                                             std::uint64_t minimum_block, OriginLocks* locks) {
     using Kind = storage::OriginFile::Kind;
     std::unique_ptr<storage::Origin> origin;
     std::string remedy = "resize it on its server";
@@ -146,7 +146,10 @@ std::unique_ptr<storage::Origin> open_origin(const config::OriginOptions& wanted
         origin = unwrapped(storage::OriginNbd::open(wanted.nbd, wanted.is_writable(), {}));
     } else {
         const Kind kind = wanted.file.empty() ? Kind::block_device : Kind::file;
-        origin = unwrapped(storage::OriginFile::open(wanted.path(), kind, wanted.is_writable()));
+        auto lock = locks != nullptr ? locks->extract(wanted.path()) : OriginLocks::node_type();
+        origin = unwrapped(
+            storage::OriginFile::open(wanted.path(), kind, wanted.is_writable(),
+                                      lock.empty() ? OwnedFd() : std::move(lock.mapped())));
         remedy = fmt::format("extend it: truncate -s %{} {}", block, wanted.path());
     }
     if (const std::uint64_t size = origin->size(); size % block != 0) {
@@ -171,8 +174,19 @@ std::uint64_t memory_of(const config::OriginOptions& wanted, const VolumePlan& p
 
 }  // namespace
 
+OriginPlan plan_origin(const config::ExportOptions& wanted, DeviceRegistry& registry,
+                       const storage::Device& device, OriginLocks* locks) {
+    OriginPlan plan;
+    plan.claim = unwrapped(
+        storage::OriginClaim::make(wanted.origin.path(), wanted.name, wanted.origin.is_writable()));
+    plan.origin = open_origin(wanted.origin, wanted.block_size.minimum, locks);
+    storage::Device& host = registry.open(registry.others().at(0));
+    if (&host != &device) plan.reserve = &host;
+    return plan;
+}
+
 VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& registry,
-                       const Promised& promised) {
+                       const Promised& promised, OriginLocks* locks) {
     VolumePlan plan;
     std::vector<std::string> ids = wanted.devices;
     config::Size size = wanted.size.value_or(config::Size{.percent = 100});
@@ -202,13 +216,9 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
                                                                          : storage::Provision::thin;
     const std::uint64_t minimum_block = wanted.block_size.minimum;
     if (wanted.has_origin()) {
-        plan.claim = unwrapped(storage::OriginClaim::make(wanted.origin.path(), wanted.name,
-                                                          wanted.origin.is_writable()));
-        plan.origin = open_origin(wanted.origin, minimum_block);
-        plan.options.size = plan.origin->size();
+        plan.origin = plan_origin(wanted, registry, *plan.devices.front(), locks);
+        plan.options.size = plan.origin.origin->size();
         plan.options.memory = memory_of(wanted.origin, plan, available.front());
-        storage::Device& host = registry.open(registry.others().at(0));
-        if (&host != plan.devices.front()) plan.reserve = &host;
     } else {
         plan.options.size = size.percent != 0
                                 ? share_in_bytes(size.percent, minimum_block, plan, available)

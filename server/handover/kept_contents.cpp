@@ -144,25 +144,58 @@ void check_wanted(const auto& contents, const config::ExportOptions& options) {
         wanted_of(options)));
 }
 
-std::string state_of(const std::string& refused) {
-    return refused.empty() ? "no export has them" : refused;
+// Whether they are those of a cache that nothing writes to its origin now, and that has more than
+// the origin. Then they are not freed before a user says so.
+bool has_unwritten(const storage::KeptCache& cache) {
+    return cache.is_kept() && cache.any_unwritten();
+}
+bool has_unwritten(const storage::Volume& volume) {
+    return volume.cache() == nullptr && has_unwritten(volume.kept_cache());
+}
+
+// Whether other contents may take their place: an origin has everything.
+bool is_replaceable(const storage::KeptCache& cache) {
+    return cache.is_kept() && !cache.any_unwritten();
+}
+
+std::string state_of(const std::string& refused, bool has_unwritten) {
+    const std::string why = refused.empty() ? "no export has them" : refused;
+    return has_unwritten ? why + "; their origin lacks some of them" : why;
+}
+
+void log_unwritten(const std::string& name) {
+    storage::LogLine(spdlog::level::warn)
+        .with("export", name)
+        .log(
+            "kept contents of export {0}: their origin lacks some of them, and no export has them; "
+            "they stay until export {0} is served again, or until gpunbd kept --drop {0}",
+            config::in_quotes(name));
 }
 
 void log_freed(const std::string& name) {
     spdlog::info("kept contents of export {} are freed", config::in_quotes(name));
 }
 
+std::string origin_wanted_of(const config::ExportOptions& options) {
+    if (!options.has_origin()) return {};
+    const config::OriginOptions& origin = options.origin;
+    return fmt::format(
+        ", origin {}, cache {}, {}", config::in_quotes(origin.path()),
+        origin.cache ? config::format_size({.bytes = *origin.cache}) : "unset",
+        origin.mode == config::OriginMode::write_back ? "write-back" : "write-through");
+}
+
 }  // namespace
 
 std::string wanted_of(const config::ExportOptions& options) {
     return fmt::format(
-        "size {}, devices {}, layout {}, stripe_size {}, provision {}, page_size {}{}{}",
+        "size {}, devices {}, layout {}, stripe_size {}, provision {}, page_size {}{}{}{}",
         options.size ? config::format_size(*options.size) : "unset",
         options.devices.empty() ? "auto" : fmt::format("{}", fmt::join(options.devices, " ")),
         options.layout == config::LayoutKind::stripe ? "stripe" : "linear", options.stripe_size,
         options.provision == config::Provision::full ? "full" : "thin", options.page_size,
         options.clone_of.empty() ? "" : ", clone_of " + config::in_quotes(options.clone_of),
-        options.is_snapshot() ? of_snapshot : "");
+        origin_wanted_of(options), options.is_snapshot() ? of_snapshot : "");
 }
 
 // --- contents of an earlier server -----------------------------------------------------------
@@ -332,6 +365,10 @@ std::shared_ptr<storage::Volume> KeptContents::find_contents(const config::Expor
     for (auto& [unused, own] : own_) {
         WithoutExport* const contents = own.without_export();
         if (suitable || !contents || !contents->is_unclaimed || own.name != options.name) continue;
+        if (is_replaceable(contents->volume->kept_cache())) {
+            drop_contents(own);
+            continue;
+        }
         try {
             check_wanted(*contents->volume, options);
         } catch (const std::exception& error) {
@@ -340,6 +377,10 @@ std::shared_ptr<storage::Volume> KeptContents::find_contents(const config::Expor
         }
     }
     if (found == earlier_.end()) return nullptr;
+    if (!suitable && is_replaceable(found->second.table->kept_cache())) {
+        drop_contents(found->second);  // settle() removes the entry
+        return nullptr;
+    }
     try {
         check_wanted(*found->second.table, options);
         return take_over(found, options, devices, disposal);
@@ -434,7 +475,10 @@ void KeptContents::take_over_unused(DeviceRegistry& devices, VolumeDisposal& dis
         const auto at = std::ranges::find_if(earlier_, is_left);
         if (at == earlier_.end()) return;
         try {
-            take_over(at, {}, devices, disposal, false);
+            const auto volume = take_over(at, {}, devices, disposal, false);
+            if (has_unwritten(*volume)) {
+                storage::log_if_possible([&] { log_unwritten(volume->name()); });
+            }
         } catch (const std::exception& error) {
             at->second.unusable = true;
             if (at->second.refused.empty()) at->second.refused = error.what();
@@ -503,6 +547,37 @@ std::shared_ptr<storage::Volume> KeptContents::make(const config::ExportOptions&
     own.state = InUse{volume};
     if (quiesced_) volume->quiesce();
     return volume;
+}
+
+template <typename Call>
+void KeptContents::for_each_cache(Call call) const {
+    const Lock lock(mutex_);
+    for (const auto& [unused, own] : own_) {
+        const auto volume = own.volume();
+        if (volume && volume->cache() != nullptr) call(*volume->cache());
+    }
+}
+
+void KeptContents::pause_caches() {
+    for_each_cache([](storage::PageCache& each) { each.pause(); });
+}
+
+bool KeptContents::caches_paused() const {
+    bool all = true;
+    for_each_cache([&](const storage::PageCache& each) { all = all && each.is_paused(); });
+    return all;
+}
+
+void KeptContents::hand_over_caches() {
+    for_each_cache([](storage::PageCache& each) { each.hand_over(); });
+}
+
+std::map<std::string, OwnedFd> KeptContents::origin_locks() const {
+    std::map<std::string, OwnedFd> all;
+    for_each_cache([&](const storage::PageCache& each) {
+        if (OwnedFd lock = each.lock()) all.emplace(each.name(), std::move(lock));
+    });
+    return all;
 }
 
 void KeptContents::quiesce() {
@@ -633,7 +708,7 @@ std::optional<KeptContents::Clock::time_point> KeptContents::settle(
 void KeptContents::settle(EarlierContents& earlier, const Users& users, Clock::time_point end) {
     if (!earlier.table) return;
     const std::string name = earlier.table->name();
-    if (users.refused.contains(name)) {
+    if (users.refused.contains(name) || has_unwritten(earlier.table->kept_cache())) {
         earlier.ends.reset();
     } else if (!earlier.ends) {
         earlier.ends = end;
@@ -656,7 +731,7 @@ void KeptContents::settle(OwnContents& own, const Users& users, Clock::time_poin
     }
     if (!own.without_export()) own.state = WithoutExport{.volume = volume};
     auto& ends = own.without_export()->ends;
-    if (users.refused.contains(own.name)) {
+    if (users.refused.contains(own.name) || has_unwritten(*volume)) {
         ends.reset();
     } else if (!ends) {
         ends = end;
@@ -690,14 +765,16 @@ std::vector<KeptContents::Summary> KeptContents::summaries() const {
             all.push_back(std::move(unreadable));
             continue;
         }
-        add(*earlier.table).state = state_of(earlier.refused);
+        add(*earlier.table).state =
+            state_of(earlier.refused, has_unwritten(earlier.table->kept_cache()));
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume();
         if (!volume || !own.kept_parts->keeps()) continue;
         Summary& summary = add(*volume);
         summary.used = volume->mapped_bytes();
-        summary.state = own.without_export()  ? state_of(own.without_export()->refused)
+        summary.state = own.without_export()
+                            ? state_of(own.without_export()->refused, has_unwritten(*volume))
                         : !volume->complete() ? "being restored"
                                               : "in use";
     }
@@ -782,7 +859,8 @@ void KeptContents::list_unused() {
         all.push_back({.name = readable ? earlier.table->name() : id,
                        .size = readable ? earlier.table->size() : 0,
                        .volume = {},
-                       .state = state_of(earlier.refused),
+                       .state = state_of(earlier.refused,
+                                         readable && has_unwritten(earlier.table->kept_cache())),
                        .ends = earlier.ends});
     }
     for (const auto& [unused, own] : own_) {
@@ -791,7 +869,7 @@ void KeptContents::list_unused() {
         all.push_back({.name = own.name,
                        .size = contents->volume->size(),
                        .volume = contents->volume,
-                       .state = state_of(contents->refused),
+                       .state = state_of(contents->refused, has_unwritten(*contents->volume)),
                        .ends = contents->ends});
     }
     const Lock lock(unused_mutex_);

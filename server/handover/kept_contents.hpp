@@ -65,10 +65,17 @@ class KeptContents {
     std::shared_ptr<storage::Volume> make(const config::ExportOptions& options,
                                           const Create& create,
                                           const storage::Volume* source = nullptr);
+    // Until resume(), caches begin no work that no client waits for: see PageCache::pause().
+    void pause_caches();
+    bool caches_paused() const;
     // Until resume(), kept contents change only by client writes, so that another process can take
     // them over. Waits for operations in progress. Contents created or taken over meanwhile are
     // quiesced as well.
     void quiesce();
+    // Lets another process use what caches have in memory. Once they are paused, and quiesced.
+    void hand_over_caches();
+    // Copies of the locks on the origins of these caches, with the names of the origins.
+    std::map<std::string, OwnedFd> origin_locks() const;
     void resume();
     // Copies of all descriptors with their names: tables, and slabs with their directory entries.
     // Unless quiesced, slabs can be added and removed meanwhile.
@@ -198,6 +205,8 @@ class KeptContents {
     // Creates an entry as a map node, so that inserting it into own_ cannot fail.
     std::map<std::string, OwnContents> prepare_own(const std::string& id, const std::string& name,
                                                    std::shared_ptr<VolumeParts> kept_parts) const;
+    template <typename Call>
+    void for_each_cache(Call call) const;
     static void drop_contents(EarlierContents& earlier);
     static void drop_contents(OwnContents& own);
     // The exports that settle() gets.

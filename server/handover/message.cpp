@@ -81,7 +81,7 @@ constexpr std::size_t message_head = sizeof(upgrade_magic) + 2 * sizeof(std::uin
 bool has_descriptor(MessageKind kind) {
     return kind == MessageKind::listener || kind == MessageKind::import ||
            kind == MessageKind::contents || kind == MessageKind::connection ||
-           kind == MessageKind::run_time_export;
+           kind == MessageKind::run_time_export || kind == MessageKind::origin_lock;
 }
 
 bool has_body(MessageKind kind) {
@@ -158,7 +158,7 @@ Expected<UpgradeMessage> decode_message(std::span<const std::byte> datagram, int
     }
     const auto kind = protocol::load_be<std::uint16_t>(datagram.data() + 6);
     if (kind < static_cast<std::uint16_t>(MessageKind::start) ||
-        kind > static_cast<std::uint16_t>(MessageKind::ublk_device)) {
+        kind > static_cast<std::uint16_t>(MessageKind::origin_lock)) {
         return fmt::format("a message has the unknown kind {}", kind);
     }
     message.kind = static_cast<MessageKind>(kind);

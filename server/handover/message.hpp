@@ -42,6 +42,8 @@ enum class MessageKind : std::uint16_t {
     // From the old server to the new one, before `prepare`.
     run_time_export,  // the options of an export that was created at run time, and their name
     ublk_device,      // the id of a block device, in decimal
+    // From the old server to the new one, with the contents.
+    origin_lock,  // the lock on the origin of kept contents, and the name of the origin
 };
 
 struct UpgradeMessage {

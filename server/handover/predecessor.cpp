@@ -93,6 +93,9 @@ Predecessor::Rest Predecessor::take_rest() {
         if (message.kind == MessageKind::all) return rest;
         if (message.kind == MessageKind::contents) {
             rest.contents.push_back({body_text(message.body), std::move(message.descriptor)});
+        } else if (message.kind == MessageKind::origin_lock) {
+            rest.origin_locks.insert_or_assign(body_text(message.body),
+                                               std::move(message.descriptor));
         } else if (message.kind == MessageKind::connection) {
             rest.clients.push_back(take_client(std::move(message)));
         } else {

@@ -46,6 +46,7 @@ class Predecessor {
     struct Rest {
         std::vector<Contents> contents;
         std::vector<Client> clients;
+        std::map<std::string, OwnedFd> origin_locks;  // by Origin::name()
     };
     Rest take_rest();
     // Call it when ready to serve. Returns when the predecessor has stopped serving.

@@ -27,7 +27,6 @@ namespace {
 constexpr int final_message_ms = 200;
 
 constexpr int exit_not_started = 127;
-constexpr std::chrono::seconds start_patience{10};
 constexpr useconds_t parent_check_interval = 200;  // microseconds
 
 // The array of pointers that exec requires.

@@ -82,7 +82,9 @@ Task<> Upgrade::run(SuccessorStart start, std::vector<UpgradeMessage> first) {
     co_await expect(MessageKind::prepared, preparing_patience);
     pause();
     co_await wait_until_quiet();
+    co_await pause_caches();
     parts_.contents.quiesce();
+    parts_.contents.hand_over_caches();
     using Moving = std::vector<std::unique_ptr<Session::Moving>>;
     auto moved = co_await all_workers<Moving>(parts_.io, parts_.workers, &Worker::move_sessions);
     for (Moving& each : moved) std::move(each.begin(), each.end(), std::back_inserter(moving_));
@@ -91,6 +93,11 @@ Task<> Upgrade::run(SuccessorStart start, std::vector<UpgradeMessage> first) {
         socket.send({.kind = MessageKind::contents,
                      .body = text_body(each.name),
                      .descriptor = std::move(each.descriptor)});
+    }
+    for (auto& [name, lock] : parts_.contents.origin_locks()) {
+        socket.send({.kind = MessageKind::origin_lock,
+                     .body = text_body(name),
+                     .descriptor = std::move(lock)});
     }
     for (const auto& each : moving_) send_connection(*each);
     socket.send({.kind = MessageKind::all});
@@ -178,6 +185,18 @@ Task<> Upgrade::wait_until_quiet() {
             co_await sleep_for(parts_.io, timer_, resume_period);
             for (const auto& worker : parts_.workers) worker->quiesce_sessions();
             continue;
+        }
+        co_await sleep_for(parts_.io, timer_, check_interval);
+    }
+}
+
+// Reads and writes of origins are in progress, which may be slow.
+Task<> Upgrade::pause_caches() {
+    const Clock::time_point paused_at_last = Clock::now() + quiet_patience;
+    parts_.contents.pause_caches();
+    while (!parts_.contents.caches_paused()) {
+        if (Clock::now() >= paused_at_last) {
+            throw std::runtime_error("an origin does not answer requests in progress");
         }
         co_await sleep_for(parts_.io, timer_, check_interval);
     }

@@ -69,6 +69,7 @@ class Upgrade {
     Task<> expect(MessageKind kind, std::chrono::seconds patience);
     void pause();
     Task<> wait_until_quiet();
+    Task<> pause_caches();
     void send_connection(Session::Moving& moving) const;
     void resume();
 

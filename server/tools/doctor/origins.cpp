@@ -54,10 +54,11 @@ Diagnosis check_write_back(const Machine& machine, const config::ExportOptions& 
         "a crash of the server loses changes of up to {} s that the origin does not have",
         exported.origin.max_age.count());
     if (machine.has("/run/systemd/system")) {  // as check_supervisor()
-        return ok(what, is + "; systemd can start it again");
+        return ok(what, is + "; systemd can start it again, and keep: true preserves them");
     }
     return warn(what, is + ", and systemd is not running to start it again",
-                "use gpunbd keep, which starts it again, or mode: write-through, which loses none");
+                "add keep: true and use gpunbd keep, which starts it again, or use mode: "
+                "write-through, which loses none");
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ Diagnoses check_origins(const Machine& machine, const config::Options& options) 
     Diagnoses out;
     for (const config::ExportOptions& each : options.exports) {
         for (Diagnosis& found : check_disk(each, options)) out.push_back(std::move(found));
-        if (each.origin.mode == config::OriginMode::write_back) {
+        if (each.origin.mode == config::OriginMode::write_back && !each.keep) {
             out.push_back(check_write_back(machine, each));
         }
     }

@@ -33,6 +33,7 @@ constexpr KindRow kinds[] = {
     {MessageKind::activate, false, false},      {MessageKind::cannot_run, true, false},
     {MessageKind::prepared, false, false},      {MessageKind::ready, false, false},
     {MessageKind::run_time_export, true, true}, {MessageKind::ublk_device, true, false},
+    {MessageKind::origin_lock, true, true},
 };
 
 std::string why_refused(const Body& bytes, int descriptor) {

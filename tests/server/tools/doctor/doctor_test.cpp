@@ -275,6 +275,10 @@ TEST_CASE("doctor: checks the origins that the configuration names") {
     CHECK(look("keep", write_back).verdict == Verdict::ok);
     CHECK(check_configuration(machine, folder.path("yaml"), "keep").size() == 1);
     CHECK(check_configuration(machine, folder.path("yaml"), "remote").empty());
+    mode =
+        "write-back}, keep: true}, {name: b, devices: [host], origin: {file: /b, mode: read-only";
+    CHECK(look("keep", disk).verdict == Verdict::ok);
+    CHECK(check_configuration(machine, folder.path("yaml"), "keep").size() == 1);
 }
 
 TEST_CASE("doctor: a GPU") {

@@ -1,0 +1,198 @@
+"""Exports with keep: true that write to a file: kills, upgrades, and contents that the file lacks."""
+import json
+import os
+import random
+import signal
+import time
+
+import kept
+import server
+import wire
+from server import MiB
+
+SIZE = 64 * MiB
+CLIENTS = 4
+CHANGES = 6 if server.SANITIZED else 20  # kills and upgrades below the same clients
+EXPORT = '''
+  - name: disk
+    devices: [{device}]
+    page_size: 256K
+    keep: true
+    origin: {file: FILE, mode: write-back, cache: 8M, max_unwritten: 4M, max_age: AGE}
+'''
+OTHER = '''
+  - {name: other, size: 1M, devices: [{device}], keep: true}
+'''
+
+
+class KeptOrigin(kept.Test):
+    def setUp(self):
+        self.path = os.path.join(self.directory(), 'origin.img')
+        with open(self.path, 'wb') as file:
+            file.truncate(SIZE)
+
+    def text(self, exports=EXPORT, age='1s', more=''):
+        listener = '''
+listeners: {unix: [{path: '{socket}'}]}
+admin: {socket: '{directory}/admin'}
+keeping: {grace: 0, socket: '{directory}/keeping'}
+'''
+        return f'{listener}{more}exports:{exports}'.replace('FILE', self.path).replace('AGE', age)
+
+    def start(self, *arguments, **options):
+        self.one = self.keep(config=self.text(*arguments, **options))
+
+    def contents(self):
+        listed = self.command(server.PROGRAM, 'kept', '--json', '--socket', os.path.join(self.one.directory, 'keeping'))
+        return [(each['name'], each['state']) for each in json.loads(listed)['kept']]
+
+    def exported(self):
+        text = self.command(server.PROGRAM, 'status', '--json', '--socket', os.path.join(self.one.directory, 'admin'))
+        return json.loads(text)['exports'][0]
+
+    def unwritten(self):
+        return self.exported()['origins'][0]['unwritten']
+
+    def connect(self):
+        return self.one.client('disk')
+
+    def check_file(self, clients):
+        file = server.read_file(self.path, 'rb')
+        for each in clients:
+            self.assertEqual(file[each.base:each.base + len(each.model)], each.model)
+
+    def write(self, data, offset=0):
+        with self.connect() as client:
+            client.write(offset, data)
+
+    def test_killed_at_any_time(self):
+        self.start()
+        clients = kept.loads(self.connect, CLIENTS, SIZE // CLIENTS)
+        kept.kill_under_load(self.one, clients, CHANGES, 0.3)
+        self.assertEqual(self.one.stop(), 0)
+        self.check_file(clients)
+        self.assertIn('that its origin does not have', self.one.log())
+
+    def test_clients_do_not_notice_upgrades(self):
+        self.start()
+
+        class Client(kept.Undisturbed):
+            def __init__(self, address, base, size, seed):
+                super().__init__(address, base, size, seed)
+                self.connect = lambda: wire.connect(address, 'disk', structured=seed % 2 == 0)
+        clients = kept.loads(self.one.path, CLIENTS, SIZE // CLIENTS, kind=Client)
+        for _ in range(CHANGES):
+            before = [each.answers for each in clients]
+            server.wait_until(lambda last=before: all(each.answers > 5 + count or each.failure for each, count in zip(clients, last)))
+            self.one.upgrade()
+        kept.finish(clients, self.connect())
+        self.assertEqual(self.one.stop(), 0)
+        self.check_file(clients)
+        self.assertNotIn('error', self.one.log())
+
+    def test_upgrades_and_kills(self):
+        self.start()
+        clients = kept.loads(self.connect, CLIENTS, SIZE // CLIENTS)
+        choice = random.Random(1)
+        for _ in range(CHANGES // 2):
+            self.one.upgrade()
+            time.sleep(choice.random() * 0.2)
+            self.one.kill_and_wait()
+        # During upgrades.
+        for _ in range(CHANGES // 2):
+            ready = self.one.ready()
+            self.one.process.send_signal(signal.SIGUSR2)
+            time.sleep(choice.random() * 0.2)
+            self.one.kill()
+            server.wait_until(lambda count=ready: self.one.ready() > count, 60, self.one.log)
+        kept.finish(clients, self.connect())
+        self.assertEqual(self.one.stop(), 0)
+        self.check_file(clients)
+
+    def test_an_upgrade_keeps_the_cache_warm(self):
+        data = bytearray(server.random_bytes(4 * MiB, 3))
+        with open(self.path, 'r+b') as file:
+            file.write(data)
+        self.start(age='1h')
+        with self.connect() as client:
+            client.read(0, len(data))
+            client.write(MiB, b'changed')
+            data[MiB:MiB + 7] = b'changed'
+            before = self.exported()['origins'][0]
+            self.one.upgrade()
+            self.assertEqual(client.read(0, len(data)), data)
+            after = self.exported()['origins'][0]
+            self.assertEqual((before['misses'] > 0, after['misses'], after['unwritten']), (True, 0, 64 * 1024))
+
+    def test_an_upgrade_that_fails(self):
+        self.start(age='1h')
+        with self.connect() as client:
+            client.write(0, b'before')
+            for failures in (1, 2):
+                self.one.configure(self.text(age='1h').replace('8M', '9M'))
+                self.one.process.send_signal(signal.SIGUSR2)
+                server.wait_until(lambda count=failures: self.one.log().count('this server continues') == count, 60, self.one.log)
+                client.write(failures * MiB, b'after')
+                self.assertEqual(client.read(0, 6), b'before')
+            self.assertIn('cache 8M', self.one.log())
+            client.flush()
+            self.one.configure(self.text(age='1h'))
+            self.one.upgrade()
+            self.assertEqual(client.read(2 * MiB, 5), b'after')
+        self.assertEqual(self.one.stop(), 0)
+        file = server.read_file(self.path, 'rb')
+        self.assertEqual((file[:6], file[MiB:MiB + 5], file[2 * MiB:2 * MiB + 5]), (b'before', b'after', b'after'))
+
+    def test_contents_that_the_file_lacks_wait_for_their_export(self):
+        self.start(EXPORT + OTHER, age='1h')
+        self.write(b'only in memory')
+        self.one.configure(self.text(OTHER))
+        self.one.kill_and_wait()
+        state = dict(self.contents())['disk']
+        self.assertEqual(state, 'no export has them; their origin lacks some of them')
+        self.assertIn("they stay until export 'disk' is served again", self.one.log())
+        self.assertNotIn(b'only', server.read_file(self.path, 'rb'))
+        self.one.reload(self.text(EXPORT + OTHER, age='1h'))
+        with self.connect() as client:
+            self.assertEqual(client.read(0, 14), b'only in memory')
+            client.flush()
+        self.assertEqual(server.read_file(self.path, 'rb')[:14], b'only in memory')
+        self.assertEqual(dict(self.contents())['disk'], 'in use')
+
+    def test_contents_that_the_file_lacks_are_not_replaced(self):
+        self.start(EXPORT + OTHER, age='1h')
+        self.write(b'only in memory')
+        self.one.configure(self.text(EXPORT.replace('8M', '9M') + OTHER, age='1h'))
+        self.one.kill_and_wait()
+        self.assertRegex(self.one.log(), 'they were made for .*cache 8M, write-back, but the export has .*cache 9M')
+        self.command(server.PROGRAM, 'kept', '--drop', 'disk', '--socket', os.path.join(self.one.directory, 'keeping'))
+        self.one.reload(self.text(EXPORT.replace('8M', '9M') + OTHER, age='1h'))
+        with self.connect() as client:
+            self.assertEqual(client.read(0, 14), bytes(14))
+            client.write(0, b'flushed')
+            client.flush()
+        # Without changes that the file lacks, other options may take effect.
+        self.one.configure(self.text(EXPORT + OTHER, age='1h'))
+        self.one.kill_and_wait()
+        with self.connect() as client:
+            self.assertEqual(client.read(0, 7), b'flushed')
+
+    def test_a_file_that_is_missing_at_the_restart(self):
+        self.start(EXPORT + OTHER, age='1h')
+        self.write(b'only in memory')
+        os.rename(self.path, self.path + '.away')
+        self.one.kill()
+        server.wait_until(lambda: 'No such file' in self.one.log(), 30, self.one.log)
+        os.rename(self.path + '.away', self.path)
+        self.one.wait_ready(2)
+        with self.connect() as client:
+            self.assertEqual(client.read(0, 14), b'only in memory')
+
+    def test_without_keep_it_is_not_replaced(self):
+        self.start(EXPORT.replace('keep: true', 'keep: false') + OTHER)
+        self.one.process.send_signal(signal.SIGUSR2)
+        server.wait_until(lambda: "export 'disk' writes to its origin, and does not have keep: true" in self.one.log(), 30, self.one.log)
+
+
+if __name__ == '__main__':
+    server.main()
