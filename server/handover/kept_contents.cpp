@@ -568,8 +568,12 @@ bool KeptContents::caches_paused() const {
     return all;
 }
 
-void KeptContents::hand_over_caches() {
-    for_each_cache([](storage::PageCache& each) { each.hand_over(); });
+std::optional<std::string> KeptContents::hand_over_caches() {
+    std::optional<std::string> why;
+    for_each_cache([&](storage::PageCache& each) {
+        if (!why) why = each.hand_over();
+    });
+    return why;
 }
 
 std::map<std::string, OwnedFd> KeptContents::origin_locks() const {

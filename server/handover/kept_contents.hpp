@@ -72,8 +72,9 @@ class KeptContents {
     // them over. Waits for operations in progress. Contents created or taken over meanwhile are
     // quiesced as well.
     void quiesce();
-    // Lets another process use what caches have in memory. Once they are paused, and quiesced.
-    void hand_over_caches();
+    // Lets another process use what caches have in memory. Once they are paused, and quiesced. A
+    // text is the reason for users why they must not be handed over.
+    std::optional<std::string> hand_over_caches();
     // Copies of the locks on the origins of these caches, with the names of the origins.
     std::map<std::string, OwnedFd> origin_locks() const;
     void resume();

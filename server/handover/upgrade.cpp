@@ -84,7 +84,7 @@ Task<> Upgrade::run(SuccessorStart start, std::vector<UpgradeMessage> first) {
     co_await wait_until_quiet();
     co_await pause_caches();
     parts_.contents.quiesce();
-    parts_.contents.hand_over_caches();
+    if (const auto why = parts_.contents.hand_over_caches()) throw std::runtime_error(*why);
     using Moving = std::vector<std::unique_ptr<Session::Moving>>;
     auto moved = co_await all_workers<Moving>(parts_.io, parts_.workers, &Worker::move_sessions);
     for (Moving& each : moved) std::move(each.begin(), each.end(), std::back_inserter(moving_));

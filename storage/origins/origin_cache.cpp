@@ -118,6 +118,9 @@ void OriginCache::adopt() {
 void OriginCache::pause() noexcept {
     const Lock lock(mutex_);
     is_paused_ = true;
+    // The next process has connections of its own, and a flush covers one connection only.
+    has_to_flush_ = has_changed_origin_ && origin_->lock() == nullptr;
+    is_flushed_ = true;
     changed_.notify_all();
 }
 
@@ -126,15 +129,20 @@ bool OriginCache::is_paused() const {
     return is_paused_ && working_ == 0 && !has_requests();
 }
 
-void OriginCache::hand_over() noexcept {
-    const KeptCache table = volume_.kept_cache();
-    if (!table.is_kept()) return;
+std::optional<std::string> OriginCache::hand_over() {
     GPUNBD_ASSERT(is_paused(), "the pages of a cache do not change while it is handed over");
+    {
+        const Lock lock(mutex_);
+        if (is_unsafe_ || !is_flushed_) return origin_->name() + ": it cannot be flushed; see the log";
+    }
+    const KeptCache table = volume_.kept_cache();
+    if (!table.is_kept()) return std::nullopt;
     for (std::uint64_t page = 0; page != volume_.pages(); ++page) {
         const Parts missing = volume_.missing_parts(page);
         table.set_present(page, volume_.division().all() & ~missing);
     }
     table.set_handed_over(true);
+    return std::nullopt;
 }
 
 void OriginCache::resume() noexcept {
@@ -145,8 +153,9 @@ void OriginCache::resume() noexcept {
 
 bool OriginCache::has_requests() const {
     const auto is_wanted = [](const auto& each) { return each.second.is_wanted; };
-    return !syncs_.empty() || !zeroes_.empty() || !rooms_.empty() || !of_clones_.empty() ||
-           !held_.empty() || std::ranges::any_of(fetches_, is_wanted) || written_.has_urgent();
+    return has_to_flush_ || !syncs_.empty() || !zeroes_.empty() || !rooms_.empty() ||
+           !of_clones_.empty() || !held_.empty() || std::ranges::any_of(fetches_, is_wanted) ||
+           written_.has_urgent();
 }
 
 OwnedFd OriginCache::lock() const {
@@ -1035,8 +1044,13 @@ void OriginCache::flush(SourceRequest& flush, PageRequest& request) noexcept {
 }
 
 void OriginCache::perform_syncs() {
-    is_syncing_ = true;
     ChainedQueue<SourceRequest> requests = std::exchange(syncs_, {});
+    const Status status = sync();
+    while (SourceRequest* const each = requests.pop()) answer(*each->request, status);
+}
+
+Status OriginCache::sync() {
+    is_syncing_ = true;
     Status status = is_unsafe_ ? Status::io_error : Status::ok;
     if (status == Status::ok) {
         {
@@ -1047,7 +1061,7 @@ void OriginCache::perform_syncs() {
     }
     is_syncing_ = false;
     if (status != Status::ok) counters_.errors.add();
-    while (SourceRequest* const each = requests.pop()) answer(*each->request, status);
+    return status;
 }
 
 Status OriginCache::flush_origin() noexcept {
@@ -1223,7 +1237,12 @@ void OriginCache::run(Worker& worker) noexcept {
 
 bool OriginCache::work(Worker& worker) {
     if (work_on_request(worker)) return true;
-    if (is_paused_) return false;
+    if (is_paused_) {
+        if (!has_to_flush_ || working_ != 1) return false;
+        is_flushed_ = sync() == Status::ok;
+        has_to_flush_ = false;
+        return true;
+    }
     try {
         return work_ahead(worker);
     } catch (const std::exception&) {  // no memory to read ahead of clients

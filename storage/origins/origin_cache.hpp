@@ -75,7 +75,7 @@ class OriginCache final : public PageCache, private SlabLender {
     void prefetch(std::uint64_t offset, std::uint64_t length) noexcept override EXCLUDES(mutex_);
     void pause() noexcept override EXCLUDES(mutex_);
     bool is_paused() const override EXCLUDES(mutex_);
-    void hand_over() noexcept override EXCLUDES(mutex_);
+    std::optional<std::string> hand_over() override EXCLUDES(mutex_);
     void resume() noexcept override EXCLUDES(mutex_);
     OwnedFd lock() const override;
 
@@ -209,6 +209,8 @@ class OriginCache final : public PageCache, private SlabLender {
     void perform_round(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
     void perform_zero(ZeroRequest& zero, Worker& worker) REQUIRES(mutex_);
     void perform_syncs() REQUIRES(mutex_);
+    // Flushes the origin, and releases the mutex meanwhile.
+    Status sync() REQUIRES(mutex_);
     void perform_room(PageRequest& request) REQUIRES(mutex_);
     void perform_for_clone(const CloneRequest& request, Worker& worker) REQUIRES(mutex_);
 
@@ -289,7 +291,7 @@ class OriginCache final : public PageCache, private SlabLender {
     void clear_data(std::uint64_t page) REQUIRES(mutex_) {
         written_.unless_written(page, [&] { data_.set(page, false); });
     }
-    // Requests that wait for a worker, now or later.
+    // Whether something waits for a worker, now or later, although the cache is paused.
     bool has_requests() const REQUIRES(mutex_);
     // Unmaps the page, unless it has to stay.
     bool drop_clean(std::uint64_t page) REQUIRES(mutex_);
@@ -315,8 +317,10 @@ class OriginCache final : public PageCache, private SlabLender {
     Condition pages_ended_;  // a worker has ended its work on pages that another one waits for
     Condition round_ended_;
     bool is_paused_ GUARDED_BY(mutex_) = false;
-    std::uint32_t working_ GUARDED_BY(mutex_) =
-        0;  // workers that do not wait for work, and evict()
+    bool has_to_flush_ GUARDED_BY(mutex_) = false;  // before it is paused
+    bool is_flushed_ GUARDED_BY(mutex_) = true;     // it has not failed
+    // Workers that do not wait for work, and evict().
+    std::uint32_t working_ GUARDED_BY(mutex_) = 0;
     bool awaits_pages_ GUARDED_BY(mutex_) = false;  // a worker, or work
     bool is_draining_ GUARDED_BY(mutex_) = false;   // everything is written, for the end
     bool is_stopping_ GUARDED_BY(mutex_) = false;

@@ -109,8 +109,8 @@ class PageCache : public PageSource {
     virtual void pause() noexcept = 0;
     virtual bool is_paused() const = 0;
     // Call it once it is paused: until resume(), the table tells the other process what is in
-    // memory.
-    virtual void hand_over() noexcept = 0;
+    // memory. A text is the reason for users why the source must not be handed over.
+    virtual std::optional<std::string> hand_over() = 0;
     virtual void resume() noexcept = 0;
     // A copy of the descriptor that has the lock on the source, for that process; empty: it needs
     // none. Throws std::system_error if there is none.

@@ -385,7 +385,7 @@ TEST_CASE("kept cache: another process takes over what is in memory") {
     REQUIRE(old.client.read(page_size, 512) == Status::ok);
     REQUIRE(old.client.write(2 * page_size + 100, 5000) == Status::ok);
     old.pause();
-    old.cache().hand_over();
+    REQUIRE(!old.cache().hand_over());
     KeptRig next(contents);
     next.rig.volume = take_over(next.rig, parts->table, parts->copies(), parts, true);
     next.set_source();
@@ -451,6 +451,33 @@ TEST_CASE("kept cache: a part stays marked until the origin has all of its chang
     REQUIRE(kept.client.write(0, 4096) == Status::ok);
     REQUIRE(kept.client.zero(0, page_size, false) == Status::ok);
     CHECK(marks.unwritten(0) == 0);
+}
+
+TEST_CASE("kept cache: what was written is flushed before another process takes over") {
+    OriginContents contents(size);
+    KeptRig kept(contents);
+    kept.rig.volume = make_kept(kept.rig, std::make_shared<FakeParts>());
+    kept.set_source();
+    kept.pause();
+    CHECK(contents.flushes == 0);
+    CHECK(!kept.cache().hand_over());
+    kept.rig.volume->resume();
+    REQUIRE(kept.client.write(0, 512) == Status::ok);
+    REQUIRE(kept.flush() == Status::ok);
+    REQUIRE(contents.flushes == 1);
+    kept.pause();
+    CHECK(contents.flushes == 2);
+    CHECK(!kept.cache().hand_over());
+    kept.rig.volume->resume();
+    contents.fails_flushes = true;
+    kept.pause();
+    CHECK(kept.cache().hand_over() == "memory: it cannot be flushed; see the log");
+    kept.rig.volume->resume();
+    contents.fails_flushes = false;
+    // What was lost then is not there in the next process either.
+    CHECK(kept.flush() == Status::io_error);
+    kept.pause();
+    CHECK(kept.cache().hand_over().has_value());
 }
 
 TEST_CASE("kept cache: a paused cache drops nothing") {

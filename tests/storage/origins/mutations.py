@@ -1,0 +1,28 @@
+"""Mutations of kept caches that their tests have to notice; tests/mutations.py tries them."""
+
+ADD_MARK = 'marks_.add_unwritten(page, changed & ~volume_.missing_parts(page));'
+END_MARK = 'parts_of(record.in_round) & ~parts_of(record.unwritten)'
+BEGIN_ROUND = '    record.in_round.swap(record.unwritten);\n    record.waiting_in_round.swap'
+PRESENT = 'const Parts present = is_handed_over() ? '
+
+MUTATIONS = {('storage_tests', r'^storage\.kept cache'): [
+    ('a write leaves no mark', [(ADD_MARK, 'static_cast<void>(changed);')]),
+    ('a write marks the first part only', [(ADD_MARK, 'marks_.add_unwritten(page, changed & -changed);')]),
+    ('marks end when a round begins', [(BEGIN_ROUND, '    marks_.remove_unwritten(page, ~Parts{0});\n' + BEGIN_ROUND)]),
+    ('marks end although there are later changes', [(END_MARK, 'parts_of(record.in_round)')]),
+    ('marks do not end', [(END_MARK, 'Parts{0}')]),
+    ('all parts of a page count as present', [('        volume_.set_parts(page, left.usable(page));\n', '')]),
+    ('what is left unwritten is not written', [('        written_.adopt(page, std::move(unwritten), since);\n', '')]),
+    ('clean pages are used after a kill', [(PRESENT, 'const Parts present = true ? ')]),
+    ('pages are not used after a hand-over', [(PRESENT, 'const Parts present = false ? ')]),
+    ('a cache works although it begins paused', [('        is_paused_ = volume_.is_quiesced();\n', '')]),
+    ('a paused cache evicts', [('        if (is_paused_) return 0;\n', '')]),
+    ('a paused cache drops', [('    if (is_paused_) return false;\n    if (written_.contains(page)) {', '    if (written_.contains(page)) {')]),
+    ('a paused cache flushes', [('    if (is_paused_) return answer(request, Status::io_error);\n', '')]),
+    ('a paused cache writes at its end', [('is_draining_ = !is_paused_;', 'is_draining_ = true;'),
+                                          ('is_paused_ ? 0 : written_.bytes()) {', 'written_.bytes()) {'),
+                                          ('    if (is_paused_) {\n        if (!has', '    if (false) {\n        if (!has')]),
+    ('a paused cache flushes at its end', [('flushes = has_changed_origin_ && !is_paused_;', 'flushes = has_changed_origin_;')]),
+    ('no flush before a hand-over', [('has_to_flush_ = has_changed_origin_ &&', 'has_to_flush_ = false &&')]),
+    ('a hand-over although a flush has failed', [('if (is_unsafe_ || !is_flushed_) return', 'if (false) return')]),
+]}
