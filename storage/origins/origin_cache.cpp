@@ -117,7 +117,7 @@ void OriginCache::adopt() {
 
 void OriginCache::pause() noexcept {
     const Lock lock(mutex_);
-    is_paused_ = true;
+    if (std::exchange(is_paused_, true)) return;
     // The next process has connections of its own, and a flush covers one connection only.
     has_to_flush_ = has_changed_origin_ && origin_->lock() == nullptr;
     is_flushed_ = true;

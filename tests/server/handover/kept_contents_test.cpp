@@ -219,7 +219,7 @@ TEST_CASE("kept contents: incomplete or unsuitable contents are rejected and sta
 
 TEST_CASE("kept contents: an unreadable table is listed by its id, and stays") {
     const std::pair<off_t, const char*> rows[] = {{0, "it is not a page table of gpunbd"},
-                                                  {8, "its format is "},
+                                                  {9, "its format is "},
                                                   {12, "its checksum is wrong"},
                                                   {16, " bytes, and its header records "},
                                                   {56, "its checksum is wrong"}};

@@ -82,7 +82,7 @@ TEST_CASE("upgrade messages: invalid heads") {
     other = good;
     other[0] = std::byte{0};
     CHECK(why_refused(other, -1) == "the peer is not a gpunbd server");
-    for (const int kind : {0, 17, 255}) {
+    for (const int kind : {0, 18, 255}) {
         other = good;
         other[7] = static_cast<std::byte>(kind);
         CHECK(why_refused(other, -1).find("unknown kind") != std::string::npos);
