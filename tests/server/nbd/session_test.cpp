@@ -295,8 +295,11 @@ TEST_CASE("session: buffers of copies in flight stay valid after the client disc
                     rig.let_run();
                 }
                 rig.let_run();
-                const bool held = rig.busy();
-                CHECK(rig.worker.connections() == (held ? 1 : 0));
+                if (rig.busy()) {
+                    CHECK(rig.worker.connections() == 1);
+                } else {
+                    rig.wait_until_left();  // a request may wait for a page
+                }
                 rig.script.hold = false;
                 rig.check_clean();
             }
