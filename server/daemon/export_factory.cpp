@@ -81,13 +81,16 @@ storage::OriginCache::Ahead ahead_of(config::Prefetch wanted) {
     return Ahead::all;
 }
 
-void set_origin(storage::Volume& volume, const config::ExportOptions& exported, OriginPlan plan) {
+// `continues`: see OriginCache::Options.
+void set_origin(storage::Volume& volume, const config::ExportOptions& exported, OriginPlan plan,
+                bool continues) {
     using Writes = storage::OriginCache::Writes;
     const config::OriginOptions& wanted = exported.origin;
     storage::OriginCache::Options out{.export_name = exported.name,
                                       .claim = std::move(plan.claim),
                                       .reserve = plan.reserve,
-                                      .reads_ahead = ahead_of(wanted.prefetch)};
+                                      .reads_ahead = ahead_of(wanted.prefetch),
+                                      .continues = continues};
     switch (wanted.mode) {
         case config::OriginMode::read_only:
             break;
@@ -98,6 +101,7 @@ void set_origin(storage::Volume& volume, const config::ExportOptions& exported, 
             out.writes = Writes::back;
             break;
     }
+    volume.kept_cache().set_source(plan.origin->id());
     const std::uint64_t memory =
         volume.pool(0).memory().slabs().config().pages * volume.page_size();
     out.max_unwritten = wanted.max_unwritten.value_or(std::min(memory / 4, out.max_unwritten));
@@ -106,18 +110,27 @@ void set_origin(storage::Volume& volume, const config::ExportOptions& exported, 
         std::make_unique<storage::OriginCache>(volume, std::move(plan.origin), std::move(out)));
 }
 
-// For contents that were taken over.
-void set_origin_again(storage::Volume& volume, const config::ExportOptions& options,
-                      DeviceRegistry& registry, const VolumeLife& life) {
+// For contents that were taken over. Returns the reason why they are those of another origin.
+std::optional<std::string> set_origin_again(storage::Volume& volume,
+                                            const config::ExportOptions& options,
+                                            DeviceRegistry& registry, const VolumeLife& life) {
     OriginPlan plan = plan_origin(options, registry, *volume.devices().front(), life.origin_locks);
-    if (plan.origin->size() != volume.size()) {
-        throw std::runtime_error(fmt::format(
-            "origin: {}: its size is {} bytes, and its kept contents have {}; give it this size, "
-            "or free them by gpunbd kept --drop {}",
-            plan.origin->name(), plan.origin->size(), volume.size(),
-            config::in_quotes(options.name)));
+    const storage::Origin& origin = *plan.origin;
+    life.contents->check_origin(origin.name(), origin.id(), &volume);
+    const auto remedy = [&] {
+        return fmt::format("restore it, or give up its kept contents by gpunbd kept --drop {}",
+                           config::in_quotes(options.name));
+    };
+    if (origin.size() != volume.size()) {
+        return fmt::format("origin: {}: its size was {} bytes, and is {} now; {}", origin.name(),
+                           volume.size(), origin.size(), remedy());
     }
-    set_origin(volume, options, std::move(plan));
+    const storage::SourceId known = volume.kept_cache().source();
+    if (known != storage::SourceId{} && origin.id() != known) {
+        return fmt::format("origin: {}: it is another file now; {}", origin.name(), remedy());
+    }
+    set_origin(volume, options, std::move(plan), true);
+    return std::nullopt;
 }
 
 std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
@@ -137,7 +150,13 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         volume = create_volume(plan, life, {.name = options.name});
     }
     const std::string size = config::human_size(plan.options.size);
-    if (options.has_origin()) set_origin(*volume, options, std::move(plan.origin));
+    if (options.has_origin()) {
+        const storage::Origin& origin = *plan.origin.origin;
+        if (life.contents != nullptr) {
+            life.contents->check_origin(origin.name(), origin.id(), nullptr);
+        }
+        set_origin(*volume, options, std::move(plan.origin), false);
+    }
     const std::string name = config::in_quotes(options.name);
     if (!plan.instead_of_gpu.empty()) {
         storage::LogLine(spdlog::level::warn)
@@ -404,14 +423,30 @@ Expected<void, Failure> give_existing_volume(Export& next, const Export* kept,
     }
 }
 
+// Gives a volume that was taken over its origin, or gives it up if an origin that has become
+// another one has everything.
+Expected<void, Failure> complete_origin(Export& next, Making& making) {
+    const config::ExportOptions& wanted = next.options;
+    if (!wanted.has_origin() || !next.volume || next.volume->source() != nullptr) return {};
+    try {
+        auto why = set_origin_again(*next.volume, wanted, making.devices, making.life);
+        if (!why) return {};
+        if (next.volume->kept_cache().any_unwritten()) {
+            return Failure{fmt::format("export '{}': {}", wanted.name, *why), true};
+        }
+        making.life.contents->drop(*next.volume);
+        next.volume.reset();
+        return {};
+    } catch (const std::exception& error) {
+        return failure_of(wanted, error, true);
+    }
+}
+
 // Makes a volume for the export, or plans the spill memory of that which it has.
 Expected<void, Failure> complete_volume(Export& next, Making& making) {
     const config::ExportOptions& wanted = next.options;
     try {
         if (next.volume) {
-            if (wanted.has_origin() && next.volume->source() == nullptr) {
-                set_origin_again(*next.volume, wanted, making.devices, making.life);
-            }
             making.planned.push_back(plan_spills(wanted.name, next.volume, making.devices));
             return {};
         }
@@ -464,6 +499,7 @@ Expected<std::shared_ptr<const Export>, Failure> make_export(const config::Expor
     next->options = wanted;
     const Export* const used = kept == nullptr ? nullptr : kept->get();
     if (auto given = give_existing_volume(*next, used, making); !given) return given.error();
+    if (auto completed = complete_origin(*next, making); !completed) return completed.error();
     const bool is_new = next->volume == nullptr;
     if (auto completed = complete_volume(*next, making); !completed) return completed.error();
     // The size was a multiple of the earlier block size.

@@ -138,11 +138,21 @@ std::string HandOver::obstacle() const {
     if (!swapped_to(*exports).empty() && !std::all_of(exports->begin(), exports->end(), outlives)) {
         return "this machine swaps to it, and not all of its exports have keep: true";
     }
+    if (writes_of_removed_exports()) {
+        return "an export that was removed is still writing to its origin; try again later";
+    }
     for (const auto& each : *exports) {
+        const std::string name = config::in_quotes(each->info.name);
         if (each->options.origin.is_writable() && !outlives(each)) {
             return fmt::format(
-                "export {} writes to its origin, and does not have keep: true; restart this server",
-                config::in_quotes(each->info.name));
+                "export {} writes to its origin, and its contents are not kept; restart this "
+                "server, with keep: true",
+                name);
+        }
+        if (outlives(each) && each->volume->cache() != nullptr) {
+            if (const auto why = each->volume->cache()->why_it_stays()) {
+                return fmt::format("export {}: {}; restart this server", name, *why);
+            }
         }
         for (const storage::Device* device : each->volume->devices()) {
             if (device->failed()) {
@@ -154,6 +164,17 @@ std::string HandOver::obstacle() const {
         }
     }
     return {};
+}
+
+bool HandOver::writes_of_removed_exports() const {
+    if (context_.disposal.writes_origins()) return true;
+    const auto exports = context_.exports.snapshot();
+    const auto volumes = context_.disposal.volumes();
+    return std::ranges::any_of(volumes, [&](const auto& volume) {
+        const auto has_it = [&](const auto& each) { return each->volume == volume; };
+        return volume->cache() != nullptr && volume->cache()->can_be_written_to() &&
+               std::ranges::none_of(*exports, has_it);
+    });
 }
 
 std::vector<UpgradeMessage> HandOver::first_messages() const {

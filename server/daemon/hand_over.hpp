@@ -68,6 +68,7 @@ class HandOver final : public Service {
  private:
     // Returns the reason why a hand-over is not possible now; empty: it is possible.
     std::string obstacle() const;
+    bool writes_of_removed_exports() const;
     std::vector<UpgradeMessage> first_messages() const;
     Task<> hand_over_to_successor();
     // This server continues to serve.

@@ -48,6 +48,8 @@ class VolumeDisposal {
     std::vector<std::shared_ptr<storage::Volume>> volumes() const;
     // Waits until the volumes that had lost their last owner before this call are destroyed.
     void wait();
+    // Whether some of these are still writing to their origin.
+    bool writes_origins() const;
 
  private:
     struct Holder {
@@ -69,6 +71,7 @@ class VolumeDisposal {
     std::uint64_t taken_ GUARDED_BY(mutex_) = 0;      // volumes, since the start
     std::uint64_t destroyed_ GUARDED_BY(mutex_) = 0;  // of these
     std::map<const Holder*, std::weak_ptr<Holder>> holders_ GUARDED_BY(mutex_);
+    std::size_t caches_ GUARDED_BY(mutex_) = 0;  // of those that are being destroyed
     bool ending_ GUARDED_BY(mutex_) = false;
     std::thread thread_;  // started with the first volume
 };

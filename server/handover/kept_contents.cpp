@@ -144,13 +144,25 @@ void check_wanted(const auto& contents, const config::ExportOptions& options) {
         wanted_of(options)));
 }
 
-// Whether they are those of a cache that nothing writes to its origin now, and that has more than
-// the origin. Then they are not freed before a user says so.
+// Whether they are those of a cache that has more than its origin. Then they are not freed, unless
+// a user says so.
 bool has_unwritten(const storage::KeptCache& cache) {
     return cache.is_kept() && cache.any_unwritten();
 }
-bool has_unwritten(const storage::Volume& volume) {
-    return volume.cache() == nullptr && has_unwritten(volume.kept_cache());
+bool has_unwritten(const storage::Volume& volume) { return has_unwritten(volume.kept_cache()); }
+
+// In wanted_of().
+std::string origin_in_wanted(const std::string& name) {
+    return fmt::format(", origin {}, cache ", config::in_quotes(name));
+}
+
+// Whether they have changes that the origin of this name and id lacks.
+bool has_changes_for(const auto& contents, const std::string& name, const storage::SourceId& id) {
+    if (!has_unwritten(contents.kept_cache())) return false;
+    constexpr storage::SourceId unknown{};
+    const storage::SourceId known = contents.kept_cache().source();
+    if (known != unknown && id != unknown) return known == id;
+    return contents.shape().wanted.find(origin_in_wanted(name)) != std::string::npos;
 }
 
 // Whether other contents may take their place: an origin has everything.
@@ -180,7 +192,7 @@ std::string origin_wanted_of(const config::ExportOptions& options) {
     if (!options.has_origin()) return {};
     const config::OriginOptions& origin = options.origin;
     return fmt::format(
-        ", origin {}, cache {}, {}", config::in_quotes(origin.path()),
+        "{}{}, {}", origin_in_wanted(origin.path()),
         origin.cache ? config::format_size({.bytes = *origin.cache}) : "unset",
         origin.mode == config::OriginMode::write_back ? "write-back" : "write-through");
 }
@@ -315,6 +327,7 @@ std::shared_ptr<storage::Volume> KeptContents::held_for(const config::ExportOpti
         if (!is_free || own.name != options.name) continue;
         auto volume = own.volume();
         if (!suits(*volume, options)) continue;
+        if (volume->cache() != nullptr) volume->cache()->set_draining(false);
         if (own.without_export() && own.without_export()->is_unclaimed) {
             storage::log_if_possible([&] { log_taken_over(options.name, *volume); });
         }
@@ -576,6 +589,26 @@ std::optional<std::string> KeptContents::hand_over_caches() {
     return why;
 }
 
+void KeptContents::check_origin(const std::string& origin, const storage::SourceId& id,
+                                const storage::Volume* own) const {
+    const auto refuse = [&](const std::string& name) {
+        throw std::runtime_error(fmt::format(
+            "origin: {}: kept contents of export {} have changes that it lacks; serve that export "
+            "again, or give them up by gpunbd kept --drop {}",
+            origin, config::in_quotes(name), config::in_quotes(name)));
+    };
+    const Lock lock(mutex_);
+    for (const auto& [unused, earlier] : earlier_) {
+        if (earlier.table && has_changes_for(*earlier.table, origin, id))
+            refuse(earlier.table->name());
+    }
+    for (const auto& [unused, each] : own_) {
+        const auto volume = each.volume();
+        if (!volume || volume.get() == own || volume->cache() != nullptr) continue;
+        if (has_changes_for(*volume, origin, id)) refuse(each.name);
+    }
+}
+
 std::map<std::string, OwnedFd> KeptContents::origin_locks() const {
     std::map<std::string, OwnedFd> all;
     for_each_cache([&](const storage::PageCache& each) {
@@ -693,11 +726,15 @@ std::optional<KeptContents::Clock::time_point> KeptContents::settle(
     }
     for (auto at = own_.begin(); at != own_.end();) {
         OwnContents& own = at->second;
-        if (own.is_made()) settle(own, users, now + grace);
+        if (own.is_made()) settle(own, users, now, grace);
         if (const WithoutExport* const contents = own.without_export()) {
             if (contents->ends && *contents->ends <= now) {
-                drop_contents(own);
-                log_freed(own.name);
+                if (has_unwritten(*contents->volume)) {
+                    call_again_at(now + removal_retry);
+                } else {
+                    drop_contents(own);
+                    log_freed(own.name);
+                }
             } else {
                 call_again_at(contents->ends);
             }
@@ -720,7 +757,8 @@ void KeptContents::settle(EarlierContents& earlier, const Users& users, Clock::t
     }
 }
 
-void KeptContents::settle(OwnContents& own, const Users& users, Clock::time_point end) {
+void KeptContents::settle(OwnContents& own, const Users& users, Clock::time_point now,
+                          std::chrono::seconds grace) {
     GPUNBD_ASSERT(own.is_made(), "make() itself ends the state Making");
     const auto volume = own.volume();
     const auto user = users.by_volume.find(volume.get());
@@ -735,11 +773,15 @@ void KeptContents::settle(OwnContents& own, const Users& users, Clock::time_poin
     }
     if (!own.without_export()) own.state = WithoutExport{.volume = volume};
     auto& ends = own.without_export()->ends;
-    if (users.refused.contains(own.name) || has_unwritten(*volume)) {
+    if (volume->cache() != nullptr) {
+        // It is not needed any more once the origin has everything.
+        volume->cache()->set_draining(true);
+        ends = now;
+    } else if (users.refused.contains(own.name) || has_unwritten(*volume)) {
         ends.reset();
     } else if (!ends) {
-        ends = end;
-        log_end_of_grace(own.name, volume->size(), end);
+        ends = now + grace;
+        log_end_of_grace(own.name, volume->size(), now + grace);
     }
 }
 
@@ -849,7 +891,8 @@ void KeptContents::rename(storage::Volume& volume, const std::string& name) {
 void KeptContents::drop(const storage::Volume& volume) {
     const Lock lock(mutex_);
     for (auto& [unused, own] : own_) {
-        if (own.volume().get() == &volume) own.kept_parts->drop_volume();
+        if (own.volume().get() != &volume) continue;
+        if (volume.cache() == nullptr || !has_unwritten(volume)) own.kept_parts->drop_volume();
     }
 }
 
@@ -892,6 +935,7 @@ bool KeptContents::drop_unused(const storage::Device& device) {
         const WithoutExport* const contents = own.without_export();
         // Memory that others still use would not be freed.
         if (!contents || !contents->ends || contents->volume.use_count() > 1) continue;
+        if (has_unwritten(*contents->volume)) continue;
         if (first != nullptr && *first->without_export()->ends <= *contents->ends) continue;
         for (std::uint32_t i = 0; i != contents->volume->pools(); ++i) {
             const storage::PagePool& pool = contents->volume->pool(i);

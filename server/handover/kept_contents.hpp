@@ -78,6 +78,10 @@ class KeptContents {
     // Copies of the locks on the origins of these caches, with the names of the origins.
     std::map<std::string, OwnedFd> origin_locks() const;
     void resume();
+    // Throws if contents that no export has contain changes that the origin of this name and id
+    // lacks: then no other volume than `own`, which may be null, may use it.
+    void check_origin(const std::string& origin, const storage::SourceId& id,
+                      const storage::Volume* own) const;
     // Copies of all descriptors with their names: tables, and slabs with their directory entries.
     // Unless quiesced, slabs can be added and removed meanwhile.
     struct Copy {
@@ -117,7 +121,8 @@ class KeptContents {
     // Changes the name by one store. Call it after prepare_rename(), and once the options are
     // stored with the new name.
     void rename(storage::Volume& volume, const std::string& name);
-    // The volume is not kept any longer: it is freed with its export.
+    // The volume is not kept any longer: it is freed with its export, or once its origin has all of
+    // it.
     void drop(const storage::Volume& volume);
 
     // Contents that no export has, as of the last settle(). Never waits for a takeover in progress.
@@ -216,7 +221,8 @@ class KeptContents {
         std::unordered_set<std::string_view> refused;  // those without a volume
     };
     void settle(EarlierContents& earlier, const Users& users, Clock::time_point end);
-    void settle(OwnContents& own, const Users& users, Clock::time_point end);
+    void settle(OwnContents& own, const Users& users, Clock::time_point now,
+                std::chrono::seconds grace);
     // After each change of what no export has.
     void list_unused() REQUIRES(mutex_);
 

@@ -237,6 +237,7 @@ std::vector<std::byte> encode_connection(const ConnectionState& state) {
     out.number(state.half_write.offset);
     out.number(state.half_write.length);
     out.number(state.half_write.arrived);
+    out.number(static_cast<std::uint8_t>(state.half_write.fua ? 1 : 0));
     out.number(state.discarded);
     out.number(state.requests);
     out.number(state.read);
@@ -266,6 +267,8 @@ Expected<DecodedConnection> decode_connection(std::span<const std::byte> body) {
     state.half_write.offset = in.number<std::uint64_t>();
     state.half_write.length = in.number<std::uint64_t>();
     state.half_write.arrived = in.number<std::uint64_t>();
+    const auto fua = in.number<std::uint8_t>();
+    state.half_write.fua = fua != 0;
     state.discarded = in.number<std::uint64_t>();
     state.requests = in.number<std::uint64_t>();
     state.read = in.number<std::uint64_t>();
@@ -275,7 +278,8 @@ Expected<DecodedConnection> decode_connection(std::span<const std::byte> body) {
     out.received_later = in.number<std::uint32_t>();
     if (!in.complete()) return "the state of a connection has a wrong length";
     if (headers > static_cast<std::uint8_t>(protocol::Headers::extended) || read_only > 1 ||
-        contexts >> protocol::known_contexts != 0 || !std::has_single_bit(info.minimum_block) ||
+        fua > 1 || contexts >> protocol::known_contexts != 0 ||
+        !std::has_single_bit(info.minimum_block) ||
         (contexts != 0 && headers == static_cast<std::uint8_t>(protocol::Headers::simple)) ||
         out.received_later > ReceiveBuffer::capacity || !possible(state)) {
         return "the state of a connection is inconsistent";

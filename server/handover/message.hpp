@@ -19,7 +19,7 @@
 
 namespace gpunbd::server {
 
-inline constexpr std::uint16_t upgrade_version = 2;
+inline constexpr std::uint16_t upgrade_version = 3;
 inline constexpr std::size_t max_upgrade_message = std::size_t{64} * 1024;  // bytes
 
 enum class MessageKind : std::uint16_t {

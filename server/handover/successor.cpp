@@ -158,6 +158,7 @@ Successor::~Successor() {
         pollfd ended{.fd = handle_.get(), .events = POLLIN, .revents = 0};
         ::poll(&ended, 1, final_message_ms);
         ::syscall(SYS_pidfd_send_signal, handle_.get(), SIGKILL, nullptr, 0);
+        ::poll(&ended, 1, final_message_ms);  // it must not change what this process goes on using
     }
 }
 

@@ -25,6 +25,7 @@ constexpr std::chrono::seconds ready_patience{20};      // clients wait
 constexpr std::chrono::seconds answers_patience{2};     // for clients that do not read
 constexpr std::chrono::seconds answers_limit{10};       // for slow clients
 constexpr std::chrono::seconds quiet_patience{30};      // for devices as well
+constexpr std::chrono::seconds caches_patience{5};      // for origins; clients wait
 constexpr std::chrono::seconds follow_patience{5};      // for the supervisor
 constexpr std::chrono::milliseconds stuck_after{100};   // without any transferred byte
 constexpr std::chrono::milliseconds resume_period{50};
@@ -192,7 +193,7 @@ Task<> Upgrade::wait_until_quiet() {
 
 // Reads and writes of origins are in progress, which may be slow.
 Task<> Upgrade::pause_caches() {
-    const Clock::time_point paused_at_last = Clock::now() + quiet_patience;
+    const Clock::time_point paused_at_last = Clock::now() + caches_patience;
     parts_.contents.pause_caches();
     while (!parts_.contents.caches_paused()) {
         if (Clock::now() >= paused_at_last) {

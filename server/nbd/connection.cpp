@@ -145,7 +145,8 @@ void Connection::quiesce() {
             half_write_ = {.cookie = command.cookie,
                            .offset = command.offset,
                            .length = command.length,
-                           .arrived = command.length - write->missing()};
+                           .arrived = command.length - write->missing(),
+                           .fua = command.fua};
             half_written_ = write;
             write->hand_over();
         }
@@ -166,7 +167,8 @@ void Connection::take_up_half_write() {
     const protocol::Command command{.type = protocol::CommandType::write,
                                     .cookie = half.cookie,
                                     .offset = half.offset,
-                                    .length = half.length};
+                                    .length = half.length,
+                                    .fua = half.fua};
     if (!lies_in_export(command)) {
         return refuse(protocol::refusal_beyond_end(command, half.length - half.arrived));
     }

@@ -19,6 +19,7 @@ struct ConnectionState {
         std::uint64_t offset = 0;   // bytes
         std::uint64_t length = 0;   // bytes
         std::uint64_t arrived = 0;  // bytes, fewer than length
+        bool fua = false;
         bool operator==(const HalfWrite&) const = default;
     };
     HalfWrite half_write = {};

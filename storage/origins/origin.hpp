@@ -7,6 +7,7 @@
 #include <string>
 
 #include "storage/base/owned_fd.hpp"
+#include "storage/pages/kept_cache.hpp"
 
 namespace gpunbd::storage {
 
@@ -43,6 +44,9 @@ class Origin {
     // The descriptor that has the lock on the origin, which another process can take over with a
     // copy; null: it has no lock that excludes others.
     virtual const OwnedFd* lock() const { return nullptr; }
+    // Whether another process can open it before this one closes it.
+    virtual bool can_be_opened_again() const { return true; }
+    virtual SourceId id() const { return {}; }
 
  protected:
     // zero() of an origin that has nothing better.

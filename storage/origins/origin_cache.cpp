@@ -63,6 +63,7 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
         }
         if (options_.reads_ahead == Ahead::all) end_of_all_ = volume_.pages();
         is_paused_ = volume_.is_quiesced();
+        has_changed_origin_ = options_.continues;
         adopt();
     }
     volume_.pool(0).memory().lend();
@@ -129,15 +130,22 @@ bool OriginCache::is_paused() const {
     return is_paused_ && working_ == 0 && !has_requests();
 }
 
+std::optional<std::string> OriginCache::why_it_stays() const {
+    if (!origin_->can_be_opened_again()) return origin_->name() + ": its server does not offer several connections";
+    const Device& device = volume_.pool(0).device();
+    if (device.failed()) return device.info().id + " has failed";
+    const Lock lock(mutex_);
+    if (is_unsafe_ || !is_flushed_) return origin_->name() + ": it cannot be flushed; see the log";
+    return std::nullopt;
+}
+
 std::optional<std::string> OriginCache::hand_over() {
     GPUNBD_ASSERT(is_paused(), "the pages of a cache do not change while it is handed over");
-    {
-        const Lock lock(mutex_);
-        if (is_unsafe_ || !is_flushed_) return origin_->name() + ": it cannot be flushed; see the log";
-    }
+    if (auto why = why_it_stays()) return why;
     const KeptCache table = volume_.kept_cache();
     if (!table.is_kept()) return std::nullopt;
     for (std::uint64_t page = 0; page != volume_.pages(); ++page) {
+        if (!volume_.mapped(page)) continue;
         const Parts missing = volume_.missing_parts(page);
         table.set_present(page, volume_.division().all() & ~missing);
     }
@@ -158,6 +166,12 @@ bool OriginCache::has_requests() const {
            written_.has_urgent();
 }
 
+void OriginCache::set_draining(bool is_draining) noexcept {
+    const Lock lock(mutex_);
+    is_draining_ = is_draining;
+    changed_.notify_all();
+}
+
 OwnedFd OriginCache::lock() const {
     const OwnedFd* const held = origin_->lock();
     if (held == nullptr) return {};
@@ -170,7 +184,7 @@ OriginCache::~OriginCache() {
     volume_.pool(0).device().lenders().remove(*this);
     {
         const Lock lock(mutex_);
-        is_draining_ = !is_paused_;
+        is_draining_ = is_draining_ || !is_paused_;
         changed_.notify_all();
         while (const std::uint64_t bytes = is_paused_ ? 0 : written_.bytes()) {
             const auto is_less = [&] { return records_.bytes() < bytes; };

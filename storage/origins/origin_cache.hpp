@@ -55,6 +55,8 @@ class OriginCache final : public PageCache, private SlabLender {
         // those beyond half of the bytes, are written to the origin.
         std::uint64_t max_unwritten = std::uint64_t{1} << 30;  // bytes
         std::chrono::milliseconds max_age{30'000};
+        // An earlier process has used the origin, and may not have flushed it.
+        bool continues = false;
     };
     // The volume outlives it. If it was taken over, what an earlier process has left unwritten is
     // written now. If it is quiesced, the cache begins paused. Throws std::system_error if there
@@ -64,6 +66,7 @@ class OriginCache final : public PageCache, private SlabLender {
     ~OriginCache() override;
 
     const std::string& name() const override { return origin_->name(); }
+    bool can_be_written_to() const override { return options_.writes != Writes::none; }
     const Counters& counters() const override NO_THREAD_SAFETY_ANALYSIS { return counters_; }
     Unwritten unwritten() const override EXCLUDES(mutex_);
 
@@ -75,7 +78,9 @@ class OriginCache final : public PageCache, private SlabLender {
     void prefetch(std::uint64_t offset, std::uint64_t length) noexcept override EXCLUDES(mutex_);
     void pause() noexcept override EXCLUDES(mutex_);
     bool is_paused() const override EXCLUDES(mutex_);
+    std::optional<std::string> why_it_stays() const override EXCLUDES(mutex_);
     std::optional<std::string> hand_over() override EXCLUDES(mutex_);
+    void set_draining(bool is_draining) noexcept override EXCLUDES(mutex_);
     void resume() noexcept override EXCLUDES(mutex_);
     OwnedFd lock() const override;
 
@@ -322,7 +327,7 @@ class OriginCache final : public PageCache, private SlabLender {
     // Workers that do not wait for work, and evict().
     std::uint32_t working_ GUARDED_BY(mutex_) = 0;
     bool awaits_pages_ GUARDED_BY(mutex_) = false;  // a worker, or work
-    bool is_draining_ GUARDED_BY(mutex_) = false;   // everything is written, for the end
+    bool is_draining_ GUARDED_BY(mutex_) = false;   // everything is written at once
     bool is_stopping_ GUARDED_BY(mutex_) = false;
     bool has_failed_ GUARDED_BY(mutex_) = false;  // the last read or write of the origin
     bool has_changed_origin_ GUARDED_BY(mutex_) = false;

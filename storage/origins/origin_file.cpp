@@ -51,6 +51,15 @@ Origin::Error OriginFile::open_for_writing(OwnedFd lock) {
     return {};
 }
 
+SourceId OriginFile::id() const {
+    struct stat file {};
+    const bool is_known =
+        writer_ ? ::fstat(writer_.get(), &file) == 0 : ::stat(path_.c_str(), &file) == 0;
+    if (!is_known) return {};
+    if (file_.is_block_device()) return {file.st_rdev, 0};
+    return {file.st_dev, file.st_ino};
+}
+
 std::optional<Origin::Extent> OriginFile::next_data(std::uint64_t offset) const {
     const auto found = file_.next_data(offset);
     if (!found) return std::nullopt;

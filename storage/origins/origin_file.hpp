@@ -36,6 +36,7 @@ class OriginFile final : public Origin {
     Error flush() override;
     bool may_have_lost_writes() const override { return true; }  // Linux forgets what it lacks
     const OwnedFd* lock() const override { return writer_ ? &writer_ : nullptr; }
+    SourceId id() const override;
 
  private:
     explicit OriginFile(std::string path) : path_(std::move(path)), file_(path_) {}

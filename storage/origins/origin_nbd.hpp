@@ -46,6 +46,7 @@ class OriginNbd final : public Origin {
     bool can_zero() const override { return can_zero_; }
     // An error for good once the leader was lost after a write that no flush followed.
     Error flush() override EXCLUDES(mutex_);
+    bool can_be_opened_again() const override { return exported_.can_multi_conn; }
     bool may_have_lost_writes() const override EXCLUDES(mutex_) {
         const Lock lock(mutex_);
         return is_unsafe_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <span>
@@ -10,6 +11,10 @@
 
 namespace gpunbd::storage {
 
+// Differs between sources, also if they have had the same name: of a file, its device and its
+// number there. Zeroes: it is not known.
+using SourceId = std::array<std::uint64_t, 2>;
+
 // What the page table of a kept volume knows of each page besides its entry, if the volume is a
 // cache of a source:
 // - the parts with changes that the source does not have. They are valid after every store, also
@@ -17,13 +22,14 @@ namespace gpunbd::storage {
 // - the parts with contents. They are only valid while another process takes the volume over, which
 //   `hand_over` says. Otherwise the next process reads the unmarked parts from the source again.
 //
-// Any thread may call these functions. The words belong to the table.
+// Any thread may call these functions. The words belong to the table. It also has the id of the
+// source, so that changes are not written to another one.
 class KeptCache {
  public:
     KeptCache() = default;  // of a volume that is not kept, or no cache: nothing is marked
     // `words`: so many as words_for() returns.
     KeptCache(std::uint64_t* words, std::uint64_t pages) : words_(words), pages_(pages) {}
-    static constexpr std::uint64_t words_for(std::uint64_t pages) { return 2 * pages + 1; }
+    static constexpr std::uint64_t words_for(std::uint64_t pages) { return 2 * pages + 3; }
 
     bool is_kept() const { return words_ != nullptr; }
 
@@ -49,6 +55,10 @@ class KeptCache {
         if (!is_kept()) return 0;
         const Parts present = is_handed_over() ? std::atomic_ref(words_[pages_ + page]).load() : 0;
         return present | unwritten(page);
+    }
+    SourceId source() const { return {words_[2 * pages_ + 1], words_[2 * pages_ + 2]}; }
+    void set_source(const SourceId& id) const {
+        if (is_kept()) std::ranges::copy(id, words_ + 2 * pages_ + 1);
     }
     bool is_handed_over() const { return is_kept() && handed_over().load() != 0; }
     // Before: set_present() for each page. The pages, their parts and the source do not change

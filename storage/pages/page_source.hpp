@@ -91,6 +91,7 @@ class PageCache : public PageSource {
 
     // For users: a path or an address.
     virtual const std::string& name() const = 0;
+    virtual bool can_be_written_to() const = 0;
     virtual const Counters& counters() const = 0;
     virtual Unwritten unwritten() const = 0;
 
@@ -108,9 +109,13 @@ class PageCache : public PageSource {
     // fails. If it is destroyed meanwhile, it writes nothing.
     virtual void pause() noexcept = 0;
     virtual bool is_paused() const = 0;
+    // The reason for users why another process cannot take it over now.
+    virtual std::optional<std::string> why_it_stays() const = 0;
     // Call it once it is paused: until resume(), the table tells the other process what is in
-    // memory. A text is the reason for users why the source must not be handed over.
+    // memory. Returns why_it_stays().
     virtual std::optional<std::string> hand_over() = 0;
+    // Whether all that is unwritten is written as soon as possible, so that it can end soon.
+    virtual void set_draining(bool is_draining) noexcept = 0;
     virtual void resume() noexcept = 0;
     // A copy of the descriptor that has the lock on the source, for that process; empty: it needs
     // none. Throws std::system_error if there is none.

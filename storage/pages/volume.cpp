@@ -171,7 +171,11 @@ std::variant<Volume::Volumes, std::string> Volume::take_over(KeptVolumes content
         }
     }
     for (const auto& volume : volumes) {
-        if (quiesced) volume->quiesce();
+        if (quiesced) {
+            volume->quiesce();
+        } else {
+            volume->kept_cache().set_handed_over(false);  // the source may have changed since
+        }
         volume->drop_unusable();
     }
     const auto checked = check_entries(volumes);
@@ -305,7 +309,8 @@ void Volume::drop_unusable() {
         // Pages of another device, which has replaced a failed one, are gone.
         const bool is_usable = entry.is_mapped() && entry.device() == 0 && marks.usable(page) != 0;
         if (is_usable) continue;
-        marks.remove_unwritten(page, ~Parts{0});
+        // A hole without marks takes no memory in the table.
+        if (marks.unwritten(page) != 0) marks.remove_unwritten(page, ~Parts{0});
         if (entry.is_mapped()) slot.become(PageEntry());
     }
 }

@@ -76,7 +76,8 @@ class Volume {
     // those that were added to the directory, in their order. `quiesced`: as after quiesce().
     // `imported` may have some of the slabs already, or be null. The volumes are in the order of
     // `members`. A text is the reason for a failure. After a failure or an exception, the tables
-    // and all slabs in them are unchanged, so that the caller can try again.
+    // and all slabs in them are unchanged, so that the caller can try again; but a cache has lost
+    // the pages that its source has too.
     using Descriptors = KeptVolumes::Descriptors;
     using Volumes = std::vector<std::unique_ptr<Volume>>;
     static std::variant<Volumes, std::string> take_over(KeptVolumes contents,

@@ -31,13 +31,13 @@ class KeptOrigin(kept.Test):
         with open(self.path, 'wb') as file:
             file.truncate(SIZE)
 
-    def text(self, exports=EXPORT, age='1s', more=''):
+    def text(self, exports=EXPORT, age='1s', grace=0):
         listener = '''
 listeners: {unix: [{path: '{socket}'}]}
 admin: {socket: '{directory}/admin'}
-keeping: {grace: 0, socket: '{directory}/keeping'}
+keeping: {grace: GRACE, socket: '{directory}/keeping'}
 '''
-        return f'{listener}{more}exports:{exports}'.replace('FILE', self.path).replace('AGE', age)
+        return f'{listener}exports:{exports}'.replace('GRACE', str(grace)).replace('FILE', self.path).replace('AGE', age)
 
     def start(self, *arguments, **options):
         self.one = self.keep(config=self.text(*arguments, **options))
@@ -181,17 +181,68 @@ keeping: {grace: 0, socket: '{directory}/keeping'}
         self.start(EXPORT + OTHER, age='1h')
         self.write(b'only in memory')
         os.rename(self.path, self.path + '.away')
-        self.one.kill()
-        server.wait_until(lambda: 'No such file' in self.one.log(), 30, self.one.log)
+        self.one.kill_and_wait()
+        self.assertIn('No such file', self.one.log())
         os.rename(self.path + '.away', self.path)
-        self.one.wait_ready(2)
+        self.one.reload()
         with self.connect() as client:
             self.assertEqual(client.read(0, 14), b'only in memory')
+
+    def test_another_file_of_the_same_name(self):
+        self.start(EXPORT + OTHER, age='1h')
+        self.write(b'only in memory')
+        os.rename(self.path, self.path + '.away')
+        with open(self.path, 'wb') as file:
+            file.truncate(SIZE)
+        self.one.kill_and_wait()
+        self.assertIn('it is another file now', self.one.log())
+        os.rename(self.path + '.away', self.path)
+        self.one.reload()
+        with self.connect() as client:
+            self.assertEqual(client.read(0, 14), b'only in memory')
+            client.flush()
+        # The file has everything, so it may change.
+        os.truncate(self.path, SIZE + MiB)
+        self.one.kill_and_wait()
+        with self.connect() as client:
+            self.assertEqual((client.size, client.read(0, 4)), (SIZE + MiB, b'only'))
+
+    def test_no_other_export_uses_a_file_that_lacks_changes(self):
+        self.start(EXPORT + OTHER, age='1h')
+        self.write(b'only in memory')
+        for other in (EXPORT.replace('name: disk', 'name: second'), EXPORT.replace('keep: true', 'keep: false').replace('8M', '9M')):
+            self.one.configure(self.text(other + OTHER, age='1h'))
+            self.one.kill()
+            words = "kept contents of export 'disk' have changes that it lacks"
+            server.wait_until(lambda: words in self.one.log(), 30, self.one.log)
+        self.one.configure(self.text(EXPORT + OTHER, age='1h'))
+        self.one.process.send_signal(signal.SIGHUP)
+        server.wait_until(lambda: self.one.log().count(' ready') == 2, 60, self.one.log)
+        with self.connect() as client:
+            self.assertEqual(client.read(0, 14), b'only in memory')
+
+    def test_removed_by_a_reload(self):
+        self.start(EXPORT + OTHER, age='1h', grace=300)
+        self.write(b'written soon')
+        self.one.reload(self.text(OTHER, age='1h', grace=300))
+        server.wait_until(lambda: 'disk' not in dict(self.contents()), 30, self.one.log)
+        self.assertEqual(server.read_file(self.path, 'rb')[:12], b'written soon')
+
+    def test_fua_of_a_request_that_an_upgrade_interrupts(self):
+        self.start(age='1h')
+        data = random.Random(1).randbytes(MiB)
+        with self.connect() as client:
+            message = wire.encode_write(0, data, 1, wire.FUA)
+            client.send(message[:400_000])
+            self.one.upgrade()
+            client.send(message[400_000:])
+            self.assertEqual(client.simple_reply(), (0, 1))
+            self.assertEqual(server.read_file(self.path, 'rb')[:MiB], data)
 
     def test_without_keep_it_is_not_replaced(self):
         self.start(EXPORT.replace('keep: true', 'keep: false') + OTHER)
         self.one.process.send_signal(signal.SIGUSR2)
-        server.wait_until(lambda: "export 'disk' writes to its origin, and does not have keep: true" in self.one.log(), 30, self.one.log)
+        server.wait_until(lambda: "export 'disk' writes to its origin, and its contents are not kept" in self.one.log(), 30, self.one.log)
 
 
 if __name__ == '__main__':

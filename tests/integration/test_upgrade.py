@@ -419,7 +419,7 @@ def receive():
     return struct.unpack('>IHH', socket.recv_fds(channel, 1 << 17, 1)[0][:8])[2]
 while receive() != 6:  # prepare
     pass
-channel.send(struct.pack('>IHH', 0x67707570, 2, 13))  # prepared
+channel.send(struct.pack('>IHH', 0x67707570, 3, 13))  # prepared
 for _ in range({count}):
     if receive() == 10:  # all
         break

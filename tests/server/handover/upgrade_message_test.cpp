@@ -68,7 +68,7 @@ TEST_CASE("upgrade messages: each kind with its fields, and no others") {
 TEST_CASE("upgrade messages: invalid heads") {
     const Body good = encode_message({.kind = MessageKind::all});
     CHECK(good == Body{std::byte{0x67}, std::byte{0x70}, std::byte{0x75}, std::byte{0x70},
-                       std::byte{0}, std::byte{2}, std::byte{0}, std::byte{10}});
+                       std::byte{0}, std::byte{3}, std::byte{0}, std::byte{10}});
     for (std::size_t length = 0; length != good.size(); ++length) {
         CHECK(why_refused({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length)}, -1) ==
               "a message is too short");
@@ -77,8 +77,8 @@ TEST_CASE("upgrade messages: invalid heads") {
     longer.push_back(std::byte{0});
     CHECK(why_refused(longer, -1) == "a message of kind 10 is too long");
     Body other = good;
-    other[5] = std::byte{3};
-    CHECK(why_refused(other, -1) == "it speaks version 3, but this gpunbd speaks version 2");
+    other[5] = std::byte{2};
+    CHECK(why_refused(other, -1) == "it speaks version 2, but this gpunbd speaks version 3");
     other = good;
     other[0] = std::byte{0};
     CHECK(why_refused(other, -1) == "the peer is not a gpunbd server");
@@ -106,7 +106,8 @@ ConnectionState some_state() {
             .half_write = {.cookie = 0xfedcba9876543210,
                            .offset = 4096,
                            .length = 65536,
-                           .arrived = 65535},
+                           .arrived = 65535,
+                           .fua = true},
             .discarded = 0,
             .received = Body(100, std::byte{7}),
             .requests = 1,

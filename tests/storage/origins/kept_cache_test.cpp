@@ -343,18 +343,20 @@ TEST_CASE("kept cache: killed at any step, it has all that was answered") {
 // --- a paused cache --------------------------------------------------------------------------
 
 struct KeptRig {
-    explicit KeptRig(OriginContents& of) : contents(of), rig(rig_options("h")) {
+    explicit KeptRig(OriginContents& of, std::string_view devices = "h")
+        : contents(of), rig(rig_options(devices)) {
         rig.model = contents.now;
         rig.set_known(0, size, true);
     }
-    void set_source() {
+    void set_source(bool continues = false) {
         auto made = std::make_unique<OriginCache>(
             *rig.volume, std::make_unique<MemoryOrigin>(contents),
             OriginCache::Options{.export_name = "cached",
                                  .reads_ahead = OriginCache::Ahead::nothing,
                                  .writes = OriginCache::Writes::back,
                                  .max_unwritten = 1 << 20,
-                                 .max_age = std::chrono::hours(1)});
+                                 .max_age = std::chrono::hours(1),
+                                 .continues = continues});
         rig.volume->set_source(std::move(made));
     }
     PageCache& cache() { return *rig.volume->cache(); }
@@ -480,6 +482,17 @@ TEST_CASE("kept cache: what was written is flushed before another process takes 
     CHECK(kept.cache().hand_over().has_value());
 }
 
+TEST_CASE("kept cache: a volume on a device that has failed is not handed over") {
+    OriginContents contents(size);
+    KeptRig kept(contents, "s");
+    kept.rig.volume = make_kept(kept.rig, std::make_shared<FakeParts>());
+    kept.set_source();
+    kept.rig.script.copies_until_dead = 0;
+    CHECK(kept.client.read(0, 512) == Status::io_error);
+    kept.pause();
+    CHECK(kept.cache().hand_over() == kept.rig.devices.front()->info().id + " has failed");
+}
+
 TEST_CASE("kept cache: a paused cache drops nothing") {
     OriginContents contents(size);
     KeptRig kept(contents);
@@ -517,6 +530,27 @@ TEST_CASE("kept cache: after a kill, pages without changes are read from the ori
     next.set_source();
     next.rig.set_known(page_size, 64 * kib, false);  // the image has a few words of each page only
     CHECK(next.client.read_all() == Status::ok);
+}
+
+TEST_CASE("kept cache: what is in memory is only trusted by the process that it is handed to") {
+    OriginContents contents(size);
+    std::ranges::fill(contents.now, std::byte{7});
+    const auto parts = std::make_shared<FakeParts>();
+    KeptRig old(contents);
+    old.rig.volume = make_kept(old.rig, parts);
+    old.set_source();
+    REQUIRE(old.client.read(0, page_size) == Status::ok);
+    old.pause();
+    REQUIRE(!old.cache().hand_over());
+    std::ranges::fill(contents.now, std::byte{9});
+    KeptRig next(contents);
+    next.rig.volume = take_over(next.rig, parts->table, parts->copies(), parts);  // after a kill
+    CHECK(!next.rig.volume->mapped(0));
+    next.set_source(true);
+    CHECK(next.client.read_all() == Status::ok);
+    // The earlier process may have written to the origin without a flush.
+    next.rig.volume.reset();
+    CHECK(contents.flushes == 1);
 }
 
 }  // namespace
