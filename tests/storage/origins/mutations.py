@@ -19,7 +19,7 @@ MUTATIONS = {('storage_tests', r'^storage\.kept cache'): [
     ('a paused cache evicts', [('        if (is_paused_) return 0;\n', '')]),
     ('a paused cache drops', [('    if (is_paused_) return false;\n    if (written_.contains(page)) {', '    if (written_.contains(page)) {')]),
     ('a paused cache flushes', [('    if (is_paused_) return answer(request, Status::io_error);\n', '')]),
-    ('a paused cache writes at its end', [('is_draining_ = !is_paused_;', 'is_draining_ = true;'),
+    ('a paused cache writes at its end', [('is_draining_ = is_draining_ || !is_paused_;', 'is_draining_ = true;'),
                                           ('is_paused_ ? 0 : written_.bytes()) {', 'written_.bytes()) {'),
                                           ('    if (is_paused_) {\n        if (!has', '    if (false) {\n        if (!has')]),
     ('a paused cache flushes at its end', [('flushes = has_changed_origin_ && !is_paused_;', 'flushes = has_changed_origin_;')]),
