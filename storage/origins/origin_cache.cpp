@@ -131,7 +131,8 @@ bool OriginCache::is_paused() const {
 }
 
 std::optional<std::string> OriginCache::why_it_stays() const {
-    if (!origin_->can_be_opened_again()) return origin_->name() + ": its server does not offer several connections";
+    if (!origin_->can_be_opened_again())
+        return origin_->name() + ": its server does not offer several connections";
     const Device& device = volume_.pool(0).device();
     if (device.failed()) return device.info().id + " has failed";
     const Lock lock(mutex_);
