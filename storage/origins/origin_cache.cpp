@@ -141,7 +141,8 @@ std::optional<std::string> OriginCache::why_it_stays() const {
 }
 
 std::optional<std::string> OriginCache::hand_over() {
-    GPUNBD_ASSERT(is_paused(), "the pages of a cache do not change while it is handed over");
+    GPUNBD_ASSERT(is_paused() && volume_.is_quiesced(),
+                  "the pages of a cache do not change while it is handed over");
     if (auto why = why_it_stays()) return why;
     const KeptCache table = volume_.kept_cache();
     if (!table.is_kept()) return std::nullopt;
@@ -827,6 +828,7 @@ std::uint64_t OriginCache::evict(std::uint64_t pages) {
     while (evicted != pages && evict_one()) ++evicted;
     const Lock lock(mutex_);
     --working_;
+    if (is_paused_) changed_.notify_one();  // the flush before a hand-over
     return evicted;
 }
 
