@@ -172,8 +172,7 @@ bool HandOver::writes_of_removed_exports() const {
     const auto volumes = context_.disposal.volumes();
     return std::ranges::any_of(volumes, [&](const auto& volume) {
         const auto has_it = [&](const auto& each) { return each->volume == volume; };
-        return volume->cache() != nullptr && volume->cache()->can_be_written_to() &&
-               std::ranges::none_of(*exports, has_it);
+        return volume->writes_to_source() && std::ranges::none_of(*exports, has_it);
     });
 }
 

@@ -80,15 +80,15 @@ void VolumeDisposal::wait() {
 
 bool VolumeDisposal::writes_origins() const {
     const Lock lock(mutex_);
-    return caches_ != 0;
+    return writing_ != 0;
 }
 
 void VolumeDisposal::take(std::unique_ptr<storage::Volume> volume) noexcept {
     try {
-        const bool is_cache = volume->cache() != nullptr;
+        const bool writes = volume->writes_to_source();
         const Lock lock(mutex_);
         volumes_.push_back(std::move(volume));
-        caches_ += is_cache ? 1 : 0;
+        writing_ += writes ? 1 : 0;
         ++taken_;
         changed_.notify_all();
     } catch (const std::bad_alloc&) {
@@ -103,14 +103,14 @@ void VolumeDisposal::run() {
         if (volumes_.empty()) return;
         auto now = std::exchange(volumes_, {});
         const std::size_t count = now.size();
-        const auto caches =
-            std::ranges::count_if(now, [](const auto& each) { return each->cache() != nullptr; });
+        const auto writing =
+            std::ranges::count_if(now, [](const auto& each) { return each->writes_to_source(); });
         {
             const Unlock unlock(mutex_);
             now.clear();
         }
         destroyed_ += count;
-        caches_ -= static_cast<std::size_t>(caches);
+        writing_ -= static_cast<std::size_t>(writing);
         GPUNBD_ASSERT(destroyed_ <= taken_, "a volume is destroyed after its last owner is gone");
         changed_.notify_all();
     }

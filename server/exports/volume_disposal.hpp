@@ -71,7 +71,7 @@ class VolumeDisposal {
     std::uint64_t taken_ GUARDED_BY(mutex_) = 0;      // volumes, since the start
     std::uint64_t destroyed_ GUARDED_BY(mutex_) = 0;  // of these
     std::map<const Holder*, std::weak_ptr<Holder>> holders_ GUARDED_BY(mutex_);
-    std::size_t caches_ GUARDED_BY(mutex_) = 0;  // of those that are being destroyed
+    std::size_t writing_ GUARDED_BY(mutex_) = 0;  // of those that are not destroyed yet
     bool ending_ GUARDED_BY(mutex_) = false;
     std::thread thread_;  // started with the first volume
 };

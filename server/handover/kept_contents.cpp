@@ -144,13 +144,6 @@ void check_wanted(const auto& contents, const config::ExportOptions& options) {
         wanted_of(options)));
 }
 
-// Whether they are those of a cache that has more than its origin. Then they are not freed, unless
-// a user says so.
-bool has_unwritten(const storage::KeptCache& cache) {
-    return cache.is_kept() && cache.any_unwritten();
-}
-bool has_unwritten(const storage::Volume& volume) { return has_unwritten(volume.kept_cache()); }
-
 // In wanted_of().
 std::string origin_in_wanted(const std::string& name) {
     return fmt::format(", origin {}, cache ", config::in_quotes(name));
@@ -158,7 +151,7 @@ std::string origin_in_wanted(const std::string& name) {
 
 // Whether they have changes that the origin of this name and id lacks.
 bool has_changes_for(const auto& contents, const std::string& name, const storage::SourceId& id) {
-    if (!has_unwritten(contents.kept_cache())) return false;
+    if (!contents.kept_cache().any_unwritten()) return false;
     constexpr storage::SourceId unknown{};
     const storage::SourceId known = contents.kept_cache().source();
     if (known != unknown && id != unknown) return known == id;
@@ -489,7 +482,7 @@ void KeptContents::take_over_unused(DeviceRegistry& devices, VolumeDisposal& dis
         if (at == earlier_.end()) return;
         try {
             const auto volume = take_over(at, {}, devices, disposal, false);
-            if (has_unwritten(*volume)) {
+            if (volume->kept_cache().any_unwritten()) {
                 storage::log_if_possible([&] { log_unwritten(volume->name()); });
             }
         } catch (const std::exception& error) {
@@ -729,7 +722,7 @@ std::optional<KeptContents::Clock::time_point> KeptContents::settle(
         if (own.is_made()) settle(own, users, now, grace);
         if (const WithoutExport* const contents = own.without_export()) {
             if (contents->ends && *contents->ends <= now) {
-                if (has_unwritten(*contents->volume)) {
+                if (contents->volume->kept_cache().any_unwritten()) {
                     call_again_at(now + removal_retry);
                 } else {
                     drop_contents(own);
@@ -749,7 +742,7 @@ std::optional<KeptContents::Clock::time_point> KeptContents::settle(
 void KeptContents::settle(EarlierContents& earlier, const Users& users, Clock::time_point end) {
     if (!earlier.table) return;
     const std::string name = earlier.table->name();
-    if (users.refused.contains(name) || has_unwritten(earlier.table->kept_cache())) {
+    if (users.refused.contains(name) || earlier.table->kept_cache().any_unwritten()) {
         earlier.ends.reset();
     } else if (!earlier.ends) {
         earlier.ends = end;
@@ -777,7 +770,7 @@ void KeptContents::settle(OwnContents& own, const Users& users, Clock::time_poin
         // It is not needed any more once the origin has everything.
         volume->cache()->set_draining(true);
         ends = now;
-    } else if (users.refused.contains(own.name) || has_unwritten(*volume)) {
+    } else if (users.refused.contains(own.name) || volume->kept_cache().any_unwritten()) {
         ends.reset();
     } else if (!ends) {
         ends = now + grace;
@@ -812,15 +805,15 @@ std::vector<KeptContents::Summary> KeptContents::summaries() const {
             continue;
         }
         add(*earlier.table).state =
-            state_of(earlier.refused, has_unwritten(earlier.table->kept_cache()));
+            state_of(earlier.refused, earlier.table->kept_cache().any_unwritten());
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume();
         if (!volume || !own.kept_parts->keeps()) continue;
         Summary& summary = add(*volume);
         summary.used = volume->mapped_bytes();
-        summary.state = own.without_export()
-                            ? state_of(own.without_export()->refused, has_unwritten(*volume))
+        summary.state = own.without_export()  ? state_of(own.without_export()->refused,
+                                                         volume->kept_cache().any_unwritten())
                         : !volume->complete() ? "being restored"
                                               : "in use";
     }
@@ -892,7 +885,8 @@ void KeptContents::drop(const storage::Volume& volume) {
     const Lock lock(mutex_);
     for (auto& [unused, own] : own_) {
         if (own.volume().get() != &volume) continue;
-        if (volume.cache() == nullptr || !has_unwritten(volume)) own.kept_parts->drop_volume();
+        if (volume.cache() == nullptr || !volume.kept_cache().any_unwritten())
+            own.kept_parts->drop_volume();
     }
 }
 
@@ -907,17 +901,18 @@ void KeptContents::list_unused() {
                        .size = readable ? earlier.table->size() : 0,
                        .volume = {},
                        .state = state_of(earlier.refused,
-                                         readable && has_unwritten(earlier.table->kept_cache())),
+                                         readable && earlier.table->kept_cache().any_unwritten()),
                        .ends = earlier.ends});
     }
     for (const auto& [unused, own] : own_) {
         const WithoutExport* const contents = own.without_export();
         if (!contents) continue;
-        all.push_back({.name = own.name,
-                       .size = contents->volume->size(),
-                       .volume = contents->volume,
-                       .state = state_of(contents->refused, has_unwritten(*contents->volume)),
-                       .ends = contents->ends});
+        all.push_back(
+            {.name = own.name,
+             .size = contents->volume->size(),
+             .volume = contents->volume,
+             .state = state_of(contents->refused, contents->volume->kept_cache().any_unwritten()),
+             .ends = contents->ends});
     }
     const Lock lock(unused_mutex_);
     unused_ = std::move(all);
@@ -935,7 +930,7 @@ bool KeptContents::drop_unused(const storage::Device& device) {
         const WithoutExport* const contents = own.without_export();
         // Memory that others still use would not be freed.
         if (!contents || !contents->ends || contents->volume.use_count() > 1) continue;
-        if (has_unwritten(*contents->volume)) continue;
+        if (contents->volume->kept_cache().any_unwritten()) continue;
         if (first != nullptr && *first->without_export()->ends <= *contents->ends) continue;
         for (std::uint32_t i = 0; i != contents->volume->pools(); ++i) {
             const storage::PagePool& pool = contents->volume->pool(i);

@@ -86,23 +86,17 @@ void OriginCache::adopt() {
     const bool is_handed_over = left.is_handed_over();
     // After a kill, they are written at once.
     const auto since = Clock::now() - (is_handed_over ? options_.max_age.zero() : options_.max_age);
-    std::uint64_t bytes = 0;
     for (std::uint64_t page = 0; page != volume_.pages(); ++page) {
         if (!volume_.mapped(page)) continue;
         volume_.set_parts(page, left.usable(page));
         remember(page, true);
-        const std::uint64_t in_part = volume_.division().part_size() / WrittenPages::block_size;
-        WrittenPages::Blocks unwritten(volume_.page_size() / WrittenPages::block_size);
-        for (Parts marked = left.unwritten(page); marked != 0; marked &= marked - 1) {
-            unwritten.set(static_cast<std::size_t>(std::countr_zero(marked)) * in_part, in_part,
-                          true);
-        }
-        if (unwritten.none()) continue;
+        const Parts unwritten = left.unwritten(page) & volume_.division().all();
+        if (unwritten == 0) continue;
         data_.set(page, true);
-        bytes += unwritten.count() * WrittenPages::block_size;
-        written_.adopt(page, std::move(unwritten), since);
+        written_.adopt(page, unwritten, since);
     }
     left.set_handed_over(false);
+    const std::uint64_t bytes = written_.bytes();
     if (bytes == 0 || is_handed_over) return;
     log_if_possible([&] {
         LogLine(spdlog::level::warn)
@@ -186,7 +180,7 @@ OriginCache::~OriginCache() {
     volume_.pool(0).device().lenders().remove(*this);
     {
         const Lock lock(mutex_);
-        is_draining_ = is_draining_ || !is_paused_;
+        is_draining_ = true;
         changed_.notify_all();
         while (const std::uint64_t bytes = is_paused_ ? 0 : written_.bytes()) {
             const auto is_less = [&] { return records_.bytes() < bytes; };
@@ -198,8 +192,9 @@ OriginCache::~OriginCache() {
     bool flushes = false;
     {
         const Lock lock(mutex_);
-        lost = is_paused_ ? 0 : written_.bytes();
-        flushes = has_changed_origin_ && !is_paused_;
+        if (is_paused_) return;  // another process goes on
+        lost = written_.bytes();
+        flushes = has_changed_origin_;
     }
     if (flushes) {
         if (const auto why = origin_->flush()) log_loss("it cannot be flushed: " + *why);
@@ -999,10 +994,7 @@ Status OriginCache::store(std::uint64_t page, const WrittenPages::Blocks& wanted
         const std::uint64_t begin = page * volume_.page_size();
         // A write that failed has changed nothing in parts without contents.
         WrittenPages::Blocks blocks = wanted;
-        for (Parts missing = from.missing(); missing != 0; missing &= missing - 1) {
-            const auto in_part = volume_.division().part_size() / WrittenPages::block_size;
-            blocks.reset(static_cast<std::size_t>(std::countr_zero(missing)) * in_part, in_part);
-        }
+        if (const Parts missing = from.missing()) blocks -= records_.blocks_of(missing);
         for (auto first = blocks.find_first(); first != WrittenPages::Blocks::npos;) {
             auto last = first;
             while (last + 1 != blocks.size() && blocks.test(last + 1)) ++last;

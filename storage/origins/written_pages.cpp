@@ -1,6 +1,7 @@
 #include "storage/origins/written_pages.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "storage/assertions/assert.hpp"
 #include "storage/pages/volume.hpp"
@@ -202,8 +203,9 @@ WrittenPages::Requests WrittenPages::discard(std::uint64_t page, Status status) 
     return done;
 }
 
-void WrittenPages::adopt(std::uint64_t page, Blocks unwritten, Clock::time_point since) {
-    GPUNBD_ASSERT(unwritten.any(), "an earlier process marks what it has not written");
+void WrittenPages::adopt(std::uint64_t page, Parts unwritten, Clock::time_point since) {
+    GPUNBD_ASSERT(unwritten != 0, "an earlier process marks what it has not written");
+    Blocks blocks = blocks_of(unwritten);
     Group& group = group_of(page);
     const Lock lock(group.mutex);
     const auto [found, is_new] = group.records.try_emplace(page, blocks_);
@@ -211,7 +213,7 @@ void WrittenPages::adopt(std::uint64_t page, Blocks unwritten, Clock::time_point
     Record& record = found->second;
     record.page = page;
     record.since = since;
-    record.unwritten.swap(unwritten);
+    record.unwritten.swap(blocks);
     size_.fetch_add(1);
     unwritten_.fetch_add(record.unwritten.count());
     enqueue(group, record);
@@ -223,6 +225,15 @@ void WrittenPages::stop_marking() {
         const Lock lock(group_of(page).mutex);
         marks_.remove_unwritten(page, ~Parts{0});
     }
+}
+
+WriteRecords::Blocks WriteRecords::blocks_of(Parts parts) const {
+    const std::uint64_t in_part = volume_.division().part_size() / block_size;
+    Blocks out(blocks_);
+    for (; parts != 0; parts &= parts - 1) {
+        out.set(static_cast<std::size_t>(std::countr_zero(parts)) * in_part, in_part, true);
+    }
+    return out;
 }
 
 Parts WriteRecords::parts_of(const Blocks& blocks) const {

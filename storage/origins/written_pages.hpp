@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/chained_queue.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/base/status.hpp"
@@ -51,6 +52,8 @@ class WriteRecords {
     WriteRecords(const WriteRecords&) = delete;
     WriteRecords& operator=(const WriteRecords&) = delete;
 
+    // The blocks of these parts of a page. Throws std::bad_alloc.
+    Blocks blocks_of(Parts parts) const;
     bool contains(std::uint64_t page) const;
     std::uint64_t size() const { return size_.load(); }                     // pages
     std::uint64_t bytes() const { return unwritten_.load() * block_size; }  // unwritten
@@ -155,9 +158,9 @@ class WrittenPages final : public WriteRecords {
     void wait_for_all(SourceRequest& flush);
     // The page is written as if a request waited for it.
     void urge(std::uint64_t page);
-    // An earlier process has left these blocks unwritten, and has marked them. Throws
+    // An earlier process has left these parts unwritten, and has marked them. Throws
     // std::bad_alloc.
-    void adopt(std::uint64_t page, Blocks unwritten, Clock::time_point since);
+    void adopt(std::uint64_t page, Parts unwritten, Clock::time_point since);
     // Calls `unmap`, which makes the page a hole.
     template <typename Unmap>
     void unmap(std::uint64_t page, Unmap unmap) {
@@ -201,6 +204,7 @@ class WrittenPages final : public WriteRecords {
         if (found == group.records.end()) return;
         const Record& record = found->second;
         if (record.writers != 0 || record.is_in_round || record.unwritten.any()) return;
+        GPUNBD_ASSERT(marks_.unwritten(page) == 0, "a page without a record has no mark");
         if (record.is_spoiled) drop();
         group.records.erase(found);
         size_.fetch_sub(1);

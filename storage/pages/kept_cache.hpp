@@ -40,6 +40,7 @@ class KeptCache {
     void remove_unwritten(std::uint64_t page, Parts parts) const {
         if (is_kept() && parts != 0) marks(page).fetch_and(~parts);
     }
+    // Then the next process must not give them up, unless a user says so.
     bool any_unwritten() const {
         return std::ranges::any_of(std::span(words_, pages_), [](std::uint64_t& word) {
             return std::atomic_ref(word).load() != 0;

@@ -316,6 +316,7 @@ void Volume::drop_unusable() {
 }
 
 void Volume::set_parts(std::uint64_t page, Parts parts) {
+    GPUNBD_ASSERT(source_ == nullptr, "parts are set before the volume has users");
     const PageEntry entry = table_.slot(page).load();
     PageStates& pages = pools_->at(entry.device()).memory().pages();
     pages.set_missing(entry.page(), division_.all() & ~parts);

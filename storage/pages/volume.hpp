@@ -122,6 +122,7 @@ class Volume {
     void set_source(std::unique_ptr<PageSource> source);
     PageSource* source() const { return source_.get(); }  // null: none
     PageCache* cache() const { return cache_; }           // the same, if that is one
+    bool writes_to_source() const { return cache_ != nullptr && cache_->can_be_written_to(); }
     // Whether a page that cannot be read from its device may be fetched again from the source.
     bool can_fetch_again(std::uint64_t page) const {
         return cache_ != nullptr || (source_ != nullptr && !mapped(page));

@@ -359,6 +359,10 @@ struct KeptRig {
                                  .continues = continues});
         rig.volume->set_source(std::move(made));
     }
+    void start(std::shared_ptr<KeptParts> parts = std::make_shared<FakeParts>()) {
+        rig.volume = make_kept(rig, std::move(parts));
+        set_source();
+    }
     PageCache& cache() { return *rig.volume->cache(); }
     void pause() {
         cache().pause();
@@ -380,8 +384,7 @@ TEST_CASE("kept cache: another process takes over what is in memory") {
     std::ranges::fill(contents.now, std::byte{7});
     const auto parts = std::make_shared<FakeParts>();
     KeptRig old(contents);
-    old.rig.volume = make_kept(old.rig, parts);
-    old.set_source();
+    old.start(parts);
     REQUIRE(old.client.write(3 * page_size, 512) == Status::ok);
     REQUIRE(old.flush() == Status::ok);
     // A clean page, one that lacks parts, and one with changes.
@@ -432,8 +435,7 @@ TEST_CASE("kept cache: another process takes over what is in memory") {
 TEST_CASE("kept cache: a part stays marked until the origin has all of its changes") {
     OriginContents contents(size);
     KeptRig kept(contents);
-    kept.rig.volume = make_kept(kept.rig, std::make_shared<FakeParts>());
-    kept.set_source();
+    kept.start();
     const KeptCache marks = kept.rig.volume->kept_cache();
     const auto wait_for_unwritten = [&](std::uint64_t bytes) {
         while (kept.cache().unwritten().bytes != bytes) std::this_thread::yield();
@@ -460,8 +462,7 @@ TEST_CASE("kept cache: a part stays marked until the origin has all of its chang
 TEST_CASE("kept cache: what was written is flushed before another process takes over") {
     OriginContents contents(size);
     KeptRig kept(contents);
-    kept.rig.volume = make_kept(kept.rig, std::make_shared<FakeParts>());
-    kept.set_source();
+    kept.start();
     kept.pause();
     CHECK(contents.flushes == 0);
     CHECK(!kept.cache().hand_over());
@@ -487,8 +488,7 @@ TEST_CASE("kept cache: what was written is flushed before another process takes 
 TEST_CASE("kept cache: a volume on a device that has failed is not handed over") {
     OriginContents contents(size);
     KeptRig kept(contents, "s");
-    kept.rig.volume = make_kept(kept.rig, std::make_shared<FakeParts>());
-    kept.set_source();
+    kept.start();
     kept.rig.script.copies_until_dead = 0;
     CHECK(kept.client.read(0, 512) == Status::io_error);
     kept.pause();
@@ -498,8 +498,7 @@ TEST_CASE("kept cache: a volume on a device that has failed is not handed over")
 TEST_CASE("kept cache: a paused cache drops nothing") {
     OriginContents contents(size);
     KeptRig kept(contents);
-    kept.rig.volume = make_kept(kept.rig, std::make_shared<FakeParts>());
-    kept.set_source();
+    kept.start();
     REQUIRE(kept.client.read(0, page_size) == Status::ok);
     kept.pause();
     CHECK(kept.cache().evict(1) == 0);
@@ -516,8 +515,7 @@ TEST_CASE("kept cache: after a kill, pages without changes are read from the ori
     OwnedFd table;
     {
         KeptRig old(contents);
-        old.rig.volume = make_kept(old.rig, parts);
-        old.set_source();
+        old.start(parts);
         REQUIRE(old.client.read(0, 3 * page_size) == Status::ok);
         REQUIRE(old.client.write(page_size, 512) == Status::ok);
         old.pause();  // so that its end writes nothing
@@ -539,8 +537,7 @@ TEST_CASE("kept cache: what is in memory is only trusted by the process that it 
     std::ranges::fill(contents.now, std::byte{7});
     const auto parts = std::make_shared<FakeParts>();
     KeptRig old(contents);
-    old.rig.volume = make_kept(old.rig, parts);
-    old.set_source();
+    old.start(parts);
     REQUIRE(old.client.read(0, page_size) == Status::ok);
     old.pause();
     REQUIRE(!old.cache().hand_over());
