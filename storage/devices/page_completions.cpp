@@ -30,11 +30,13 @@ void PageCompletions::deliver() {
     }
 }
 
+void complete(PageRequest& request, Status status) {
+    request.status = status;
+    request.completions->put(request);
+}
+
 void complete(PageRequests requests, Status status) {
-    while (PageRequest* const request = requests.pop()) {
-        request->status = status;
-        request->completions->put(*request);
-    }
+    while (PageRequest* const request = requests.pop()) complete(*request, status);
 }
 
 }  // namespace gpunbd::storage

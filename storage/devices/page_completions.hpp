@@ -82,7 +82,8 @@ class PageCompletions {
     PageRequests answered_ GUARDED_BY(mutex_);
 };
 
-// All of them are complete, with this status.
+// The request is complete, or all of them are, with this status.
+void complete(PageRequest& request, Status status);
 void complete(PageRequests requests, Status status);
 
 }  // namespace gpunbd::storage

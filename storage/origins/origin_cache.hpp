@@ -14,14 +14,16 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <unordered_map>
-#include <vector>
 
 #include "storage/base/mutex.hpp"
 #include "storage/devices/slab_copy.hpp"
 #include "storage/devices/slab_lenders.hpp"
+#include "storage/origins/busy_pages.hpp"
+#include "storage/origins/cached_pages.hpp"
+#include "storage/origins/fetches.hpp"
 #include "storage/origins/origin.hpp"
 #include "storage/origins/origin_claim.hpp"
+#include "storage/origins/origin_transfers.hpp"
 #include "storage/origins/page_bits.hpp"
 #include "storage/origins/written_pages.hpp"
 #include "storage/pages/page_pool.hpp"
@@ -110,50 +112,13 @@ class OriginCache final : public PageCache, private SlabLender {
     // These may wait for memory, which writes make free.
     static constexpr std::uint32_t most_fetching = workers - 2;
     static constexpr std::uint64_t pages_at_once = 1024;  // with the mutex held
+    // A page that was dropped is free once the clients that were reading it have gone on.
+    static constexpr std::chrono::milliseconds retry_interval{1};
 
-    // Parts of a page that are to be fetched, or are being fetched.
-    struct Fetch {
-        Parts parts = 0;  // if it is running, these do not change
-        PageRequests waiters = {};
-        // After it, there is another one for these.
-        Parts later_parts = 0;
-        PageRequests later_waiters = {};
-        bool is_running = false;
-        bool is_wanted = false;  // by a client
-        bool is_ahead = false;   // no client wanted it at first
-        bool fills = false;      // for Ahead::all, so no other page makes room
-    };
-    // A page of the pool, as the hand of the clock has left it.
-    struct Cached {
-        std::uint64_t number = 0;  // in the volume, if that is mapped to this page
-        std::uint32_t uses = 0;    // PageStates::uses()
-        bool is_ahead = false;     // it was read ahead of clients, and none has used it
-    };
-    struct Pages {
-        std::uint64_t begin = 0;
-        std::uint64_t end = 0;
-
-        bool overlaps(Pages other) const { return begin < other.end && other.begin < end; }
-    };
-    // Parts are numbered through all pages of the volume.
-    struct PartRange {
-        std::uint64_t begin = 0;
-        std::uint64_t end = 0;
-    };
-    // Clients that read in sequence.
-    struct Stream {
-        std::uint64_t next = 0;    // the part after those that are read ahead
-        std::uint64_t window = 0;  // how many parts were read ahead the last time
-    };
     struct CloneRequest {
         OriginClone* clone = nullptr;
         PageRequest* request = nullptr;
         bool copies = false;  // the page; otherwise: makes room for it
-    };
-    // What a worker works on.
-    struct Used {
-        Pages pages;
-        bool is_waiting = false;  // for other workers to end, before it begins
     };
     // How much a page is needed that memory is taken for.
     enum class Demand : std::uint8_t {
@@ -168,8 +133,6 @@ class OriginCache final : public PageCache, private SlabLender {
 
     // At most.
     std::uint64_t pages_in_memory() const { return pages_in_memory_.load(); }
-    // How far is read ahead at most, in parts.
-    std::uint64_t longest_window() const;
     // Takes over the pages of an earlier process.
     void adopt() REQUIRES(mutex_);
     void stop();
@@ -181,36 +144,18 @@ class OriginCache final : public PageCache, private SlabLender {
     bool perform_for_memory(Worker& worker) REQUIRES(mutex_);
     bool work_ahead(Worker& worker) REQUIRES(mutex_);
     void wait_for_work() REQUIRES(mutex_);
-    // Whether a worker works on the page; `also_waiting`: or waits to do so.
-    bool is_used(std::uint64_t page, bool also_waiting) const REQUIRES(mutex_);
-    // Whether a worker may begin with it now. False: workers look for work again after end_pages().
-    bool may_fetch(std::uint64_t page) REQUIRES(mutex_);
+    std::size_t number_of(const Worker& worker) const {
+        return static_cast<std::size_t>(&worker - workers_.data());
+    }
+    // Whether a worker may begin to write the page to the origin now.
     bool may_write(std::uint64_t page) REQUIRES(mutex_);
-    // The worker works on these pages from now on, and on none again.
-    void begin_pages(const Worker& worker, Pages pages) REQUIRES(mutex_) {
-        used(worker) = {.pages = pages};
-    }
     void end_pages(const Worker& worker) REQUIRES(mutex_);
-    Used& used(const Worker& worker) REQUIRES(mutex_) {
-        return used_[static_cast<std::size_t>(&worker - workers_.data())];
-    }
 
-    // The next page to be fetched.
-    std::optional<std::uint64_t> next_of(std::deque<std::uint64_t>& queue) REQUIRES(mutex_);
-    std::optional<std::uint64_t> next_of_all() REQUIRES(mutex_);
-    // Fetches parts of prefetches_, or passes some that need not be fetched. False: neither.
-    bool perform_prefetch(Worker& worker) REQUIRES(mutex_);
-    // Those of the range in its first page.
-    Parts first_of(PartRange range) const;
-    // The parts of these that the origin has and the memory has not.
-    Parts absent_of(std::uint64_t page, Parts parts) const;
     // These release the mutex meanwhile.
     void perform_fetch(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
     // For requests of a fetch that has failed: some of their parts may be readable.
     void answer_each(std::uint64_t page, PageRequests waiters, Parts failed, Worker& worker)
         REQUIRES(mutex_);
-    // Begins the fetch of what is wanted besides. False: there is nothing.
-    bool fetch_later_parts(std::uint64_t page, Fetch& fetch) noexcept REQUIRES(mutex_);
     void perform_round(std::uint64_t page, Worker& worker) REQUIRES(mutex_);
     void perform_zero(ZeroRequest& zero, Worker& worker) REQUIRES(mutex_);
     void perform_syncs() REQUIRES(mutex_);
@@ -221,12 +166,6 @@ class OriginCache final : public PageCache, private SlabLender {
 
     void submit(const CloneRequest& request) noexcept EXCLUDES(mutex_);
 
-    void follow(std::uint64_t page, Parts parts) noexcept REQUIRES(mutex_);
-    // A fetch of the page reads these parts too, now (`joins_first`) or after its own. False: there
-    // is none.
-    bool joins_fetch(std::uint64_t page, Parts parts, bool joins_first) REQUIRES(mutex_);
-    // `joins`: see joins_fetch(). Throws std::bad_alloc.
-    void read_ahead(std::uint64_t page, Parts parts, bool joins) REQUIRES(mutex_);
     // no_space: there is no memory for a page that no client waits for.
     Status load(std::uint64_t page, Parts parts, SlabCopier& copier) noexcept EXCLUDES(mutex_);
     // `demand`: returns the Demand, which may grow meanwhile.
@@ -237,9 +176,6 @@ class OriginCache final : public PageCache, private SlabLender {
     Status fill(std::uint64_t page, Parts parts, SlabCopier& copier) EXCLUDES(mutex_);
     Status read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier)
         EXCLUDES(mutex_);
-    // `bytes`: grows by those that were read.
-    Status read_run(std::uint64_t offset, std::uint64_t length, SlabPosition to, SlabCopier& copier,
-                    std::uint64_t& bytes) EXCLUDES(mutex_);
 
     // The device of the volume has failed: pages are taken from the reserve from now on, and those
     // on the device are read from the origin again. False: there is no reserve.
@@ -251,10 +187,7 @@ class OriginCache final : public PageCache, private SlabLender {
     void lose(std::uint64_t page) REQUIRES(mutex_);
     Status store(std::uint64_t page, const WrittenPages::Blocks& blocks,
                  SlabCopier& copier) noexcept EXCLUDES(mutex_);
-    // The clock finds the page of this number from now on. `is_wanted`: a client waits for it; this
-    // use is no reason to keep it.
-    void remember(std::uint64_t page, bool is_wanted) REQUIRES(mutex_);
-    const PageStates& states() const REQUIRES(mutex_);
+
     // Another export finds no memory on the device. The last slab stays.
     bool release_slab() noexcept override EXCLUDES(mutex_);
     std::uint64_t lendable() const noexcept override EXCLUDES(mutex_);
@@ -262,13 +195,8 @@ class OriginCache final : public PageCache, private SlabLender {
     bool drop_slab(std::uint32_t slab) REQUIRES(mutex_);
     // How many slabs can be given up, if their pages can be dropped.
     std::uint64_t spare_slabs() const REQUIRES(mutex_);
-    // Whether the volume has the page of this index now, as `cached_` says; and whether it would
-    // make room, so it is not pinned, and need not stay.
-    bool is_here(std::size_t index) const REQUIRES(mutex_);
-    bool makes_room(std::size_t index) const REQUIRES(mutex_);
     // False: no page can be dropped.
     bool evict_one() EXCLUDES(mutex_);
-    const Cached* next_to_evict() REQUIRES(mutex_);
 
     bool waits_for_origin(const SourceRequest& write) const {
         return options_.writes == Writes::through || write.is_durable;
@@ -285,13 +213,9 @@ class OriginCache final : public PageCache, private SlabLender {
     void settle(std::uint64_t page) REQUIRES(mutex_);
     // Of these requests, no page is left. Those that are durable wait for a flush of the origin.
     void complete_all(WrittenPages::Requests requests) REQUIRES(mutex_);
-    Status flush_origin() noexcept EXCLUDES(mutex_);
-    Origin::Error zero_blocks(const ZeroRequest& zero);
     Status zero_origin(const ZeroRequest& zero, SlabCopier& copier) noexcept EXCLUDES(mutex_);
     // What is in memory of whole pages is not needed any more.
     void forget_pages(const ZeroRequest& zero) REQUIRES(mutex_);
-    Pages pages_of(const ZeroRequest& zero) const;
-    Pages whole_pages_of(const ZeroRequest& zero) const;
     // The origin has no data in the page, unless a write has begun.
     void clear_data(std::uint64_t page) REQUIRES(mutex_) {
         written_.unless_written(page, [&] { data_.set(page, false); });
@@ -301,14 +225,11 @@ class OriginCache final : public PageCache, private SlabLender {
     // Unmaps the page, unless it has to stay.
     bool drop_clean(std::uint64_t page) REQUIRES(mutex_);
     void set_lost(std::uint64_t page, bool is_lost) REQUIRES(mutex_) { lost_.set(page, is_lost); }
-    // Once until the origin works again.
-    void log_error(const char* what, const std::string& why) noexcept EXCLUDES(mutex_);
-    void log_loss(const std::string& why) noexcept;
-    void log_line(const char* what, const std::string& why) noexcept;
 
     Volume& volume_;
     const std::unique_ptr<Origin> origin_;
     const Options options_;
+    OriginTransfers transfers_;
     Atomic<std::uint64_t> pages_in_memory_;
     PageBits data_;                      // set by writes that have begun, reset by clear_data()
     Atomic<std::uint32_t> failures_{0};  // of devices, that were noticed
@@ -316,7 +237,10 @@ class OriginCache final : public PageCache, private SlabLender {
 
     mutable Mutex mutex_;
     WrittenPages written_ GUARDED_BY(mutex_);
-    WriteRecords& records_ = written_;      // what needs no mutex
+    WriteRecords& records_ = written_;  // what needs no mutex
+    BusyPages busy_ GUARDED_BY(mutex_){workers};
+    Fetches fetches_ GUARDED_BY(mutex_);
+    CachedPages cached_ GUARDED_BY(mutex_);
     Counters counters_ GUARDED_BY(mutex_);  // other threads may read them without it
     Condition changed_;                     // something is to be done, or is_stopping_
     Condition pages_ended_;  // a worker has ended its work on pages that another one waits for
@@ -326,10 +250,8 @@ class OriginCache final : public PageCache, private SlabLender {
     bool is_flushed_ GUARDED_BY(mutex_) = true;     // it has not failed
     // Workers that do not wait for work, and evict().
     std::uint32_t working_ GUARDED_BY(mutex_) = 0;
-    bool awaits_pages_ GUARDED_BY(mutex_) = false;  // a worker, or work
-    bool is_draining_ GUARDED_BY(mutex_) = false;   // everything is written at once
+    bool is_draining_ GUARDED_BY(mutex_) = false;  // everything is written at once
     bool is_stopping_ GUARDED_BY(mutex_) = false;
-    bool has_failed_ GUARDED_BY(mutex_) = false;  // the last read or write of the origin
     bool has_changed_origin_ GUARDED_BY(mutex_) = false;
     // A flush has failed, so what was written before may be lost: no later flush may succeed.
     bool is_unsafe_ GUARDED_BY(mutex_) = false;
@@ -341,21 +263,6 @@ class OriginCache final : public PageCache, private SlabLender {
     bool is_zeroing_ GUARDED_BY(mutex_) = false;
     bool is_syncing_ GUARDED_BY(mutex_) = false;
 
-    std::unordered_map<std::uint64_t, Fetch> fetches_ GUARDED_BY(mutex_);
-    std::deque<std::uint64_t> wanted_ GUARDED_BY(mutex_);
-    std::deque<std::uint64_t> ahead_ GUARDED_BY(mutex_);
-    std::array<Stream, 8> streams_ GUARDED_BY(mutex_);
-    // What is left of the ranges of prefetch(), and how many pages may be fetched for them.
-    std::deque<PartRange> prefetches_ GUARDED_BY(mutex_);
-    std::uint64_t prefetches_left_ GUARDED_BY(mutex_) = 0;
-    // The next page of Ahead::all, and its end.
-    std::uint64_t next_of_all_ GUARDED_BY(mutex_) = 0;
-    std::uint64_t end_of_all_ GUARDED_BY(mutex_) = 0;
-    std::uint32_t next_stream_ GUARDED_BY(mutex_) = 0;  // the one that is replaced next
-    std::uint32_t pool_ GUARDED_BY(mutex_) = 0;         // of the volume, with the pages
-    std::vector<Cached> cached_ GUARDED_BY(mutex_);     // by PageIndex
-    std::size_t hand_ GUARDED_BY(mutex_) = 0;           // the next one
-
     // Of a device that has failed.
     Mutex leaving_mutex_ ACQUIRED_BEFORE(mutex_);
     bool has_left_ GUARDED_BY(leaving_mutex_) = false;
@@ -366,8 +273,6 @@ class OriginCache final : public PageCache, private SlabLender {
     std::deque<CloneRequest> of_clones_ GUARDED_BY(mutex_);
     ChainedQueue<ZeroRequest> zeroes_ GUARDED_BY(mutex_);
     ChainedQueue<SourceRequest> syncs_ GUARDED_BY(mutex_);  // wait for a flush of the origin
-    // By worker. No other one fetches, writes or zeroes these pages meanwhile.
-    std::array<Used, workers> used_ GUARDED_BY(mutex_);
     std::array<Worker, workers> workers_;
 };
 

@@ -12,7 +12,7 @@ MUTATIONS = {('storage_tests', r'^storage\.kept cache'): [
     ('marks end although there are later changes', [(END_MARK, 'parts_of(record.in_round)')]),
     ('marks do not end', [(END_MARK, 'Parts{0}')]),
     ('all parts of a page count as present', [('        volume_.set_parts(page, left.usable(page));\n', '')]),
-    ('what is left unwritten is not written', [('        written_.adopt(page, std::move(unwritten), since);\n', '')]),
+    ('what is left unwritten is not written', [('        written_.adopt(page, unwritten, since);\n', '')]),
     ('clean pages are used after a kill', [(PRESENT, 'const Parts present = true ? ')]),
     ('pages are not used after a hand-over', [(PRESENT, 'const Parts present = false ? ')]),
     ('a cache works although it begins paused', [('        is_paused_ = volume_.is_quiesced();\n', '')]),
