@@ -18,7 +18,7 @@ MUTATIONS = {('storage_tests', r'^storage\.kept cache'): [
     ('a cache works although it begins paused', [('        is_paused_ = volume_.is_quiesced();\n', '')]),
     ('a paused cache evicts', [('        if (is_paused_) return 0;\n', '')]),
     ('a paused cache drops', [('    if (is_paused_) return false;\n    if (written_.contains(page)) {', '    if (written_.contains(page)) {')]),
-    ('a paused cache flushes', [('    if (is_paused_) return answer(request, Status::io_error);\n', '')]),
+    ('a paused cache flushes', [('    if (is_paused_) return complete(request, Status::io_error);\n', '')]),
     ('a paused cache writes at its end', [('is_paused_ ? 0 : written_.bytes()) {', 'written_.bytes()) {'),
                                           ('    if (is_paused_) {\n        if (!has', '    if (false) {\n        if (!has')]),
     ('a paused cache flushes at its end', [('        if (is_paused_) return;  // another process goes on\n', '')]),
