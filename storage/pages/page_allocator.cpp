@@ -121,7 +121,7 @@ void PageAllocator::put_back(PageIndex page, Purpose purpose) {
     {
         const Lock lock(mutex_);
         GPUNBD_ASSERT(!free_.is_free(page), "a page that was taken is given back once");
-        discards = !quiesced_;
+        discards = may_discard();
         ++pending_;
     }
     free(page, discards);
@@ -163,7 +163,7 @@ void PageAllocator::free_if_unpinned(PageIndex page) {
         if (!pages_.retired().contains(page) || pages_.is_pinned(page)) return;
         GPUNBD_ASSERT(!free_.is_free(page), "a retired page is not free");
         pages_.retired().remove(page);
-        discards = !quiesced_;
+        discards = may_discard();
         ++pending_;
     }
     free(page, discards);

@@ -106,7 +106,8 @@ class PageAllocator {
     void promise(std::int64_t pages) REQUIRES(mutex_);
     // From now on each slab has the same number of pages.
     void use_whole_slabs() REQUIRES(mutex_) { promise_.in_whole_slabs = true; }
-    // This pool is that of one of the device's SlabLenders: it asks none of them.
+    // This pool is that of one of the device's SlabLenders: it asks none of them. Pages that become
+    // free are used again soon, so the device keeps their memory.
     void lend() { lends_.store(true); }
     // The slab directory of kept slabs is there from now on, so that further tables can share
     // it. It is kept already.
@@ -173,7 +174,9 @@ class PageAllocator {
     void take_out(FreePages::Page page) REQUIRES(mutex_);
     bool take_free_page(FreePages::Page& page) REQUIRES(mutex_);
     bool take_free_page(FreePages::Page& page, SlabKind kind) REQUIRES(mutex_);
-    // `discards`: false if the pool was quiesced before: another process may use the page already.
+    // Whether the device may release the memory of a page that becomes free. Not if the pool is
+    // quiesced: another process may use the page already.
+    bool may_discard() const REQUIRES(mutex_) { return !quiesced_ && !lends_.load(); }
     void free(PageIndex page, bool discards) EXCLUDES(mutex_);
     void end_pending() REQUIRES(mutex_);
     // Updates PendingReleases. Must be called after each change of the slabs to be released.
