@@ -15,7 +15,9 @@ namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::chrono::microseconds poll_interval{20};  // while a copy is in flight
+// While a copy is in flight. A short one ends before a thread that sleeps wakes up again.
+constexpr std::chrono::microseconds poll_interval{20};
+constexpr std::chrono::microseconds polls_without_pause{30};
 constexpr std::uint32_t chunk_of_one_copy = 256 << 10;  // bytes: its channels do not stay open
 
 // One end of a copy.
@@ -75,8 +77,11 @@ class End final : private CopyOwner {
         is_done_ = false;
         channel_.enqueue(copy);
         channel_.poll();
+        const auto sleeps_from = std::chrono::steady_clock::now() + polls_without_pause;
         while (!is_done_) {
-            std::this_thread::sleep_for(poll_interval);
+            if (channel_.waits_for_threads() || std::chrono::steady_clock::now() >= sleeps_from) {
+                std::this_thread::sleep_for(poll_interval);
+            }
             channel_.poll();
         }
         return copy.status;

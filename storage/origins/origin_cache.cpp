@@ -48,11 +48,10 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
         adopt();
     }
     volume_.pool(0).memory().lend();
-    const SignalsBlocked blocked;
     try {
-        for (Worker& worker : workers_) {
-            worker.thread = std::thread([this, &worker] { run(worker); });
-            ::pthread_setname_np(worker.thread.native_handle(), "origin");
+        {
+            const Lock lock(mutex_);
+            while (started_ != first_workers) start_worker();
         }
         volume_.pool(0).device().lenders().add(*this);
     } catch (...) {
@@ -115,10 +114,22 @@ PageCache::Unwritten OriginCache::unwritten() const {
 
 // --- the workers ---------------------------------------------------------------------------------
 
+void OriginCache::start_worker() {
+    const SignalsBlocked blocked;
+    Worker& worker = workers_[started_];
+    worker.thread = std::thread([this, &worker] { run(worker); });
+    ::pthread_setname_np(worker.thread.native_handle(), "origin");
+    ++started_;
+}
+
 void OriginCache::run(Worker& worker) noexcept {
     const Lock lock(mutex_);
     while (!is_stopping_) {
         ++working_;
+        try {
+            if (working_ >= most_fetching() && started_ != most_workers) start_worker();
+        } catch (const std::exception&) {  // no thread; those that there are do the work
+        }
         const bool has_worked = work(worker);
         --working_;
         if (has_worked) continue;
@@ -151,7 +162,7 @@ bool OriginCache::work_on_request(Worker& worker) {
     if (!is_zeroing_ && !zeroes_.empty()) return perform_zero(*zeroes_.pop(), worker), true;
     // Half of the workers prefer writes, so that neither reads nor writes wait for all of the
     // other.
-    if (rounds_ < workers / 2 && perform_urgent_round(worker)) return true;
+    if (rounds_ < started_ / 2 && perform_urgent_round(worker)) return true;
     return perform_for_memory(worker) || perform_urgent_round(worker);
 }
 
@@ -164,7 +175,7 @@ bool OriginCache::perform_urgent_round(Worker& worker) {
 
 // Reads and writes of whole pages take turns.
 bool OriginCache::perform_for_memory(Worker& worker) {
-    if (fetching_ >= most_fetching) return false;
+    if (fetching_ >= most_fetching()) return false;
     makes_room_next_ = !makes_room_next_;
     const auto fetches = [&]() REQUIRES(mutex_) {
         const auto page = fetches_.next_wanted();
@@ -182,7 +193,7 @@ bool OriginCache::perform_for_memory(Worker& worker) {
 }
 
 bool OriginCache::work_ahead(Worker& worker) {
-    const bool may_fetch = fetching_ < most_fetching;
+    const bool may_fetch = fetching_ < most_fetching();
     const auto fetches = [&](std::optional<std::uint64_t> page) REQUIRES(mutex_) {
         if (page) perform_fetch(*page, worker);
         return page.has_value();

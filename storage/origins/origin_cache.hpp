@@ -108,10 +108,11 @@ class OriginCache final : public PageCache, private SlabLender {
 
  private:
     using Clock = std::chrono::steady_clock;
-    static constexpr std::uint32_t workers = 8;  // reads and writes of the origin at once
-    // These may wait for memory, which writes make free.
-    static constexpr std::uint32_t most_fetching = workers - 2;
-    static constexpr std::uint64_t pages_at_once = 1024;  // with the mutex held
+    // Reads and writes of the origin at once: at the start, and when many of them take long.
+    static constexpr std::uint32_t first_workers = 8;
+    static constexpr std::uint32_t most_workers = 32;
+    static constexpr std::uint64_t pages_at_once = 1024;        // with the mutex held
+    static constexpr std::uint32_t copied_at_once = 512 << 10;  // bytes, by each worker
     // A page that was dropped is free once the clients that were reading it have gone on.
     static constexpr std::chrono::milliseconds retry_interval{1};
 
@@ -127,7 +128,7 @@ class OriginCache final : public PageCache, private SlabLender {
         none,      // it uses memory that is free
     };
     struct Worker {
-        SlabCopier copier;
+        SlabCopier copier{copied_at_once};
         std::thread thread;
     };
 
@@ -136,7 +137,11 @@ class OriginCache final : public PageCache, private SlabLender {
     // Takes over the pages of an earlier process.
     void adopt() REQUIRES(mutex_);
     void stop();
+    // Throws std::system_error if there is no thread.
+    void start_worker() REQUIRES(mutex_);
     void run(Worker& worker) noexcept;
+    // These may wait for memory, which writes make free.
+    std::uint32_t most_fetching() const REQUIRES(mutex_) { return started_ - 2; }
     // Does what is most urgent, if there is anything.
     bool work(Worker& worker) REQUIRES(mutex_);
     bool work_on_request(Worker& worker) REQUIRES(mutex_);
@@ -238,7 +243,7 @@ class OriginCache final : public PageCache, private SlabLender {
     mutable Mutex mutex_;
     WrittenPages written_ GUARDED_BY(mutex_);
     WriteRecords& records_ = written_;  // what needs no mutex
-    BusyPages busy_ GUARDED_BY(mutex_){workers};
+    BusyPages busy_ GUARDED_BY(mutex_){most_workers};
     Fetches fetches_ GUARDED_BY(mutex_);
     CachedPages cached_ GUARDED_BY(mutex_);
     Counters counters_ GUARDED_BY(mutex_);  // other threads may read them without it
@@ -248,7 +253,8 @@ class OriginCache final : public PageCache, private SlabLender {
     bool is_paused_ GUARDED_BY(mutex_) = false;
     bool has_to_flush_ GUARDED_BY(mutex_) = false;  // before it is paused
     bool is_flushed_ GUARDED_BY(mutex_) = true;     // it has not failed
-    // Workers that do not wait for work, and evict().
+    std::uint32_t started_ GUARDED_BY(mutex_) = 0;  // workers
+    // Of these, those that do not wait for work; and evict().
     std::uint32_t working_ GUARDED_BY(mutex_) = 0;
     bool is_draining_ GUARDED_BY(mutex_) = false;  // everything is written at once
     bool is_stopping_ GUARDED_BY(mutex_) = false;
@@ -273,7 +279,7 @@ class OriginCache final : public PageCache, private SlabLender {
     std::deque<CloneRequest> of_clones_ GUARDED_BY(mutex_);
     ChainedQueue<ZeroRequest> zeroes_ GUARDED_BY(mutex_);
     ChainedQueue<SourceRequest> syncs_ GUARDED_BY(mutex_);  // wait for a flush of the origin
-    std::array<Worker, workers> workers_;
+    std::array<Worker, most_workers> workers_;
 };
 
 }  // namespace gpunbd::storage
