@@ -108,6 +108,7 @@ void Connection::stop_taking() {
 }
 
 bool Connection::settle() {
+    send_queue_.sequencer().resume_entering();
     flush();
     wakeup_.clear();  // what flush() announced is checked here
     return closed_ || (operations_.empty() && send_queue_.empty());

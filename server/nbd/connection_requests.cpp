@@ -14,6 +14,7 @@ namespace gpunbd::server {
 Connection::Round Connection::round() {
     using Amount = RequestReader::Received::Amount;
     wakeup_.clear();  // this round handles all pending wakeups
+    send_queue_.sequencer().resume_entering();
     if (quiesced_ != Quiesced::no) [[unlikely]] {
         flush();
         wakeup_.clear();

@@ -118,13 +118,35 @@ void ReadOperation::begin() {
         context_->ended(*this);
         return;
     }
-    const Form form = context_->encoder().splits(command_) ? Form::chunks : Form::whole;
+    if (context_->encoder().splits(command_)) return enter(Form::chunks);
+    const storage::TransferContext& transfer = context_->transfer_context();
+    if (transfer.volume.source() == nullptr) return enter(Form::whole);
+    // While it waits for pages, other requests are taken.
+    become(RequestState::fetching);
+    transfer_.fetch_absent(transfer, *this, range());
+    advance_fetch();
+}
+
+void ReadOperation::advance_fetch() {
+    if (transfer_.is_fetching()) return;
+    if (transfer_.status() != storage::Status::ok) {
+        fail(transfer_.status(), transfer_.failed_at());
+        context_->ended(*this);
+    } else if (context_->send_queue().sequencer().takes_requests()) {
+        enter(Form::whole);
+    } else {
+        context_->send_queue().sequencer().wait_to_enter(*this);
+    }
+}
+
+void ReadOperation::enter(Form form) {
     context_->send_queue().sequencer().enter(*this, form);
     become(RequestState::waiting);
     resume();
 }
 
 void ReadOperation::resume() {
+    if (state() == RequestState::fetching) return enter(Form::whole);
     if (state() == RequestState::waiting) {
         if (!context_->send_queue().sequencer().begin(*this)) return;
         become(RequestState::executing);
@@ -136,7 +158,7 @@ void ReadOperation::resume() {
 
 void ReadOperation::moved() {
     context_->wakeup().flush_soon();
-    advance();
+    state() == RequestState::fetching ? advance_fetch() : advance();
 }
 
 // Queues what is ready, and ends the operation once nothing is left of it.

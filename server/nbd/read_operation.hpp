@@ -46,6 +46,8 @@ class ReadOperation : public Operation {
     void moved() override;
     void give_back_to(OperationPools& pools) override;
     void resume() override;
+    void advance_fetch();
+    void enter(Form form);
     void advance();
     void queue_ready();
     void add_chunk(const storage::ReadTransfer::Piece& piece, bool last);

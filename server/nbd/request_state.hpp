@@ -13,7 +13,9 @@ namespace gpunbd::server {
 //
 //   start() ----+-- answered in chunks, or alone --+        start() --> receiving --> discarding
 //               |                                  |                           |    |          |
-//               +--> waiting ----------------------+--> executing <------------+    |          |
+//               +--> fetching --+                  |                           |    |          |
+//               |               v                  |                           |    |          |
+//               +-----------> waiting -------------+--> executing <------------+    |          |
 //                                                       |    |                      |          |
 //                                          staged <-----+    |                 handed_over     |
 //                                            |               |                      |          |
@@ -21,11 +23,13 @@ namespace gpunbd::server {
 //                                                     |
 //                                                     +--> broken
 //
-// Any state becomes `abandoned` when the connection closes before the answer is queued. If the
-// transfer of a WRITE fails during execution, the WRITE becomes `discarding` as well. A WRITE that
-// is handed over has an answer only if it fails. The last state becomes `idle`.
+// A READ that cannot be fetched is answered with an error. Any state becomes `abandoned` when the
+// connection closes before the answer is queued. If the transfer of a WRITE fails during execution,
+// the WRITE becomes `discarding` as well. A WRITE that is handed over has an answer only if it
+// fails. The last state becomes `idle`.
 enum class RequestState : std::uint8_t {
     idle,         // in its pool
+    fetching,     // READ in one piece: what is not in memory is fetched from the volume's source
     waiting,      // READ in one piece: starts once all READs in chunks have been answered
     receiving,    // WRITE: its payload is arriving
     discarding,   // WRITE: it has failed, and the rest of its payload is dropped
@@ -46,7 +50,10 @@ constexpr bool may_follow(RequestState from, RequestState to) {
     using enum RequestState;
     switch (from) {
         case idle:
-            return to == waiting || to == receiving || to == executing || to == answered;
+            return to == fetching || to == waiting || to == receiving || to == executing ||
+                   to == answered;
+        case fetching:
+            return to == waiting || to == answered || to == abandoned;
         case waiting:
             return to == executing || to == abandoned;
         case receiving:

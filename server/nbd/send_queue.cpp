@@ -46,6 +46,7 @@ void ReplySequencer::wait(Reply& reply) {
 void ReplySequencer::clear() {
     unanswered_ = {};
     needs_memory_ = holder_ = nullptr;
+    entering_.clear();
     waiting_.clear();
 }
 

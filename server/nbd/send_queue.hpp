@@ -27,6 +27,19 @@ namespace gpunbd::server {
 // - Only the holder of the stream sends between its header and its last byte.
 class ReplySequencer {
  public:
+    // A whole reply that needs no memory yet enters once requests may be taken again:
+    // resume_entering() resumes it.
+    void wait_to_enter(Reply& reply) {
+        GPUNBD_ASSERT(!reply.waiting_.is_linked(), "a reply waits once");
+        entering_.push_back(reply);
+    }
+    void resume_entering() {
+        while (!entering_.empty() && takes_requests()) {
+            Reply& next = entering_.front();
+            entering_.pop_front();
+            next.resume();
+        }
+    }
     // Counts the reply as unanswered. begin() follows.
     void enter(Reply& reply, Reply::Form form) {
         GPUNBD_ASSERT(!reply.waiting_.is_linked(), "a reply that is entered does not wait");
@@ -80,10 +93,11 @@ class ReplySequencer {
     std::array<std::uint32_t, 2> unanswered_{};  // by form
     const Reply* needs_memory_ = nullptr;  // the whole reply that does not have all its memory
     const Reply* holder_ = nullptr;
-    boost::intrusive::list<
+    using Replies = boost::intrusive::list<
         Reply, boost::intrusive::member_hook<Reply, decltype(Reply::waiting_), &Reply::waiting_>,
-        boost::intrusive::constant_time_size<false>>
-        waiting_;
+        boost::intrusive::constant_time_size<false>>;
+    Replies entering_;
+    Replies waiting_;
     std::size_t to_resume_ = 0;  // the first ones of waiting_
     bool resuming_ = false;
 };

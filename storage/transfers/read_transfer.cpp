@@ -5,26 +5,55 @@
 namespace gpunbd::storage {
 
 void ReadTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range) {
+    GPUNBD_ASSERT(!is_fetching_, "a transfer begins after its pages were fetched");
     start(context, owner, range);
     taken_ = 0;
     advance();
 }
 
+void ReadTransfer::fetch_absent(const TransferContext& context, TransferOwner& owner, Range range) {
+    start(context, owner, range);
+    taken_ = 0;
+    is_fetching_ = true;
+    fetch_next();
+}
+
+void ReadTransfer::fetch_next() {
+    while (position_ != end_) {
+        const std::uint32_t length = next_length();
+        PageRef page;
+        if (!is_absent(length, page)) {
+            position_ += length;
+        } else if (const std::optional<Status> error = fetch()) {
+            status_ = *error;
+            failed_at_ = position_;
+            break;
+        } else {
+            return;
+        }
+    }
+    is_fetching_ = false;
+}
+
+bool ReadTransfer::is_absent(std::uint32_t length, PageRef& page) const {
+    const std::uint64_t number = volume_->page_of(position_);
+    page = volume_->find_at(position_, length);
+    const bool is_readable = page.hole() || page.device().readable();
+    if (!is_readable && volume_->can_fetch_again(number)) page.reset();
+    return page.hole() && volume_->in_source(number);
+}
+
 void ReadTransfer::advance() {
     if (page_requested()) return;
+    if (is_fetching_) return fetch_next();
     while (position_ != end_ && issued_ - returned_ != window && status_ == Status::ok) {
         Chunk& next = chunk(issued_);
         next.offset = position_;
         next.length = next_length();
-        next.page = volume_->find_at(position_, next.length);
         next.memory = nullptr;
         next.staged = false;
         next.state = Chunk::State::ready;
-        const bool is_readable = next.page.hole() || next.page.device().readable();
-        if (!is_readable && volume_->can_fetch_again(volume_->page_of(position_))) {
-            next.page.reset();
-        }
-        if (next.page.hole() && volume_->in_source(volume_->page_of(position_))) {
+        if (is_absent(next.length, next.page)) {
             if (const std::optional<Status> error = fetch()) {
                 status_ = *error;
                 failed_at_ = position_;
@@ -33,7 +62,7 @@ void ReadTransfer::advance() {
         }
         if (!next.page.hole()) {
             Channel* const channel = channels_->find(next.page.device());
-            if (channel == nullptr || !is_readable) {
+            if (channel == nullptr || !next.page.device().readable()) {
                 next.page.reset();
                 status_ = Status::io_error;
                 failed_at_ = position_;

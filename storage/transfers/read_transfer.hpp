@@ -16,6 +16,11 @@ class ReadTransfer final : public Transfer {
         std::uint32_t length = 0;         // bytes
     };
 
+    // Fetches what the source of the volume has of the range, and the memory has not. It calls the
+    // owner until is_fetching() is false; an error is in status() then. Otherwise begin() follows,
+    // which fetches what has been evicted meanwhile. No memory is lent.
+    void fetch_absent(const TransferContext& context, TransferOwner& owner, Range range);
+    bool is_fetching() const { return is_fetching_; }
     // May make pieces available at once, without calling the owner.
     void begin(const TransferContext& context, TransferOwner& owner, Range range);
 
@@ -42,10 +47,15 @@ class ReadTransfer final : public Transfer {
     void advance() override;
     void chunk_done(Chunk& chunk) override;
     bool repeats_after_failure(const Chunk& chunk) const override;
+    // Whether the page at position_ has to be fetched. Otherwise `page` is where the next `length`
+    // bytes are; a hole: they are zeroes.
+    bool is_absent(std::uint32_t length, PageRef& page) const;
+    void fetch_next();
     void release(Chunk& chunk);
     void release_ready();
     void repeat_stale();
 
+    bool is_fetching_ = false;
     std::uint32_t taken_ = 0;  // abandon() takes all chunks, also those that are still moving
 };
 
