@@ -81,6 +81,28 @@ class OriginNbd(origin_export.Test):
             os.unlink(self.errors_on)
             self.check_reads(client, 3, 20)
 
+    def test_a_read_that_waits_for_the_origin_delays_no_other(self):
+        self.start_nbdkit()
+        with self.start(), wire.connect(self.one.address, 'cached', structured=False) as client:
+            self.assertEqual(client.read(4096, 8192), self.contents[4096:12288])
+            self.kill_nbdkit()
+            waits = [(client.request(wire.READ, offset, 8192), offset) for offset in (9 * MiB, 8 * MiB, 16 * MiB)]
+            self.assertEqual(client.read(4096, 8192), self.contents[4096:12288])
+            self.start_nbdkit()
+            expected = dict(waits)
+            while expected:
+                error, cookie = client.simple_reply()
+                self.assertEqual(error, wire.OK)
+                offset = expected.pop(cookie)
+                self.assertEqual(client.receive(8192), self.contents[offset:offset + 8192])
+            self.kill_nbdkit()
+            server.write_file(self.errors_on, '')
+            self.start_nbdkit('file', self.path, 'error-pread=EIO', 'error-pread-rate=100%',
+                              f'error-pread-file={self.errors_on}', filters=('error',))
+            with self.assertRaises(wire.Failed):
+                client.read(20 * MiB, 8192)
+            self.assertEqual(client.read(4096, 8192), self.contents[4096:12288])
+
     def change(self, client):
         choice = random.Random(4)
         for _ in range(60):

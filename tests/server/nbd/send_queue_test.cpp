@@ -290,6 +290,30 @@ TEST_CASE("reply sequencer: a whole reply begins after earlier chunked replies a
     CHECK_FALSE(texts.queue.leave(whole));
 }
 
+TEST_CASE("reply sequencer: whole replies that come later enter one after another, in order") {
+    Texts texts;
+    ReplySequencer& sequencer = texts.queue.sequencer();
+    CompletionRecorder first;
+    CompletionRecorder later[3];
+    CHECK(enter(texts, first));
+    for (CompletionRecorder& each : later) {
+        each.on_resume = [&] { CHECK(enter(texts, each)); };
+        sequencer.wait_to_enter(each);
+    }
+    CompletionRecorder* needs_memory = &first;
+    for (int entered = 0; entered != 3; ++entered) {
+        sequencer.resume_entering();
+        CHECK(later[entered].resumes == 0);
+        CHECK(sequencer.staged(*needs_memory));
+        sequencer.resume_entering();
+        needs_memory = &later[entered];
+        CHECK(needs_memory->resumes == 1);
+        CHECK_FALSE(sequencer.takes_requests());
+    }
+    CHECK(sequencer.staged(*needs_memory));
+    sequencer.resume_entering();
+}
+
 TEST_CASE("reply sequencer: a reply that needs memory holds the stream only if no other waits") {
     Texts texts;
     CompletionRecorder first;
