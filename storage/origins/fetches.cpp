@@ -67,14 +67,15 @@ void Fetches::follow(std::uint64_t page, Parts parts) noexcept {
     const std::uint64_t first =
         page * in_page + static_cast<std::uint64_t>(std::countr_zero(parts));
     const std::uint64_t behind = page * in_page + static_cast<std::uint64_t>(std::bit_width(parts));
-    const auto continues = [first](const Stream& each) {
-        return first <= each.next && first + each.window / 2 >= each.next;
+    const auto belongs = [first](const Stream& each) {
+        return first <= each.next && first + each.window >= each.next;
     };
-    const auto found = std::ranges::find_if(streams_, continues);
+    const auto found = std::ranges::find_if(streams_, belongs);
     if (found == streams_.end()) {
         streams_[next_stream_++ % streams_.size()] = {.next = behind};
         return;
     }
+    if (first + found->window / 2 < found->next) return;  // several requests at once
     found->window =
         std::clamp(2 * std::max(found->window, behind - first), shortest_window, longest);
     found->next = std::max(found->next, behind);

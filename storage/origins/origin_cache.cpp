@@ -193,7 +193,7 @@ bool OriginCache::perform_for_memory(Worker& worker) {
 }
 
 bool OriginCache::work_ahead(Worker& worker) {
-    const bool may_fetch = fetching_ < most_fetching();
+    const bool may_fetch = fetching_ < most_ahead;
     const auto fetches = [&](std::optional<std::uint64_t> page) REQUIRES(mutex_) {
         if (page) perform_fetch(*page, worker);
         return page.has_value();

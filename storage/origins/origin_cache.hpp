@@ -111,6 +111,8 @@ class OriginCache final : public PageCache, private SlabLender {
     // Reads and writes of the origin at once: at the start, and when many of them take long.
     static constexpr std::uint32_t first_workers = 8;
     static constexpr std::uint32_t most_workers = 32;
+    static constexpr std::uint32_t most_ahead =
+        first_workers - 2;                                      // of fetches that nothing waits for
     static constexpr std::uint64_t pages_at_once = 1024;        // with the mutex held
     static constexpr std::uint32_t copied_at_once = 512 << 10;  // bytes, by each worker
     // A page that was dropped is free once the clients that were reading it have gone on.
