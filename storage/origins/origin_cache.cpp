@@ -583,7 +583,6 @@ Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, Sla
     if (to.device().failed()) return Status::io_error;
     const std::uint64_t size = volume_.division().part_size();
     std::uint64_t bytes = 0;
-    const auto began = Clock::now();
     Status status = Status::ok;
     while (parts != 0 && status == Status::ok) {
         const auto first = static_cast<std::uint64_t>(std::countr_zero(parts));
@@ -594,11 +593,8 @@ Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, Sla
                           bytes);
         parts &= ~PageDivision::run(first, count);
     }
-    const std::chrono::nanoseconds took = Clock::now() - began;
     const Lock lock(mutex_);
-    counters_.reads.add();
     counters_.read_bytes.add(bytes);
-    counters_.nanoseconds.add(static_cast<std::uint64_t>(took.count()));
     if (status == Status::ok) has_failed_ = false;
     return status;
 }
