@@ -87,6 +87,23 @@ LongestRequest no_longest_request() {
     return none;
 }
 
+std::vector<OriginRequests> describe(const storage::OriginTimes& times) {
+    using Times = storage::OriginTimes;
+    const auto seconds = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e9; };
+    std::vector<OriginRequests> out;
+    for (std::size_t i = 0; i != Times::names.size(); ++i) {
+        const storage::Histogram latency = times.of(static_cast<Times::Operation>(i));
+        if (latency.count() == 0) continue;
+        out.push_back({.operation = std::string(Times::names[i]),
+                       .latency = latency,
+                       .count = latency.count(),
+                       .p50 = seconds(latency.quantile(0.5)),
+                       .p99 = seconds(latency.quantile(0.99)),
+                       .longest = seconds(latency.max())});
+    }
+    return out;
+}
+
 ExportStatus describe(const Export& served) {
     const config::ExportOptions& options = served.options;
     ExportStatus status;
@@ -118,20 +135,18 @@ ExportStatus describe(const Export& served) {
     if (const storage::PageCache* const cache = volume.cache(); cache != nullptr) {
         const storage::PageCache::Counters& counters = cache->counters();
         const storage::PageCache::Unwritten unwritten = cache->unwritten();
-        status.origins.push_back(
-            {.path = cache->name(),
-             .misses = counters.misses.value(),
-             .fetched = counters.fetched.value(),
-             .prefetched = counters.prefetched.value(),
-             .wasted = counters.wasted.value(),
-             .evicted = counters.evicted.value(),
-             .errors = counters.errors.value(),
-             .written = counters.written.value(),
-             .unwritten = unwritten.bytes,
-             .unwritten_age = unwritten.age,
-             .reads = counters.reads.value(),
-             .read_bytes = counters.read_bytes.value(),
-             .read_seconds = static_cast<double>(counters.nanoseconds.value()) / 1e9});
+        status.origins.push_back({.path = cache->name(),
+                                  .misses = counters.misses.value(),
+                                  .fetched = counters.fetched.value(),
+                                  .prefetched = counters.prefetched.value(),
+                                  .wasted = counters.wasted.value(),
+                                  .evicted = counters.evicted.value(),
+                                  .errors = counters.errors.value(),
+                                  .written = counters.written.value(),
+                                  .unwritten = unwritten.bytes,
+                                  .unwritten_age = unwritten.age,
+                                  .read_bytes = counters.read_bytes.value(),
+                                  .requests = describe(cache->times())});
     }
     status.last_second.longest = status.longest = no_longest_request();
     return status;

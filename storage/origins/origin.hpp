@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "storage/base/origin_times.hpp"
 #include "storage/base/owned_fd.hpp"
 #include "storage/pages/kept_cache.hpp"
 
@@ -30,15 +31,17 @@ class Origin {
     };
     virtual std::optional<Extent> next_data(std::uint64_t offset) const = 0;
 
-    virtual Error read(std::uint64_t offset, std::span<std::byte> to) = 0;
+    // Each request is timed, whether it fails or not.
+    Error read(std::uint64_t offset, std::span<std::byte> to);
     // These are called only for an origin that was opened to be written to.
-    virtual Error write(std::uint64_t offset, std::span<const std::byte> from) = 0;
+    Error write(std::uint64_t offset, std::span<const std::byte> from);
     // The bytes read as zeroes. `keeps_space`: the origin does not release their memory.
-    virtual Error zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) = 0;
+    Error zero(std::uint64_t offset, std::uint64_t length, bool keeps_space);
     // Whether zero() is faster than writing zeroes.
     virtual bool can_zero() const = 0;
     // What was written survives a loss of power.
-    virtual Error flush() = 0;
+    Error flush();
+    const OriginTimes& times() const { return times_; }
     // After a flush that failed: whether writes before it may be lost, although they succeeded.
     virtual bool may_have_lost_writes() const = 0;
     // The descriptor that has the lock on the origin, which another process can take over with a
@@ -49,8 +52,16 @@ class Origin {
     virtual SourceId id() const { return {}; }
 
  protected:
-    // zero() of an origin that has nothing better.
+    // do_zero() of an origin that has nothing better.
     Error write_zeroes(std::uint64_t offset, std::uint64_t length);
+
+ private:
+    virtual Error do_read(std::uint64_t offset, std::span<std::byte> to) = 0;
+    virtual Error do_write(std::uint64_t offset, std::span<const std::byte> from) = 0;
+    virtual Error do_zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) = 0;
+    virtual Error do_flush() = 0;
+
+    OriginTimes times_;
 };
 
 }  // namespace gpunbd::storage

@@ -70,6 +70,7 @@ class OriginCache final : public PageCache, private SlabLender {
     const std::string& name() const override { return origin_->name(); }
     bool can_be_written_to() const override { return options_.writes != Writes::none; }
     const Counters& counters() const override NO_THREAD_SAFETY_ANALYSIS { return counters_; }
+    const OriginTimes& times() const override { return origin_->times(); }
     Unwritten unwritten() const override EXCLUDES(mutex_);
 
     bool has(std::uint64_t page) const override { return data_.test(page); }

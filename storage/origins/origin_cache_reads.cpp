@@ -201,9 +201,7 @@ Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, Sla
     if (to.device().failed()) return Status::io_error;
     const OriginTransfers::ReadResult result = transfers_.read(page, parts, to, copier);
     const Lock lock(mutex_);
-    counters_.reads.add();
     counters_.read_bytes.add(result.bytes);
-    counters_.nanoseconds.add(static_cast<std::uint64_t>(result.took.count()));
     return result.status;
 }
 

@@ -66,7 +66,7 @@ std::optional<Origin::Extent> OriginFile::next_data(std::uint64_t offset) const 
     return Extent{.begin = found->begin, .end = found->end};
 }
 
-Origin::Error OriginFile::read(std::uint64_t offset, std::span<std::byte> to) {
+Origin::Error OriginFile::do_read(std::uint64_t offset, std::span<std::byte> to) {
     if (auto why = file_.read(offset, to)) return why;
     // Some of the pages in memory may be older.
     if (!writer_ && file_.changed()) {
@@ -75,7 +75,7 @@ Origin::Error OriginFile::read(std::uint64_t offset, std::span<std::byte> to) {
     return {};
 }
 
-Origin::Error OriginFile::write(std::uint64_t offset, std::span<const std::byte> from) {
+Origin::Error OriginFile::do_write(std::uint64_t offset, std::span<const std::byte> from) {
     const auto address = reinterpret_cast<std::uintptr_t>(from.data());
     while (direct_writer_ && (address | offset) % direct_alignment == 0) {
         const std::size_t part = from.size() - from.size() % direct_alignment;
@@ -105,7 +105,7 @@ Origin::Error OriginFile::write_buffered(std::uint64_t offset, std::span<const s
     return {};
 }
 
-Origin::Error OriginFile::zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) {
+Origin::Error OriginFile::do_zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) {
     const int mode =
         (keeps_space ? FALLOC_FL_ZERO_RANGE : FALLOC_FL_PUNCH_HOLE) | FALLOC_FL_KEEP_SIZE;
     while (can_zero_) {
@@ -121,7 +121,7 @@ Origin::Error OriginFile::zero(std::uint64_t offset, std::uint64_t length, bool 
     return write_zeroes(offset, length);
 }
 
-Origin::Error OriginFile::flush() {
+Origin::Error OriginFile::do_flush() {
     if (::fdatasync(writer_.get()) == 0) return {};
     return file_.problem(std::strerror(errno));
 }

@@ -27,18 +27,18 @@ class OriginFile final : public Origin {
     const std::string& name() const override { return path_; }
     std::uint64_t size() const override { return file_.size(); }
     std::optional<Extent> next_data(std::uint64_t offset) const override;
-    // Also an error, unless the file is writable: another program has written to it since it was
-    // opened.
-    Error read(std::uint64_t offset, std::span<std::byte> to) override;
-    Error write(std::uint64_t offset, std::span<const std::byte> from) override;
-    Error zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) override;
     bool can_zero() const override { return can_zero_; }
-    Error flush() override;
     bool may_have_lost_writes() const override { return true; }  // Linux forgets what it lacks
     const OwnedFd* lock() const override { return writer_ ? &writer_ : nullptr; }
     SourceId id() const override;
 
  private:
+    // Also an error, unless the file is writable: another program has written to it since it was
+    // opened.
+    Error do_read(std::uint64_t offset, std::span<std::byte> to) override;
+    Error do_write(std::uint64_t offset, std::span<const std::byte> from) override;
+    Error do_zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) override;
+    Error do_flush() override;
     explicit OriginFile(std::string path) : path_(std::move(path)), file_(path_) {}
     Error open_for_writing(OwnedFd lock);
     Error write_buffered(std::uint64_t offset, std::span<const std::byte> from);

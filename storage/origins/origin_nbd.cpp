@@ -299,7 +299,7 @@ OriginNbd::Result OriginNbd::run(Kind kind, Request request) {
 
 // --- requests ------------------------------------------------------------------------------------
 
-Origin::Error OriginNbd::read(std::uint64_t offset, std::span<std::byte> to) {
+Origin::Error OriginNbd::do_read(std::uint64_t offset, std::span<std::byte> to) {
     while (!to.empty()) {
         std::size_t part = 0;
         const Result result = run(Kind::read, [&](NbdConnection& connection) {
@@ -313,7 +313,7 @@ Origin::Error OriginNbd::read(std::uint64_t offset, std::span<std::byte> to) {
     return {};
 }
 
-Origin::Error OriginNbd::write(std::uint64_t offset, std::span<const std::byte> from) {
+Origin::Error OriginNbd::do_write(std::uint64_t offset, std::span<const std::byte> from) {
     while (!from.empty()) {
         std::size_t part = 0;
         const Result result = run(Kind::write, [&](NbdConnection& connection) {
@@ -327,7 +327,7 @@ Origin::Error OriginNbd::write(std::uint64_t offset, std::span<const std::byte> 
     return {};
 }
 
-Origin::Error OriginNbd::zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) {
+Origin::Error OriginNbd::do_zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) {
     while (length != 0 && can_zero_) {
         const std::uint64_t part = std::min(length, zero_step);
         const Result result = run(Kind::write, [&](NbdConnection& connection) {
@@ -347,7 +347,7 @@ Origin::Error OriginNbd::zero(std::uint64_t offset, std::uint64_t length, bool k
     return write_zeroes(offset, length);
 }
 
-Origin::Error OriginNbd::flush() {
+Origin::Error OriginNbd::do_flush() {
     const auto unsafe = [&]() -> Error {
         const Lock lock(mutex_);
         if (!is_unsafe_) return std::nullopt;

@@ -39,13 +39,7 @@ class OriginNbd final : public Origin {
     const std::string& name() const override { return uri_; }
     std::uint64_t size() const override { return exported_.size; }
     std::optional<Extent> next_data(std::uint64_t offset) const override;
-    Error read(std::uint64_t offset, std::span<std::byte> to) override EXCLUDES(mutex_);
-    Error write(std::uint64_t offset, std::span<const std::byte> from) override EXCLUDES(mutex_);
-    Error zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) override
-        EXCLUDES(mutex_);
     bool can_zero() const override { return can_zero_; }
-    // An error for good once the leader was lost after a write that no flush followed.
-    Error flush() override EXCLUDES(mutex_);
     bool can_be_opened_again() const override { return exported_.can_multi_conn; }
     bool may_have_lost_writes() const override EXCLUDES(mutex_) {
         const Lock lock(mutex_);
@@ -69,6 +63,13 @@ class OriginNbd final : public Origin {
     OriginNbd(std::string uri, bool is_writable, Limits limits)
         : uri_(std::move(uri)), is_writable_(is_writable), limits_(limits) {}
     std::string problem(const std::string& why) const { return uri_ + ": " + why; }
+
+    Error do_read(std::uint64_t offset, std::span<std::byte> to) override EXCLUDES(mutex_);
+    Error do_write(std::uint64_t offset, std::span<const std::byte> from) override EXCLUDES(mutex_);
+    Error do_zero(std::uint64_t offset, std::uint64_t length, bool keeps_space) override
+        EXCLUDES(mutex_);
+    // An error for good once the leader was lost after a write that no flush followed.
+    Error do_flush() override EXCLUDES(mutex_);
 
     // These are for open(), and return the reason of a failure or an empty text.
     std::string start();

@@ -18,7 +18,6 @@ OriginTransfers::ReadResult OriginTransfers::read(std::uint64_t page, Parts part
                                                   const PageRef& to, SlabCopier& copier) {
     ReadResult out;
     const std::uint64_t size = volume_.division().part_size();
-    const auto began = std::chrono::steady_clock::now();
     while (parts != 0 && out.status == Status::ok) {
         const auto first = static_cast<std::uint64_t>(std::countr_zero(parts));
         const auto count = static_cast<std::uint64_t>(std::countr_one(parts >> first));
@@ -28,7 +27,6 @@ OriginTransfers::ReadResult OriginTransfers::read(std::uint64_t page, Parts part
                               copier, out.bytes);
         parts &= ~PageDivision::run(first, count);
     }
-    out.took = std::chrono::steady_clock::now() - began;
     if (out.status == Status::ok) has_failed_ = false;
     return out;
 }

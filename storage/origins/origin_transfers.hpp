@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -29,8 +28,7 @@ class OriginTransfers {
 
     struct ReadResult {
         Status status = Status::ok;
-        std::uint64_t bytes = 0;
-        std::chrono::nanoseconds took{0};
+        std::uint64_t bytes = 0;  // also of a read that failed later
     };
     // Brings parts of a page from the origin to `to`. Throws std::bad_alloc.
     ReadResult read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier);

@@ -34,6 +34,7 @@ struct ZeroRequest {
     ZeroRequest* next = nullptr;  // for the source
 };
 
+class OriginTimes;
 class PageCache;
 
 // Where the pages of a volume come from that are not in its memory: see Volume::set_source(). Any
@@ -67,16 +68,14 @@ class PageSource {
 class PageCache : public PageSource {
  public:
     struct Counters {
-        Counter misses;       // requests that waited for a page
-        Counter fetched;      // pages that came into memory because a client needed a part
-        Counter prefetched;   // pages that came into memory ahead of a client
-        Counter wasted;       // of these, pages that were evicted before a client used them
-        Counter evicted;      // pages that were dropped
-        Counter errors;       // pages that could not be read, and failed writes and flushes
-        Counter written;      // bytes that were written to the source
-        Counter reads;        // of the source, each of parts of one page
-        Counter read_bytes;   // by these
-        Counter nanoseconds;  // of these together
+        Counter misses;      // requests that waited for a page
+        Counter fetched;     // pages that came into memory because a client needed a part
+        Counter prefetched;  // pages that came into memory ahead of a client
+        Counter wasted;      // of these, pages that were evicted before a client used them
+        Counter evicted;     // pages that were dropped
+        Counter errors;      // pages that could not be read, and failed writes and flushes
+        Counter written;     // bytes that were written to the source
+        Counter read_bytes;  // that were read from it
     };
     // What the source does not have yet.
     struct Unwritten {
@@ -93,6 +92,7 @@ class PageCache : public PageSource {
     virtual const std::string& name() const = 0;
     virtual bool can_be_written_to() const = 0;
     virtual const Counters& counters() const = 0;
+    virtual const OriginTimes& times() const = 0;
     virtual Unwritten unwritten() const = 0;
 
     // The page is not in memory any more. False: it has to stay, until it has been written.

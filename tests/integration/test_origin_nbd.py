@@ -3,9 +3,11 @@ import contextlib
 import json
 import os
 import random
+import re
 import subprocess
 import threading
 
+import admin
 import origin_export
 import server
 import wire
@@ -67,6 +69,14 @@ class OriginNbd(origin_export.Test):
         runs = json.loads(self.command('nbdinfo', '--json', '--map', self.one.uri()))
         self.assertEqual([(run['offset'], run['length'], run['type']) for run in runs],
                          [(0, MiB, 0), (MiB, MiB, 3), (2 * MiB, SIZE - 2 * MiB, 0)])
+        reads, = self.origin_status()['requests']
+        self.assertEqual(reads['operation'], 'read')
+        self.assertGreaterEqual(reads['p50'], 0.002)
+        self.assertRegex(self.gpunbd('status'), rf'(?m)^cached requests of {re.escape(self.uri)}: read p50 \S+, p99 \S+, longest \S+$')
+        _, metrics = admin.request(f'{self.one.directory}/admin', '/metrics')
+        series = f'gpunbd_origin_request_seconds_%s{{export="cached",path="{self.uri}",operation="read"'
+        self.assertIn(series % 'bucket' + ',le="0.001"} 0\n', metrics.decode())
+        self.assertRegex(metrics.decode(), re.escape(series % 'count') + '} [1-9]')
 
     def test_errors_of_reads(self):
         self.start_nbdkit('file', self.path, 'error-pread=EIO', 'error-pread-rate=100%',
@@ -117,6 +127,7 @@ class OriginNbd(origin_export.Test):
             self.change(client)
             self.assertEqual(self.file(), self.contents)
             client.flush()
+        self.assertLessEqual({'write', 'zero', 'flush'}, {each['operation'] for each in self.origin_status()['requests']})
 
     def test_write_back(self):
         self.start_nbdkit('file', self.path, 'rate=1G', 'zeromode=none', filters=('nozero', 'rate'))

@@ -307,6 +307,15 @@ class Failures(Fake):
         self.assertEqual(self.tile('Failed requests'), ('', self.colour('--ink')))
         self.assertEqual(self.browser.run("return document.querySelector('#exports .row .errors data').className"), '')
 
+    def test_requests_to_an_origin_have_their_times(self):
+        reads = {'operation': 'read', 'count': 9, 'p50': 0.0012, 'p99': 0.025, 'longest': 1.5}
+        self.still(fake_admin.Export('disk', 8 * GiB, origins=[{'path': '/srv/a.img', 'requests': [reads]}]), fake_admin.Export('other', 8 * GiB))
+        self.opened('disk')
+        self.browser.until(lambda: self.browser.figure('Origin: read', 'export-figures') == 0.0012, 'the median')
+        self.assertEqual(self.tile('Origin: read', 'export-figures')[0], 'median; 99th 25.0 ms, longest 1.50 s')
+        self.opened('other')
+        self.assertNotIn('Origin', self.browser.text('#export-figures'))
+
     def tile(self, label, within='totals'):
         """The text below the number of a tile, and the colour of the number."""
         return tuple(self.browser.run("""const tile = document.querySelector(arguments[0]), number = tile.querySelector('data');

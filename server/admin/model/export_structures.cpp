@@ -4,6 +4,7 @@
 
 #include "server/admin/model/field_kinds.hpp"
 #include "server/admin/model/status.hpp"
+#include "storage/base/origin_times.hpp"
 
 namespace gpunbd::server {
 
@@ -129,6 +130,23 @@ const Structure& TemplateStatus::structure() {
     return made;
 }
 
+const Structure& OriginRequests::structure() {
+    using Self = OriginRequests;
+    static const Structure made = structure_of<Self>(
+        {"OriginRequests", "Requests to an origin of one operation; durations in seconds."},
+        {
+            label("operation", &Self::operation, "operation").one_of(storage::OriginTimes::names),
+            histogram({}, &Self::latency, "gpunbd_origin_request_seconds",
+                      "Time that requests to the origin take, with or without an error; missing "
+                      "until the first request of the operation."),
+            field("count", &Self::count),
+            field("p50", &Self::p50),
+            field("p99", &Self::p99),
+            field("longest", &Self::longest),
+        });
+    return made;
+}
+
 const Structure& OriginStatus::structure() {
     using Self = OriginStatus;
     static const Structure made = structure_of<Self>(
@@ -155,11 +173,9 @@ const Structure& OriginStatus::structure() {
                   "Bytes that the origin does not have yet."),
             gauge("unwritten_age", &Self::unwritten_age, "gpunbd_origin_unwritten_age_seconds",
                   "Age of the oldest change that the origin does not have yet."),
-            counter("reads", &Self::reads, "gpunbd_origin_reads", "Reads of the origin."),
             counter("read_bytes", &Self::read_bytes, "gpunbd_origin_read_bytes",
                     "Bytes that were read from the origin."),
-            counter("read_seconds", &Self::read_seconds, "gpunbd_origin_read_seconds",
-                    "Time that these reads have taken together."),
+            part("requests", &Self::requests, "Of each operation that it has received."),
         });
     return made;
 }

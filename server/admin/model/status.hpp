@@ -89,6 +89,19 @@ struct TemplateStatus {
     static const Structure& structure();
 };
 
+// The requests to an origin of one operation, from the start of the process.
+struct OriginRequests {
+    std::string operation = {};  // one of storage::OriginTimes::names
+    storage::Histogram latency = {};
+    // Of `latency`, in seconds, for readers of JSON.
+    std::uint64_t count = 0;
+    double p50 = 0;
+    double p99 = 0;
+    double longest = 0;
+
+    static const Structure& structure();
+};
+
 // What provides the contents of an export.
 struct OriginStatus {
     std::string path = {};
@@ -101,9 +114,8 @@ struct OriginStatus {
     std::uint64_t written = 0;    // bytes
     std::uint64_t unwritten = 0;  // bytes
     double unwritten_age = 0;     // seconds
-    std::uint64_t reads = 0;
     std::uint64_t read_bytes = 0;
-    double read_seconds = 0;
+    std::vector<OriginRequests> requests = {};  // of the operations that it has received
 
     static const Structure& structure();
 };

@@ -89,6 +89,8 @@ const opened = {
       {label: 'In flight', value: inFlight, text: count(inFlight)},
       {label: 'Delayed', value: exported.held_back, text: count(exported.held_back)},
       {label: 'Failed', value: errors, text: count(errors), small: inWords(kinds), bad: failsRequests(exported) && `${inWords(kinds)}, in the last minute`},
+      ...exported.origins.flatMap((origin) => origin.requests).map((of) => ({
+        label: `Origin: ${of.operation}`, value: of.p50, text: duration(of.p50), small: `median; 99th ${duration(of.p99)}, longest ${duration(of.longest)}`})),
     ]);
   },
 

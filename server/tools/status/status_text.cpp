@@ -57,7 +57,17 @@ std::string origin_text(const ExportFigures& exported, const server::OriginStatu
         out += fmt::format(", {} unwritten for {:.0f} s", size(origin.unwritten),
                            origin.unwritten_age);
     }
-    return out + fmt::format(", {}\n", counted(origin.errors, "error"));
+    out += fmt::format(", {}\n", counted(origin.errors, "error"));
+    if (origin.requests.empty()) return out;
+    const auto times = [](const server::OriginRequests& of) {
+        return fmt::format("{} p50 {}, p99 {}, longest {}", of.operation, short_duration(of.p50),
+                           short_duration(of.p99), short_duration(of.longest));
+    };
+    out += fmt::format("{} requests of {}: {}", exported.name, origin.path,
+                       times(origin.requests.front()));
+    for (std::size_t i = 1; i != origin.requests.size(); ++i)
+        out += "; " + times(origin.requests[i]);
+    return out + '\n';
 }
 
 std::string server_line(const Snapshot& status) {

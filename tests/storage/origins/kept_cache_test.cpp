@@ -86,12 +86,12 @@ class SurvivingOrigin final : public Origin {
     std::optional<Extent> next_data(std::uint64_t offset) const override {
         return offset < size() ? std::optional(Extent{offset, size()}) : std::nullopt;
     }
-    Error read(std::uint64_t offset, std::span<std::byte> to) override {
+    Error do_read(std::uint64_t offset, std::span<std::byte> to) override {
         std::memcpy(to.data(), all_.origin.data() + offset, to.size());
         step(all_);
         return {};
     }
-    Error write(std::uint64_t offset, std::span<const std::byte> from) override {
+    Error do_write(std::uint64_t offset, std::span<const std::byte> from) override {
         step(all_);
         const std::size_t half = from.size() / 2;
         std::memcpy(all_.origin.data() + offset, from.data(), half);
@@ -101,14 +101,14 @@ class SurvivingOrigin final : public Origin {
         step(all_);
         return {};
     }
-    Error zero(std::uint64_t offset, std::uint64_t length, bool /*keeps_space*/) override {
+    Error do_zero(std::uint64_t offset, std::uint64_t length, bool /*keeps_space*/) override {
         step(all_);
         std::memset(all_.origin.data() + offset, 0, length);
         step(all_);
         return {};
     }
     bool can_zero() const override { return true; }
-    Error flush() override {
+    Error do_flush() override {
         step(all_);
         return {};
     }

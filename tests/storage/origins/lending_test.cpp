@@ -33,14 +33,14 @@ class ConstantOrigin final : public Origin {
         if (offset >= size()) return std::nullopt;
         return Extent{offset, size()};
     }
-    Error read(std::uint64_t, std::span<std::byte> to) override {
+    Error do_read(std::uint64_t, std::span<std::byte> to) override {
         std::memset(to.data(), 7, to.size());
         return {};
     }
-    Error write(std::uint64_t, std::span<const std::byte>) override { return {}; }
-    Error zero(std::uint64_t, std::uint64_t, bool) override { return {}; }
+    Error do_write(std::uint64_t, std::span<const std::byte>) override { return {}; }
+    Error do_zero(std::uint64_t, std::uint64_t, bool) override { return {}; }
     bool can_zero() const override { return true; }
-    Error flush() override { return {}; }
+    Error do_flush() override { return {}; }
     bool may_have_lost_writes() const override { return false; }
 
  private:

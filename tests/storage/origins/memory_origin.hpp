@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -30,6 +31,7 @@ struct OriginContents {
     std::atomic<bool> blocks_reads{false};
     std::atomic<bool> blocks_writes{false};
     std::atomic<bool> blocks_flushes{false};
+    std::chrono::milliseconds delay{0};  // of reads
     std::atomic<bool> can_zero{true};
     std::atomic<std::uint32_t> reads{0};
     std::atomic<std::uint32_t> begun_writes{0};
@@ -56,8 +58,9 @@ class MemoryOrigin final : public Origin {
         if (offset >= size()) return std::nullopt;
         return Extent{offset, size()};
     }
-    Error read(std::uint64_t offset, std::span<std::byte> to) override {
+    Error do_read(std::uint64_t offset, std::span<std::byte> to) override {
         ++contents_.reads;
+        std::this_thread::sleep_for(contents_.delay);
         while (contents_.blocks_reads) std::this_thread::yield();
         const bool is_bad = contents_.bad_byte - offset < to.size();
         if (contents_.fails_reads || is_bad) return "broken";
@@ -66,7 +69,7 @@ class MemoryOrigin final : public Origin {
                     to.begin());
         return {};
     }
-    Error write(std::uint64_t offset, std::span<const std::byte> from) override {
+    Error do_write(std::uint64_t offset, std::span<const std::byte> from) override {
         ++contents_.begun_writes;
         while (contents_.blocks_writes) std::this_thread::yield();
         ++contents_.writes;
@@ -75,7 +78,7 @@ class MemoryOrigin final : public Origin {
         std::ranges::copy(from, contents_.now.begin() + static_cast<std::ptrdiff_t>(offset));
         return {};
     }
-    Error zero(std::uint64_t offset, std::uint64_t length, bool /*keeps_space*/) override {
+    Error do_zero(std::uint64_t offset, std::uint64_t length, bool /*keeps_space*/) override {
         if (contents_.fails_writes) return "full";
         const std::lock_guard lock(contents_.mutex);
         std::fill_n(contents_.now.begin() + static_cast<std::ptrdiff_t>(offset), length,
@@ -83,7 +86,7 @@ class MemoryOrigin final : public Origin {
         return {};
     }
     bool can_zero() const override { return contents_.can_zero; }
-    Error flush() override {
+    Error do_flush() override {
         ++contents_.flushes;
         while (contents_.blocks_flushes) std::this_thread::yield();
         if (contents_.fails_flushes) return "gone";

@@ -109,6 +109,11 @@ const char* const expected[] = {
     R"(gpunbd_device_last_reclaim_timestamp_seconds{device="cuda:0"} 1700000000)",
     R"(gpunbd_export_memory_used_bytes{export="scratch",device="host",home="cuda:0"} 28)",
     R"(gpunbd_origin_fetched_pages_total{export="scratch",path="/srv/a.img"} 41)",
+    R"(gpunbd_origin_request_seconds_bucket{export="scratch",path="/srv/a.img",operation="read",le="0.0002"} 0)",
+    R"(gpunbd_origin_request_seconds_bucket{export="scratch",path="/srv/a.img",operation="read",le="0.0005"} 7)",
+    R"(gpunbd_origin_request_seconds_bucket{export="scratch",path="/srv/a.img",operation="read",le="0.05"} 8)",
+    R"(gpunbd_origin_request_seconds_sum{export="scratch",path="/srv/a.img",operation="read"} 0.0421)",
+    R"(gpunbd_origin_request_seconds_count{export="scratch",path="/srv/a.img",operation="read"} 8)",
     // exports
     R"(gpunbd_export_info{export="scratch",description="for everybody",layout="stripe",)"
     R"(provision="thin",keep="yes",swap="no",contents="0123456789abcdef"} 1)",
@@ -268,10 +273,13 @@ TEST_CASE("metrics: both formats have the same samples") {
 
 TEST_CASE("metrics: buckets are cumulative, and the last one equals the count") {
     const Lines lines = lines_of(metrics_text(sample_status(777), false));
-    for (const std::string type : {"read", "write"}) {
-        CAPTURE(type);
-        const std::string labels = R"({export="scratch",type=")" + type + '"';
-        const std::string name = "gpunbd_export_request_duration_seconds";
+    const std::string of_export = "gpunbd_export_request_duration_seconds";
+    for (const auto& [name, labels] :
+         {std::pair{of_export, R"({export="scratch",type="read")"},
+          std::pair{of_export, R"({export="scratch",type="write")"},
+          std::pair{std::string("gpunbd_origin_request_seconds"),
+                    R"({export="scratch",path="/srv/a.img",operation="read")"}}) {
+        CAPTURE(labels);
         const auto buckets = values(lines, fmt::format("{}_bucket{}", name, labels));
         CHECK(buckets.size() == 23);
         CHECK(std::ranges::is_sorted(buckets));

@@ -38,6 +38,14 @@ RequestStatus sample_requests(std::string type, std::uint64_t requests, std::uin
     return made;
 }
 
+OriginRequests origin_reads(std::uint64_t seconds) {
+    using namespace std::chrono_literals;
+    OriginRequests made{.operation = "read"};
+    for (std::uint64_t i = 0; i != 7 + seconds; ++i) made.latency.record(300us);
+    made.latency.record(40ms);
+    return made;
+}
+
 ExportStatus scratch(std::uint64_t seconds) {
     ExportStatus made;
     made.name = "scratch";
@@ -57,7 +65,8 @@ ExportStatus scratch(std::uint64_t seconds) {
     made.held_back = 17 + seconds;
     made.longest = {
         .type = "write", .seconds = 0.25, .waits = {{"queue", 0.0625}, {"device", 0.1875}}};
-    made.origins = {{"/srv/a.img", 40, 41, 42, 39, 43, 44, 45, 46, 4.5, 47, 48, 4.75}};
+    made.origins = {{"/srv/a.img", 40, 41, 42, 39, 43, 44, 45, 46, 4.5, 48}};
+    made.origins[0].requests = {origin_reads(seconds)};
     made.requests.push_back(sample_requests("read", 10'000, seconds * sample_read_rate / 4096));
     made.requests.push_back(sample_requests("write", 20'000, seconds * 500));
     made.requests.back().errors = {{"ENOSPC", 5}, {"EINVAL", 6}};

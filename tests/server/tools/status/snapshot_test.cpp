@@ -136,5 +136,24 @@ TEST_CASE("status counts the stalled clients of an export beside its connections
     CHECK(status_text(good(none)).find("stalled") == std::string::npos);
 }
 
+TEST_CASE("status has the times of requests to an origin, by operation") {
+    const auto text_with = [](const std::string& requests) {
+        const auto read = read_status(
+            R"({"process":{},"devices":[],"exports":[{"name":"disk","origins":[{"path":"/srv/a.img",
+                "requests":[)" +
+            requests + "]}]}]}");
+        return status_text(good(read));
+    };
+    const std::string reads =
+        R"({"operation":"read","count":9,"p50":0.0012,"p99":0.025,"longest":1.5})";
+    const std::string writes =
+        R"({"operation":"write","count":1,"p50":0.00085,"p99":0.00085,"longest":0.00085})";
+    CHECK(text_with(reads).ends_with(
+        "\ndisk requests of /srv/a.img: read p50 1.2ms, p99 25ms, longest 1.5s\n"));
+    CHECK(text_with(reads + "," + writes)
+              .ends_with(", longest 1.5s; write p50 850us, p99 850us, longest 850us\n"));
+    CHECK(text_with("").ends_with(", 0 errors\n"));
+}
+
 }  // namespace
 }  // namespace gpunbd::status
