@@ -17,10 +17,6 @@ class Fio(server.Test):
         self.fio(self.serve(size='256M'), '--name=jobs', '--rw=randrw', '--bsrange=512-256k', '--bs_unaligned=1',
                  '--iodepth=16', '--numjobs=4', '--size=64M', '--offset_increment=64M')
 
-    def test_tcp(self):
-        self.fio(self.serve(size='256M', tcp=True, unix=False), '--name=tcp', '--rw=randrw', '--bsrange=4k-1M',
-                 '--iodepth=16', '--numjobs=2', '--size=64M', '--offset_increment=64M')
-
     def test_trims(self):
         """Several jobs mix trims, reads and writes without errors."""
         one = self.serve(size='256M')

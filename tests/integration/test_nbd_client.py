@@ -9,12 +9,6 @@ server.need('nbd-client')
 
 
 class NbdClient(server.Test):
-    def test_list(self):
-        one = self.serve(tcp=True, unix=False, name='vram')
-        listed = self.command('nbd-client', '-l', '127.0.0.1', '-p', one.port)
-        self.assertIn('Negotiation: ..', listed)
-        self.assertIn('vram: instance ', listed)
-
     def test_list_several(self):
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}

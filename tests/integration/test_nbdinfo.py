@@ -30,13 +30,6 @@ class NbdInfo(server.Test):
         for can in ('cache', 'df', 'fast_zero', 'flush', 'fua', 'multi_conn', 'trim', 'zero'):
             self.assertTrue(export[f'can_{can}'], can)
 
-    def test_read_only(self):
-        one = self.serve(read_only=True)
-        self.assertTrue(self.export(one)['is_read_only'])
-        self.command('nbdinfo', '--is', 'readonly', one.uri())
-        for change in ('write', 'trim', 'zero'):
-            self.command('nbdinfo', '--can', change, one.uri(), status=2)
-
     def test_map(self):
         one = self.serve()
         totals = json.loads(self.command('nbdinfo', '--map', '--json', one.uri()))

@@ -30,14 +30,6 @@ class QemuImg(server.Test):
                     self.assertTrue(server.same_file(self.image, back))
                 os.unlink(back)
 
-    def test_over_old_data(self):
-        one = self.serve(size=SIZE)
-        other = os.path.join(self.files, 'other')
-        server.write_image(other, SIZE, seed=9, data_every=1)
-        for image in (other, self.image):
-            self.command('qemu-img', 'convert', '-n', '-f', 'raw', '-O', 'raw', image, one.uri())
-            self.command('qemu-img', 'compare', '-f', 'raw', '-F', 'raw', image, one.uri())
-
     def test_map(self):
         one = self.serve(size=SIZE)
         parts = json.loads(self.command('qemu-img', 'map', '--output=json', '-f', 'raw', one.uri()))

@@ -32,18 +32,6 @@ class QemuIo(server.Test):
         out = self.command('qemu-io', '-f', 'raw', '-d', 'unmap', '-c', 'write -z -n 0 32M', one.uri(), status=None)
         self.assertTrue(self.status == 0 or 'not supported' in (out + self.errors).lower(), out + self.errors)
 
-    def test_force_unit_access(self):
-        self.io(self.serve(size='64M'), 'write -f -P 0x77 4096 4096', 'read -P 0x77 4096 4096')
-
-    def test_many_at_once(self):
-        one = self.serve(size='256M')
-        writes = [f'aio_write -P {n % 200 + 1} {n * 70001} 70001' for n in range(100)]
-        reads = [f'aio_read -P {n % 200 + 1} {n * 70001} 70001' for n in range(100)]
-        self.io(one, *writes, 'aio_flush', *reads, 'aio_flush')
-
-    def test_vectors(self):
-        self.io(self.serve(size='64M'), 'writev -P 0x78 100 512 1024 4096 1', 'readv -P 0x78 100 512 1024 4096 1')
-
     def test_read_only(self):
         one = self.serve(size='64M', read_only=True)
         self.io(one, 'read -P 0 0 64M', arguments=('-r',))

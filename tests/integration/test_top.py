@@ -222,22 +222,6 @@ class OnATerminal(Top):
         self.press('\x03')
         self.ends(-signal.SIGINT)
 
-    def test_a_restarted_server(self):
-        folder = self.directory()
-        one = Endpoint(f'{folder}/admin-12.sock', pid=12)
-        self.start(None, environment={'RUNTIME_DIRECTORY': folder})
-        self.shows('pid 12 ')
-        one.close()
-        self.shows('NOT ANSWERING for ')
-        self.shows('>fast')
-        self.press('s')
-        self.shows('sort: requests')
-        self.endpoint(f'{folder}/admin-13.sock', pid=13)
-        self.shows('pid 13 ')
-        self.assertNotIn('NOT ANSWERING', self.screen.text)
-        self.press('q')
-        self.ends()
-
     def test_a_server_without_a_free_stream(self):
         for code in (404, 503):
             with self.subTest(code=code):
