@@ -139,7 +139,8 @@ class Published(server.Test):
                 with self.subTest(file=name, kind=thing['kind'], name=thing['metadata']['name']):
                     kind = f'{thing["apiVersion"]} {thing["kind"]}'
                     checker = jsonschema.Draft7Validator({**schema, '$ref': f'#/definitions/{schema["kinds"][kind]}'})
-                    problems = ['/'.join(map(str, each.path)) + ': ' + each.message for each in checker.iter_errors(thing)]
+                    problems = [f'{"/".join(map(str, each.path))}: {each.message}'
+                                for each in checker.iter_errors(thing)]
                     self.assertEqual(problems, [])
                     seen.add(kind)
         self.assertEqual(seen, set(schema['kinds']))  # the reduced schema has no unused kinds

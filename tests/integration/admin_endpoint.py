@@ -1,5 +1,5 @@
-"""The simulated admin endpoint of tests/page for gpunbd status and top: also on a Unix socket, with exports that are read at a
-fixed rate, and with invalid responses."""
+"""The simulated admin endpoint of tests/page for gpunbd status and top: also on a Unix socket, with exports that are read
+at a fixed rate, and with invalid responses."""
 import os
 import socket
 import sys
@@ -27,12 +27,13 @@ class UnixServer(fake_admin.FakeServer):
 
 
 class Endpoint(fake_admin.FakeAdmin):
-    """`raw`: bytes that answer every request. `stream`: the status code of the stream. Twenty of its seconds pass in one."""
+    """`raw`: bytes that answer every request. `stream`: its status code; its time passes 20 times as fast."""
 
     def __init__(self, path=None, raw=None, stream=200, token=None, names=('fast', 'slow'), pid=4711):
         self.path, self.raw, self.stream, self.requests = path, raw, stream, []
         exports = [Export(name, 4 * GiB, 0.25, clients=2 if name == 'fast' else 0) for name in names]
-        super().__init__(exports, [fake_admin.Device('cuda:0', 'NVIDIA H200', 140 * GiB)], token=token, history=0, every=0.05)
+        devices = [fake_admin.Device('cuda:0', 'NVIDIA H200', 140 * GiB)]
+        super().__init__(exports, devices, token=token, history=0, every=0.05)
         self.pid, self.started = pid, self.origin - 3600
 
     def server(self, handler):

@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import random
 import re
@@ -421,6 +422,11 @@ class Test(unittest.TestCase):
                              f'{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}')
         self.status = done.returncode
         return done.stdout
+
+    def extents(self, uri, map_='--map'):
+        """[(offset, length, type)] of a map as nbdinfo shows it."""
+        parts = json.loads(self.command('nbdinfo', '--json', map_, uri))
+        return [(part['offset'], part['length'], part['type']) for part in parts]
 
     def check_finds(self, problem, config):
         """Expects that gpunbd check reports this problem of a configuration, a YAML text."""

@@ -3,7 +3,7 @@ import json
 
 import server
 import wire
-from server import MiB, PAGE
+from server import PAGE
 
 CONFIG = '''
 listeners: {unix: [{path: '{socket}'}]}
@@ -24,8 +24,8 @@ class Clones(server.Test):
                 client.write(offset, data)
 
     def changed(self, one, name, snapshot):
-        parts = json.loads(self.command('nbdinfo', f'--map=gpunbd:dirty/{snapshot}', '--json', one.uri(name)))
-        return [(part['offset'], part['length']) for part in parts if part['type'] == 1]
+        extents = self.extents(one.uri(name), f'--map=gpunbd:dirty/{snapshot}')
+        return [(offset, length) for offset, length, kind in extents if kind == 1]
 
     def test_changed_pages(self):
         server.need('nbdinfo')

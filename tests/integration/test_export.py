@@ -78,7 +78,8 @@ class Create(Export):
                 (('striped', *new, '--layout', 'stripe'), 1, 'layout: stripe needs two or more devices'),
                 (('x', '--clone-of', 'configured', '--persist'), 1,
                  'a snapshot or clone can only be persistent if its contents are kept'),
-                (('x', '--clone-of', 'configured', '--keep'), 1, "export 'configured' has no keep, so its clone cannot have it"),
+                (('x', '--clone-of', 'configured', '--keep'), 1,
+                 "export 'configured' has no keep, so its clone cannot have it"),
                 (('x', '--clone-of', 'configured', '--page-size', '1M'), 1, 'export.page_size: '),
                 (('x', '--clone-per-client-of', 'configured', '--clone-per-client-name', 'tls_name'), 1,
                  'tls_name needs verified client certificates')):
@@ -232,7 +233,8 @@ class Save(Export):
                     (('restore', image, 'new'), "export 'new': it is not empty: 10 MiB are in use"),
                     (('restore', image, 'configured'), '1 client is connected; disconnect all clients first'),
                     (('restore', image, 'small'), 'it has 33554432 bytes, and the export only 1048576'),
-                    (('restore', image, 'small', '--keep'), "there is an export 'small' already, so its keys cannot be given"),
+                    (('restore', image, 'small', '--keep'),
+                     "there is an export 'small' already, so its keys cannot be given"),
                     (('restore', f'{folder}/missing', 'other'), f'{folder}/missing: No such file or directory')):
                 with self.subTest(why):
                     self.export(*words, status=1)
@@ -461,7 +463,8 @@ class Persist(Export):
         self.one.stop()
         self.start(text)
         self.assertEqual(set(self.exports()), {'configured', 'c/d'})
-        self.assertEqual([self.exports()['c/d'][key] for key in ('page_size', 'persistent', 'created')], [MiB, True, created])
+        self.assertEqual([self.exports()['c/d'][key] for key in ('page_size', 'persistent', 'created')],
+                         [MiB, True, created])
         self.export('remove', 'c/d')
         self.assertEqual(os.listdir(f'{folder}/state'), [])
 

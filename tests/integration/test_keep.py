@@ -708,8 +708,8 @@ report('WATCHDOG_USEC' in os.environ, os.environ['FDSTORE'])
         listener = socket.create_server(('127.0.0.1', 0))
         self.addCleanup(listener.close)
         with server.passing([listener]) as (start, passed):
-            keeper = self.started([*start, server.PROGRAM, 'keep', '--max-descriptors', '7', '--', 'serve', '--device', 'host',
-                                   '--size', '64M'], pass_fds=passed)
+            keeper = self.started([*start, server.PROGRAM, 'keep', '--max-descriptors', '7', '--',
+                                   'serve', '--device', 'host', '--size', '64M'], pass_fds=passed)
         address = listener.getsockname()
         for _ in range(3):
             with wire.Wire(address) as client:

@@ -369,7 +369,7 @@ class Tls(Upgrade):
             self.assertEqual(client.read(10 * MiB, 4), bytes(4))
 
     def flood(self):
-        """A client that sends a WRITE, each byte in a record of its own, until the server disconnects it. Returns its thread."""
+        """The thread of a client that sends a WRITE, each byte in a record of its own, until it is disconnected."""
         client = self.enter()
         client.send(wire.encode_request(wire.WRITE, 0, 32 * MiB))
 
