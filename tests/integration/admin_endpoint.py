@@ -1,5 +1,5 @@
-"""The simulated admin endpoint of tests/page for gpunbd status and top: also on a Unix socket, with exports that are read
-at a fixed rate, and with invalid responses."""
+"""The simulated admin endpoint of tests/page for gpunbd status and top: also on a Unix socket, with exports that are
+read at a fixed rate, and with invalid responses."""
 import os
 import socket
 import sys
