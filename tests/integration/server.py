@@ -459,8 +459,9 @@ def read_file(path, mode='r'):
 
 
 def write_file(path, text, mode=None):
-    """Writes a text file, with this mode if one is given. Returns the path."""
-    with open(path, 'w', encoding='utf-8') as file:
+    """Writes text or bytes, with this mode if one is given. Returns the path."""
+    binary = not isinstance(text, str)
+    with open(path, 'wb' if binary else 'w', encoding=None if binary else 'utf-8') as file:
         file.write(text)
     if mode is not None:
         os.chmod(path, mode)

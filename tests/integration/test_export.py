@@ -182,8 +182,7 @@ class Save(Export):
         data = self.fill()
         path = f'{self.directory()}/new.img'
         self.assertEqual(self.export('save', 'new', path), f"Export 'new' is saved to {path}.\n")
-        with open(path, 'rb') as file:
-            self.assertEqual(file.read(), data)
+        self.assertEqual(server.read_file(path, 'rb'), data)
         self.assertLess(os.stat(path).st_blocks * 512, 12 * MiB)
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         self.command('qemu-img', 'compare', '-f', 'raw', '-F', 'raw', path, self.one.uri('new'))
@@ -209,8 +208,7 @@ class Save(Export):
         self.assertEqual(self.exports()['empty']['used'], 10 * MiB)
         good = server.read_file(path, 'rb')
         for at in (100, len(good) // 2):
-            with open(path, 'wb') as file:
-                file.write(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+            server.write_file(path, good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
             self.export('restore', path, 'damaged', '--device', server.DEVICE, status=1)
             self.assertIn(f"export 'damaged': restore: {path}: it is damaged", self.errors)
             self.assertEqual(self.errors.count('\n'), 1)

@@ -740,8 +740,7 @@ class Serve(Test):
             os.close(gate)
 
             def reads(pid=waiting.process.pid):
-                with open(f'/proc/{pid}/syscall', encoding='ascii') as file:
-                    return file.read().split()[:2] in (['0', '0x3'], ['63', '0x3'])
+                return server.read_file(f'/proc/{pid}/syscall').split()[:2] in (['0', '0x3'], ['63', '0x3'])
 
             server.wait_until(reads, 30, 'the server to wait')
             self.assertFalse(os.path.exists(path))

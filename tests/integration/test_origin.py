@@ -131,8 +131,7 @@ class Origin(origin_export.Test):
         self.assertEqual(by_name['node']['used'], 4 * PAGE)
         self.gpunbd('export', 'clone', 'node', 'third', status=1)
         self.assertIn('only the export of the origin has clones', self.errors)
-        with open(self.path, 'rb') as file:
-            self.assertEqual(file.read(), self.contents)
+        self.assertEqual(server.read_file(self.path, 'rb'), self.contents)
 
     def test_refused_changes(self):
         self.start()
@@ -159,8 +158,7 @@ class Origin(origin_export.Test):
         self.check(7, 20)
         other = self.path + '.other'
         self.contents = bytearray(server.random_bytes(SIZE, 6))
-        with open(other, 'wb') as file:
-            file.write(self.contents)
+        server.write_file(other, self.contents)
         self.one.reload(CONFIG.replace('FILE', other))
         self.check(8, 20)
 

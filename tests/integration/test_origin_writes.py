@@ -25,8 +25,7 @@ class OriginWrites(origin_export.Test):
     def setUp(self):
         self.path = os.path.join(self.directory(), 'origin.img')
         self.contents = bytearray(server.random_bytes(SIZE, 5))
-        with open(self.path, 'wb') as file:
-            file.write(self.contents)
+        server.write_file(self.path, self.contents)
 
     def start(self, mode, text=CONFIG):
         self.one = self.serve(config=text.replace('FILE', self.path).replace('MODE', mode), name='disk')
@@ -79,8 +78,7 @@ class OriginWrites(origin_export.Test):
         self.assertEqual(self.file(), self.contents)
         source = os.path.join(self.directory(), 'source')
         self.contents = bytearray(server.random_bytes(SIZE, 9))
-        with open(source, 'wb') as file:
-            file.write(self.contents)
+        server.write_file(source, self.contents)
         self.command('nbdcopy', '--flush', source, self.one.uri())
         self.assertEqual(self.file(), self.contents)
 

@@ -40,8 +40,7 @@ class Servers(Status):
         file = self.path('token')
         for token, message in ((b'secret\n', None), (b'other', 'the server refuses the request'), (b'', 'is not a token'),
                                (b'a\r\nX-Evil: b\n', 'is not a token'), (b'a b', 'is not a token')):
-            with open(file, 'wb') as out:
-                out.write(token)
+            server.write_file(file, token)
             os.chmod(file, 0o600)
             if message:
                 self.refused(message, '--url', one.url, '--token', file)

@@ -498,8 +498,7 @@ os.kill(os.getpid(), 9)
     def test_the_new_configuration_adds_contents(self):
         """A clone changes the page table of its source, and no page is mapped yet for a file."""
         image = os.path.join(self.directory(), 'image')
-        with open(image, 'wb') as file:
-            file.write(bytes(4096))
+        server.write_file(image, bytes(4096))
         export = '{name: a, size: 512M, page_size: 64M, devices: [{device}], keep: true}'
         keeper, path = self.configured(export)
         client = wire.connect(self.path, 'a')
