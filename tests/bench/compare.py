@@ -54,9 +54,6 @@ GPU = [*both(4 * KIB, 1), *both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(4 * K
        *both(128 * KIB, 8), *both(128 * KIB, 16), *both(MIB, 8), *both(MIB, 8, 4),
        *both(MIB, 8, 8), *both(MIB, 8, 12), Cell("rw", 4 * KIB, 32, 8), Cell("rw", MIB, 8, 8)]
 SEVERAL_GPUS = [*both(4 * KIB, 32, 16), *both(MIB, 8, 16)]
-# Drawn by plot.py.
-SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
-         for step in range(14)]
 # One reader that waits for each reply, alone and beside each attack.
 FAIRNESS = [Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.ATTACKS)]
 # The same reader beside a load of many connections. The rate of the load is reported as well.
@@ -66,7 +63,7 @@ TLS = [*both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(MIB, 8), *both(MIB, 8, 4
        Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.IN_TLS)]
 # First writes into an empty export, and rewrites.
 FIRST = [Cell("write", 4 * KIB, 32), Cell("write", 4 * KIB, 32, first=True)]
-SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "light": LIGHT,
+SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "fairness": FAIRNESS, "light": LIGHT,
         "tls": TLS, "first": FIRST}
 
 
@@ -859,7 +856,7 @@ def parse_options():
     def words(text):
         return [word for word in text.split(",") if word]
 
-    parser.add_argument("--cells", type=words, default=["core"], help="sets (core, gpu, stripe, sweep, fairness, light, tls, "
+    parser.add_argument("--cells", type=words, default=["core"], help="sets (core, gpu, stripe, fairness, light, tls, "
                         "first) or names and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
     parser.add_argument("--neighbour", type=shlex.split, metavar="COMMAND",
                         default=[str(BUILD / "gpu_load"), "compute"],

@@ -1,6 +1,5 @@
 """The Compose files and the Kubernetes objects: names agree between files, gpunbd accepts their commands and
 configuration, and nothing listens on public addresses."""
-import copy
 import json
 import os
 import re
@@ -132,51 +131,19 @@ MANIFESTS = ('kubernetes/server.yaml', 'kubernetes/client.yaml')
 
 
 class Published(server.Test):
-    """The objects comply with the schema that the Kubernetes project publishes."""
-
-    def setUp(self):
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'schemas/kubernetes.json'), encoding='utf-8') as file:
-            self.schema = json.load(file)
-
-    def problems(self, thing):
-        """The violations of the schema, with their paths."""
-        kind = self.schema['kinds'].get(f'{thing["apiVersion"]} {thing["kind"]}')
-        if kind is None:
-            return ['no such kind']
-        checker = jsonschema.Draft7Validator({**self.schema, '$ref': f'#/definitions/{kind}'})
-        return ['/'.join(map(str, each.path)) + ': ' + each.message for each in checker.iter_errors(thing)]
-
-    def test_objects_comply_with_the_schema(self):
-        seen = set()
+    def test_objects_comply_with_the_schema_that_the_kubernetes_project_publishes(self):
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'schemas/kubernetes.json')
+        schema, seen = json.loads(server.read_file(path)), set()
         for name in MANIFESTS:
             for thing in documents(name):
                 with self.subTest(file=name, kind=thing['kind'], name=thing['metadata']['name']):
-                    self.assertEqual(self.problems(thing), [])
-                    seen.add(f'{thing["apiVersion"]} {thing["kind"]}')
-        self.assertEqual(seen, set(self.schema['kinds']))  # the reduced schema has no unused kinds
-
-    def test_violations_are_detected(self):
-        whole = next(each for each in documents(MANIFESTS[0]) if each['kind'] == 'DaemonSet')
-
-        def change(path, value):
-            out = copy.deepcopy(whole)
-            at = out
-            for key in path[:-1]:
-                at = at[key]
-            if value is None:
-                del at[path[-1]]
-            else:
-                at[path[-1]] = value
-            return out
-        container = ('spec', 'template', 'spec', 'containers', 0)
-        for path, value, message in (
-                (('apiVersion',), 'extensions/v1beta1', 'no such kind'),
-                (('spec', 'replicas'), 3, "'replicas' was unexpected"),
-                (('spec', 'selector'), None, "'selector' is a required property"),
-                ((*container, 'ports', 0, 'containerPort'), '10809', 'ports/0/containerPort: '),
-                ((*container, 'volumeMounts', 0, 'mountPath'), None, "'mountPath' is a required property")):
-            with self.subTest(path=path):
-                self.assertIn(message, str(self.problems(change(path, value))))
+                    kind = f'{thing["apiVersion"]} {thing["kind"]}'
+                    checker = jsonschema.Draft7Validator({**schema, '$ref': f'#/definitions/{schema["kinds"][kind]}'})
+                    problems = [f'{"/".join(map(str, each.path))}: {each.message}'
+                                for each in checker.iter_errors(thing)]
+                    self.assertEqual(problems, [])
+                    seen.add(kind)
+        self.assertEqual(seen, set(schema['kinds']))  # the reduced schema has no unused kinds
 
 
 class Kubernetes(server.Test):

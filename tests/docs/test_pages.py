@@ -130,9 +130,9 @@ class Pages(unittest.TestCase):
 
     def test_missing_tests_are_found(self):
         self.assertEqual(
-            ["server.no such case", "integration.nothing", "integration.hostile: test_none"],
-            list(missing_tests("`server.no such case`, `integration.nothing`, `integration.hostile` (`test_none`, "
-                               "`test_killed_clients`), `protocol.transmission flags`, `server/main.cpp`")))
+            ["server.no such case", "integration.nothing", "integration.access: test_none"],
+            list(missing_tests("`server.no such case`, `integration.nothing`, `integration.access` (`test_none`, "
+                               "`test_by_address`), `protocol.transmission flags`, `server/main.cpp`")))
 
     def test_named_files_exist(self):
         for page in (ROOT / "DESIGN.md", *MANUAL.glob("*.md")):

@@ -18,7 +18,7 @@ BLOCK = 64 * KiB  # a request does not cross a multiple of this
 class Kept(server.Process):
     """gpunbd keep with a server that keeps the contents of its exports. {directory} in arguments is the folder."""
 
-    def __init__(self, *arguments, config=None, program=server.PROGRAM, restarts=10000, flags=(), environment=None,
+    def __init__(self, *arguments, config=None, program=server.PROGRAM, restarts=10000, environment=None,
                  before=server.die_with_parent):
         super().__init__()
         if config is None:
@@ -27,7 +27,7 @@ class Kept(server.Process):
             self.configure(config)
             arguments = ['--config', self.config_path, *arguments]
         arguments = [str(each).replace('{directory}', self.directory) for each in arguments]
-        self.start([program, 'keep', '--max-restarts', str(restarts), *flags, '--', 'serve', *arguments], environment, before)
+        self.start([program, 'keep', '--max-restarts', str(restarts), '--', 'serve', *arguments], environment, before)
         self.wait_ready(1)
 
     def ready(self):

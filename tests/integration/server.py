@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import random
 import re
@@ -422,6 +423,11 @@ class Test(unittest.TestCase):
         self.status = done.returncode
         return done.stdout
 
+    def extents(self, uri, map_='--map'):
+        """[(offset, length, type)] of a map as nbdinfo shows it."""
+        parts = json.loads(self.command('nbdinfo', '--json', map_, uri))
+        return [(part['offset'], part['length'], part['type']) for part in parts]
+
     def check_finds(self, problem, config):
         """Expects that gpunbd check reports this problem of a configuration, a YAML text."""
         path = write_file(os.path.join(self.directory(), 'gpunbd.yaml'), config)
@@ -453,8 +459,9 @@ def read_file(path, mode='r'):
 
 
 def write_file(path, text, mode=None):
-    """Writes a text file, with this mode if one is given. Returns the path."""
-    with open(path, 'w', encoding='utf-8') as file:
+    """Writes text or bytes, with this mode if one is given. Returns the path."""
+    binary = not isinstance(text, str)
+    with open(path, 'wb' if binary else 'w', encoding=None if binary else 'utf-8') as file:
         file.write(text)
     if mode is not None:
         os.chmod(path, mode)

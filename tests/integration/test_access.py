@@ -1,4 +1,4 @@
-"""Access rules by address, user and group, with real clients; connection limits, rates, reloads; and the check for
+"""Access rules by address, user and group, with real clients; limits of connections; and the check for
 unprotected listeners."""
 import inspect
 import os
@@ -8,7 +8,7 @@ import subprocess
 import server
 import wire
 
-ERR_POLICY, ERR_UNKNOWN = wire.ERR_POLICY, wire.ERR_UNKNOWN
+ERR_UNKNOWN = wire.ERR_UNKNOWN
 
 
 def config(port, *exports, extra=''):
@@ -30,9 +30,6 @@ class Access(server.Test):
         with wire.Wire(address) as client:
             client.greet()
             return client.listed()
-
-    def reload(self, one, *exports, extra=''):
-        return one.reload(config(self.tcp_port, *exports, extra=extra))
 
     def refused(self, address, name):
         with self.assertRaises(wire.Refused) as caught:
@@ -100,33 +97,6 @@ except Refused as error:
         wire.connect(self.local, 'root').disconnect()
         # A TCP client has no user, not even user 0.
         self.assertEqual(self.refused(self.v4, 'root'), ERR_UNKNOWN)
-
-    def test_reload(self):
-        """New rules apply at once: clients that lose access are disconnected, and other clients are not affected."""
-        mine = f'{{uid: {os.geteuid()}}}'
-        one = self.serve_exports('name: a', 'name: b')
-        gone, stays = wire.connect(self.v4, 'a'), wire.connect(self.local, 'a')
-        other = wire.connect(self.v4, 'b')
-        stays.write(0, b'kept')
-        log = self.reload(one, f'name: a, access: [{mine}]', 'name: b')
-        self.assertIn("export 'a' keeps its contents; access changed, for all clients", log)
-        self.assertEqual(gone.rest(), b'')
-        self.assertEqual(stays.read(0, 4), b'kept')
-        self.assertEqual(other.read(0, 4), bytes(4))
-        self.assertEqual(self.names(self.v4), ['b'])
-        server.wait_until(lambda: 'the new configuration denies access to the export: the one rule of its '
-                          'access list does not match' in one.log(), 60, 'the reason in the log')
-        self.reload(one, f'name: a, access: [{mine[:-1]}, mode: read-only}}]', 'name: b')
-        self.assertEqual(stays.rest(), b'')
-        server.wait_for_text('the new configuration permits only reading: rule 1 matches: uid ', one.log)
-        with wire.connect(self.local, 'a') as reader:
-            self.assertEqual(reader.read(0, 4), b'kept')
-            self.reload(one, 'name: a', 'name: b')
-            self.assertEqual(reader.read(0, 4), b'kept')
-        self.assertEqual(self.names(self.v4), ['a', 'b'])
-        log = self.reload(one, "name: a, access: [{network: 127.0.0.1/8}]", 'name: b')
-        self.assertIn('write 127.0.0.0/8 for the network', log)
-        self.assertIn('the configuration is unchanged', log)
 
 
 class Exposed(server.Test):
@@ -212,6 +182,45 @@ class Exposed(server.Test):
                 wire.connect((address, port), allowed).disconnect()
                 with self.assertRaises(wire.Refused):
                     wire.connect((address, port), denied)
+
+
+class Peers(server.Test):
+    CONFIG = '''
+listeners: {unix: [{path: '{socket}'}], tcp: [{address: 127.0.0.1, port: PORT}]}
+exports: [{name: '', size: 64M, devices: [{device}]}]
+limits: {handshake: 60, connections: 64, handshakes: 16}
+'''
+
+    def connect(self, source, speak=True):
+        """A connection from that address of this machine, or None if the server refuses it."""
+        client = wire.Wire(socket.create_connection(('127.0.0.1', self.port), 20, (source, 0)))
+        self.addCleanup(client.close)
+        try:
+            if speak:
+                client.greet()
+                client.go()
+            return client
+        except wire.Closed:
+            return None
+
+    def test_no_peer_takes_the_connections_of_others(self):
+        """Neither by many connections, nor by silent handshakes from many addresses, which displace each other."""
+        self.port = server.free_port()
+        one = self.serve(config=self.CONFIG.replace('PORT', str(self.port)))
+        hostile = [self.connect('127.0.0.2') for _ in range(100)]
+        self.assertEqual(sum(client is not None for client in hostile), 32)  # half of the limit
+        server.wait_for_text('too many connections of this peer: 32', one.log)
+        served = [hostile[0], self.connect('127.0.0.3')]
+        for n in range(300):
+            self.connect(f'127.0.{1 + n // 100}.{4 + n % 100}', speak=False)
+
+        def let_in():
+            served.append(self.connect('127.0.9.9'))
+            return served[-1] is not None
+        server.wait_until(let_in, 20, 'a connection of another peer')
+        for client in (*filter(None, served), wire.connect(one.path)):
+            client.write(5, b'served')
+            self.assertEqual(client.read(5, 6), b'served')
 
 
 if __name__ == '__main__':

@@ -1,6 +1,5 @@
 """The admin endpoint: every path responds as described in openapi.yaml; its addresses, authorization, and that a client
 cannot block other clients."""
-import contextlib
 import os
 import re
 import shutil
@@ -175,21 +174,6 @@ class Admin(server.Test):
             self.assertEqual(end.answer()[0], 200)
             with self.assertRaises(wire.Closed):
                 writer.write(0, b'x')
-
-    def test_shutdown_answers_pending_requests(self):
-        one, address = self.configured(extra=['--threads', '1'])
-        # The server drains all connections, including that of the readiness check.
-        server.wait_until(lambda: admin.request(address, API + '/status')[1]['connections'] == 0, what=one.log)
-        with contextlib.ExitStack() as stack:
-            with stopped_thread.stopped(one.process.pid, 'worker 0'):
-                request = stack.enter_context(contextlib.closing(admin.PendingRequest(
-                    address, API + '/read-only', {'export': '<script>', 'read_only': True}).connection))
-                server.wait_until(lambda: self.exported(address)['read_only'], what=one.log)
-                one.process.send_signal(signal.SIGTERM)
-                response = request.getresponse()
-                self.assertEqual(response.status, 409)
-                self.assertIn(b'the server is ending', response.read())
-        self.assertEqual(one.process.wait(30), 0)
 
     def test_metrics_of_the_process(self):
         one, address = self.configured()

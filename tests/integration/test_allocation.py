@@ -3,30 +3,12 @@ import server
 import wire
 from server import KiB, MiB, PAGE
 
-SIZE = 256 * MiB
-
 
 class Allocation(server.Test):
     def connect(self, one, name=''):
         client = wire.connect(one.address, name)
         self.addCleanup(client.close)
         return client
-
-    def test_trimmed_pages_read_zero_when_reused(self):
-        """Pages are reused at other offsets and by other clients without their old contents."""
-        client = self.connect(self.serve(size=SIZE))
-        for turn in range(6):
-            base = turn % 3 * 64 * MiB
-            client.write(base, bytes([turn + 1]) * 32 * MiB)
-            client.trim(base, 32 * MiB)
-            other = (turn + 1) % 3 * 64 * MiB
-            for at in range(0, 32 * MiB, PAGE):
-                client.write(other + at + 1000, b'.')  # allocates a page, and covers one byte of it
-            for at in range(0, 32 * MiB, PAGE):
-                page = client.read(other + at, PAGE)
-                self.assertEqual(page.count(0), PAGE - 1)
-                self.assertEqual(page[1000:1001], b'.')
-            client.trim(other, 32 * MiB)
 
     def test_exports_do_not_share_contents(self):
         one = self.serve(config='''

@@ -51,8 +51,7 @@ class Nodes(ClientClones):
         self.start('machine')
         image = server.random_bytes(SIZE, 1)
         base = f'{self.one.directory}/base'
-        with open(base, 'wb') as file:
-            file.write(image)
+        server.write_file(base, image)
         self.command('nbdcopy', base, self.one.uri('image'))
 
         def node(number):

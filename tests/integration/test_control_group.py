@@ -30,8 +30,7 @@ def make_group():
         group = os.path.join(parent, f'gpunbd-test-{os.getpid()}')
         try:
             os.mkdir(group)
-            with open(os.path.join(group, limit), 'w', encoding='ascii') as file:
-                file.write(str(LIMIT))
+            server.write_file(os.path.join(group, limit), str(LIMIT))
             return parent, group
         except OSError as error:
             reason = f'{parent}: {error.strerror}'
@@ -41,8 +40,7 @@ def make_group():
 
 
 def enter(group):
-    with open(os.path.join(group, 'cgroup.procs'), 'w', encoding='ascii') as file:
-        file.write(str(os.getpid()))
+    server.write_file(os.path.join(group, 'cgroup.procs'), str(os.getpid()))
 
 
 class ControlGroup(server.Test):

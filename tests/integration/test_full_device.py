@@ -51,25 +51,6 @@ class FullDevice(server.Test):
         self.assertEqual(one.read(0, STEP), bytes(STEP))
         server.wait_for_text('space', lambda: server_.log().lower())
 
-    def test_many_clients_of_a_full_device(self):
-        server_ = self.serve(config=CONFIG)
-        clients = [wire.connect(server_.address, name) for name in ('one', 'two') * 4]
-        for turn in range(3):
-            cookies = []
-            for n, client in enumerate(clients):
-                for at in range(n // 2 * 48 * MiB, (n // 2 + 1) * 48 * MiB, 8 * MiB):
-                    client.request(wire.WRITE, at, 8 * MiB, 0, b'e' * 8 * MiB, cookie=at)
-                    cookies.append((client, at))
-            outcomes = []
-            for client, cookie in cookies:
-                # Replies may arrive in any order.
-                head, chunk = client.part()
-                outcomes.append(chunk.error()[0] if chunk and chunk.is_error else head.error)
-            self.assertLessEqual(set(outcomes), {0, wire.ENOSPC})
-            self.assertIn(0, outcomes)
-            for client in clients[:2]:
-                client.trim(0, 192 * MiB)
-
 
 if __name__ == '__main__':
     server.main()

@@ -708,13 +708,15 @@ report('WATCHDOG_USEC' in os.environ, os.environ['FDSTORE'])
         listener = socket.create_server(('127.0.0.1', 0))
         self.addCleanup(listener.close)
         with server.passing([listener]) as (start, passed):
-            keeper = self.started([*start, server.PROGRAM, 'keep', '--', 'serve', '--device', 'host', '--size', '64M'],
-                                  pass_fds=passed)
+            keeper = self.started([*start, server.PROGRAM, 'keep', '--max-descriptors', '7', '--',
+                                   'serve', '--device', 'host', '--size', '64M'], pass_fds=passed)
         address = listener.getsockname()
         for _ in range(3):
             with wire.Wire(address) as client:
                 client.greet()
-            os.kill(*server.children(keeper.process.pid), signal.SIGKILL)
+            pid, = server.children(keeper.process.pid)
+            self.assertIn('FDSTORE=7', server.read_file(f'/proc/{pid}/environ').split('\0'))
+            os.kill(pid, signal.SIGKILL)
         with wire.Wire(address) as client:
             client.greet()
         self.assertEqual(keeper.end(), 0)
@@ -738,8 +740,7 @@ class Serve(Test):
             os.close(gate)
 
             def reads(pid=waiting.process.pid):
-                with open(f'/proc/{pid}/syscall', encoding='ascii') as file:
-                    return file.read().split()[:2] in (['0', '0x3'], ['63', '0x3'])
+                return server.read_file(f'/proc/{pid}/syscall').split()[:2] in (['0', '0x3'], ['63', '0x3'])
 
             server.wait_until(reads, 30, 'the server to wait')
             self.assertFalse(os.path.exists(path))

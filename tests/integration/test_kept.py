@@ -6,7 +6,7 @@ import time
 import kept
 import server
 import wire
-from server import KiB, MiB
+from server import MiB
 
 KILLS = 20 if server.SANITIZED else 50
 
@@ -88,15 +88,9 @@ class Ended(kept.Test):
         server.wait_for_text('no supervisor keeps its contents, so they end with this server', one.log)
 
 
-EXPORTS = """listeners: {{unix: [{{path: '{{socket}}'}}]}}
-keeping: {{grace: {grace}}}
-exports:
-{exports}"""
-
-
-def config(*exports, grace=3600):
+def config(*exports):
     lines = ''.join(f'  - {{{each}}}\n' for each in exports)
-    return EXPORTS.format(exports=lines, grace=grace)
+    return f"listeners: {{unix: [{{path: '{{socket}}'}}]}}\nkeeping: {{grace: 3600}}\nexports:\n{lines}"
 
 
 A = "name: a, size: 64M, devices: [{device}], keep: true"
@@ -104,8 +98,8 @@ B = "name: b, size: 64M, devices: [{device}], keep: true"
 
 
 class Configured(kept.Test):
-    def written(self, *exports, **options):
-        keeper = self.keep(config=config(*exports, **options))
+    def written(self, *exports):
+        keeper = self.keep(config=config(*exports))
         for name in 'ab':
             with keeper.client(name) as client:
                 client.write(MiB, name.encode() * 4096)
@@ -114,31 +108,6 @@ class Configured(kept.Test):
     def holds(self, keeper, name):
         with keeper.client(name) as client:
             return client.read(MiB, 4096) == name.encode() * 4096
-
-    def test_removed_export(self):
-        keeper = self.written(A, B)
-        before = keeper.descriptors()
-        keeper.reload(config(A))
-        server.wait_for_text("export 'b' was removed: its kept contents will be freed in 3600 s", keeper.log)
-        server.wait_until(lambda: keeper.descriptors() == before, 60, 'the same descriptors')
-        # Within the grace period the export gets its contents back, also after a restart of the server.
-        keeper.reload(config(A, B))
-        self.assertTrue(self.holds(keeper, 'b'))
-        keeper.reload(config(A))
-        keeper.kill_and_wait()
-        keeper.reload(config(A, B))
-        self.assertTrue(self.holds(keeper, 'a') and self.holds(keeper, 'b'))
-
-    def test_freed_after_the_grace_period(self):
-        keeper = self.written(A, B, grace=0)
-        before = keeper.descriptors()
-        keeper.reload(config(A, grace=0))
-        server.wait_until(lambda: keeper.descriptors() == before - 2, 30, 'a table and a slab to go')
-        server.wait_for_text("kept contents of export 'b' are freed", keeper.log)
-        keeper.reload(config(A, B, grace=0))
-        with keeper.client('b') as client:
-            self.assertEqual(client.read(MiB, 4096), bytes(4096))
-        self.assertTrue(self.holds(keeper, 'a'))
 
     def test_replaced(self):
         """A changed size makes a new volume. The old contents are stored, and used when the size is changed back."""
@@ -164,23 +133,6 @@ class Configured(kept.Test):
         server.wait_until(lambda: self.sockets(keeper) == before - 1, 30, 'the socket to go')
         keeper.kill_and_wait()
         self.assertFalse(self.holds(keeper, 'a'))
-
-
-class Refused(kept.Test):
-    def test_store_full(self):
-        """The store has room for the table, a socket and one slab. Only writes that need another slab get ENOSPC."""
-        keeper = self.keep('--device', server.DEVICE, '--size', '1G', '--page-size', '64M', flags=['--max-descriptors', '3'])
-        with keeper.client() as client:
-            client.write(0, b'x' * KiB)
-            with self.assertRaises(wire.Failed) as refusal:
-                client.write(64 * MiB, b'y' * KiB)
-            self.assertEqual(refusal.exception.args[0], wire.ENOSPC)
-            client.write(2 * KiB, b'z' * KiB)
-        server.wait_for_text('contents cannot be kept beyond the end of this server: the supervisor stores at most 3 descriptors', keeper.log)
-        keeper.kill_and_wait()
-        with keeper.client() as client:
-            self.assertEqual(client.read(0, 3 * KiB), b'x' * KiB + bytes(KiB) + b'z' * KiB)
-            self.assertEqual(client.read(64 * MiB, KiB), bytes(KiB))
 
 
 if __name__ == '__main__':

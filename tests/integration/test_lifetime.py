@@ -85,8 +85,7 @@ class Background(server.Test):
         server.wait_for_text('stopping', self.log)
 
     def pid(self):
-        with open(self.pidfile, encoding='ascii') as file:
-            return int(file.read())
+        return int(server.read_file(self.pidfile))
 
     def test_keep(self):
         """Contents outlive a server that is killed, and an upgrade."""
@@ -112,8 +111,7 @@ class Background(server.Test):
                 with self.subTest(words=words, keep=keep):
                     self.run_command(*keep, *self.flags(*(('--keep',) if keep else ('--background',))))
                     pid = self.pid()
-                    with open(f'/proc/{pid}/stat', encoding='ascii') as file:
-                        parent = int(file.read().rsplit(')', 1)[1].split()[1])
+                    parent = int(server.read_file(f'/proc/{pid}/stat').rsplit(')', 1)[1].split()[1])
                     admin = f'{os.environ["RUNTIME_DIRECTORY"]}/admin-{pid}.sock'
                     self.assertEqual(self.gpunbd_stop(*(each.format(admin=admin) for each in words)),
                                      f'the server, process {pid}, has ended\n')

@@ -94,39 +94,6 @@ class Json(Log):
             self.assertEqual(table['level'], 'info')
             self.assertGreater(table['message'].count('\n'), 6)
 
-    def test_a_path_that_is_not_utf8(self):
-        path = os.fsencode(self.directory()) + b'/s\xff"'
-        child = subprocess.Popen(
-            [server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '--log-format', 'json', '-U', path],
-            stderr=subprocess.PIPE, preexec_fn=server.die_with_parent)
-        self.addCleanup(child.stderr.close)
-        for line in child.stderr:
-            entry = self.parsed([line.decode()])[0]  # valid UTF-8, and JSON
-            if entry['message'].endswith('/s\ufffd"'):
-                child.terminate()
-                break
-        else:
-            self.fail('the path of the socket is not logged')
-        self.assertEqual(child.wait(60), 0)
-
-
-class Text(Log):
-    def test_debug(self):
-        one = self.start(size='16M', extra=('--log-level', 'debug'))
-
-        def work():
-            with wire.connect(one.address) as client:
-                with self.assertRaises(wire.Failed):
-                    client.read(1 << 40, 1)
-                client.disconnect()
-        lines = self.new_lines(one, work, 3)
-        self.assertIn("debug: ", lines[0])
-        self.assertIn("serving export '', structured replies, base:allocation", lines[0])
-        self.assertIn("warning: ", lines[1])
-        self.assertIn("export '': READ at offset 1099511627776 refused: EINVAL: beyond the end", lines[1])
-        self.assertIn("info: ", lines[2])
-        self.assertIn("2 requests (1 failed), 0 bytes read", lines[2])
-
 
 class Colour(Log):
     def first_lines(self, terminal, **environment):

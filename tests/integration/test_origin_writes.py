@@ -1,5 +1,4 @@
 """Exports that write to a file: what it has after requests, flushes, stops and kills; holes; the commands for it."""
-import json
 import os
 import random
 import signal
@@ -26,8 +25,7 @@ class OriginWrites(origin_export.Test):
     def setUp(self):
         self.path = os.path.join(self.directory(), 'origin.img')
         self.contents = bytearray(server.random_bytes(SIZE, 5))
-        with open(self.path, 'wb') as file:
-            file.write(self.contents)
+        server.write_file(self.path, self.contents)
 
     def start(self, mode, text=CONFIG):
         self.one = self.serve(config=text.replace('FILE', self.path).replace('MODE', mode), name='disk')
@@ -80,8 +78,7 @@ class OriginWrites(origin_export.Test):
         self.assertEqual(self.file(), self.contents)
         source = os.path.join(self.directory(), 'source')
         self.contents = bytearray(server.random_bytes(SIZE, 9))
-        with open(source, 'wb') as file:
-            file.write(self.contents)
+        server.write_file(source, self.contents)
         self.command('nbdcopy', '--flush', source, self.one.uri())
         self.assertEqual(self.file(), self.contents)
 
@@ -90,18 +87,6 @@ class OriginWrites(origin_export.Test):
         with wire.connect(self.one.address, 'disk') as client:
             client.flush()
         self.gpunbd('export', 'flush', 'disk')
-
-    def test_trim_makes_holes(self):
-        self.start('write-through')
-        before = os.stat(self.path).st_blocks
-        with wire.connect(self.one.address, 'disk') as client:
-            client.trim(8 * MiB, 16 * MiB)
-        self.contents[8 * MiB:24 * MiB] = bytes(16 * MiB)
-        self.assertEqual(self.file(), self.contents)
-        self.assertLessEqual(os.stat(self.path).st_blocks, before - 16 * MiB // 512)
-        runs = json.loads(self.command('nbdinfo', '--json', '--map', self.one.uri()))
-        self.assertEqual([(run['offset'], run['length'], run['type']) for run in runs],
-                         [(0, 8 * MiB, 0), (8 * MiB, 16 * MiB, 3), (24 * MiB, 16 * MiB, 0)])
 
     def test_flush_and_evict(self):
         # Nothing is written or read but for the commands.

@@ -141,8 +141,7 @@ fail() {
 def recipes():
     """Yields (page, heading, lines) for each block of commands."""
     for page in PAGES:
-        with open(os.path.join(server.ROOT, page), encoding='utf-8') as file:
-            headings = re.findall(r'^#+ (.*)$', file.read(), re.MULTILINE)
+        headings = re.findall(r'^#+ (.*)$', server.read_file(os.path.join(server.ROOT, page)), re.MULTILINE)
         for heading in headings:
             for text in [part for text in recipe.texts(page, heading) for part in text.split('\n\n')]:
                 lines = [re.sub(r'  +# .*', '', line).rstrip() for line in text.splitlines()]
@@ -269,8 +268,7 @@ class Recipes(server.Test):
     def test_paths(self):
         """Debian has no /etc/pki."""
         for page in PAGES:
-            with open(os.path.join(server.ROOT, page), encoding='utf-8') as file:
-                self.assertNotIn('/etc/pki', file.read(), page)
+            self.assertNotIn('/etc/pki', server.read_file(os.path.join(server.ROOT, page)), page)
 
 
 if __name__ == '__main__':

@@ -94,6 +94,19 @@ class Reload(server.Test):
         # The command line overrides the file, at the start and in reloads.
         self.assertNotIn('next start', one.reload(exports + 'log: {level: debug}\n'))
 
+    def test_block_sizes(self):
+        """Existing connections keep theirs. A size that is no multiple of the earlier minimum makes a new export."""
+        one = self.serve(config=config(('a', '64M, block_size: {minimum: 512}')))
+        with wire.connect(one.address, 'a') as before:
+            before.write(0, b'x' * 512)
+            self.assertIn('block_size changed', one.reload(config(('a', '64M, block_size: {minimum: 8K}'))))
+            before.write(512, b'x' * 512)
+            with wire.connect(one.address, 'a') as after:
+                with self.assertRaises(wire.Failed):
+                    after.read(0, 512)
+                self.assertEqual(after.read(0, 8192), b'x' * 1024 + bytes(7168))
+        self.assertIn("'a' is replaced", one.reload(config(('a', '65537K'))))
+
 
 class Hangup(server.Test):
     """SIGHUP that does not reload the configuration."""

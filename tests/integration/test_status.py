@@ -14,7 +14,7 @@ STATUS = (server.PROGRAM, 'status')
 class Status(server.Test):
     def endpoint(self, *args, **kwargs):
         made = Endpoint(*args, **kwargs)
-        self.addCleanup(made.close)
+        self.addCleanup(made.stop)
         return made
 
     def path(self, name='admin.sock'):
@@ -36,12 +36,11 @@ class Status(server.Test):
 class Servers(Status):
     def test_tcp_and_a_token(self):
         one = self.endpoint(token='secret')
-        self.refused('the server refuses the request: a token is needed', '--url', one.url)
+        self.refused('the server refuses the request: a token is required', '--url', one.url)
         file = self.path('token')
         for token, message in ((b'secret\n', None), (b'other', 'the server refuses the request'), (b'', 'is not a token'),
                                (b'a\r\nX-Evil: b\n', 'is not a token'), (b'a b', 'is not a token')):
-            with open(file, 'wb') as out:
-                out.write(token)
+            server.write_file(file, token)
             os.chmod(file, 0o600)
             if message:
                 self.refused(message, '--url', one.url, '--token', file)
@@ -63,7 +62,7 @@ class Servers(Status):
                     self.assertIsNone(process.poll())
             os.unlink(path)  # first: the command reports another error if the file exists without a server
             self.assertIn('No such file', process.stderr.readline())
-            one.close()
+            one.stop()
             self.endpoint(path, pid=4712)
             while 'pid 4712' not in process.stdout.readline():
                 self.assertIsNone(process.poll())

@@ -99,8 +99,7 @@ class TlsSetup(server.Test):
             self.assertEqual(os.stat(self.path(name)).st_mode & 0o777, 0o700, name)
         self.assertEqual(os.listdir(self.parent), [os.path.basename(self.folder)])
         for name in ('keys.psk', 'clients/bob/keys.psk'):
-            with open(self.path(name), encoding='ascii') as file:
-                self.assertRegex(file.read(), r'\Abob:[0-9a-f]{64}\n\Z')
+            self.assertRegex(server.read_file(self.path(name)), r'\Abob:[0-9a-f]{64}\n\Z')
 
     def test_openssl_accepts_the_files(self):
         server.need('openssl')

@@ -1,4 +1,5 @@
 """SIGUSR2: another server takes over without interrupting clients. If it cannot, nothing changes."""
+import contextlib
 import json
 import os
 import random
@@ -367,6 +368,36 @@ class Tls(Upgrade):
         with self.enter() as client:
             self.assertEqual(client.read(10 * MiB, 4), bytes(4))
 
+    def flood(self):
+        """The thread of a client that sends a WRITE, each byte in a record of its own, until it is disconnected."""
+        client = self.enter()
+        client.send(wire.encode_request(wire.WRITE, 0, 32 * MiB))
+
+        def send():
+            with client, contextlib.suppress(wire.Closed):
+                while True:
+                    client.send(b'x')
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        return thread
+
+    def test_clients_that_flood_with_single_bytes(self):
+        """Neither an upgrade nor the second SIGTERM waits for them."""
+        keeper = self.gpunbd('--config', self.config)
+        floods = [self.flood() for _ in range(4)]
+        with wire.connect(self.path, 'a') as other:
+            other.write(40 * MiB, b'beside floods')
+            self.assertTrue(all(each.is_alive() for each in floods))
+            self.follows(keeper)
+            self.assertEqual(other.read(40 * MiB, 13), b'beside floods')
+        floods += [self.flood() for _ in range(4)]
+        keeper.process.send_signal(signal.SIGTERM)
+        self.logged('stopping: ', keeper)
+        self.assertEqual(keeper.end(), 0)
+        for each in floods:
+            each.join(60)
+            self.assertFalse(each.is_alive())
+
 
 class WithoutSuccessor(Upgrade):
     """The new process does not become the server."""
@@ -467,8 +498,7 @@ os.kill(os.getpid(), 9)
     def test_the_new_configuration_adds_contents(self):
         """A clone changes the page table of its source, and no page is mapped yet for a file."""
         image = os.path.join(self.directory(), 'image')
-        with open(image, 'wb') as file:
-            file.write(bytes(4096))
+        server.write_file(image, bytes(4096))
         export = '{name: a, size: 512M, page_size: 64M, devices: [{device}], keep: true}'
         keeper, path = self.configured(export)
         client = wire.connect(self.path, 'a')

@@ -24,8 +24,7 @@ class Vulkan(server.Test):
         text = CONFIG.replace('DEVICE', device).replace('MAPPED', '' if mapped else 'mapped: 0')
         one = self.serve(config=text, name='a')
         if os.environ['VK_INSTANCE_LAYERS']:
-            with open(f'/proc/{one.process.pid}/maps', encoding='ascii') as file:
-                self.assertIn('libVkLayer_khronos_validation', file.read())
+            self.assertIn('libVkLayer_khronos_validation', server.read_file(f'/proc/{one.process.pid}/maps'))
         return one
 
     def modes(self):

@@ -1,6 +1,7 @@
-"""Notifications for systemd's watchdog (WATCHDOG=1): the main process sends them periodically. test_tls_floods.py has
-those of an upgrade."""
+"""Notifications for systemd's watchdog (WATCHDOG=1): the main process sends them periodically."""
 import array
+import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -74,6 +75,27 @@ class Watchdog(server.Test):
                 self.assertEqual(self.supervisor.next(), ('WATCHDOG=1', process.pid))
             process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(30), 0)
+
+    def test_notifications_after_an_upgrade(self):
+        """The successor sends them."""
+        self.assertEqual(ctypes.CDLL(None).prctl(SUBREAPER, 1), 0)
+        process = self.run_server('-U', '{socket}', '--keep', environment={
+            'NOTIFY_SOCKET': self.supervisor.address, 'FDSTORE': '100', 'WATCHDOG_USEC': '400000'}).process
+        self.supervisor.until('READY=1')
+        process.send_signal(signal.SIGUSR2)
+        pid = int(self.supervisor.until('MAINPID=')[-1][0].splitlines()[0].removeprefix('MAINPID='))
+        self.addCleanup(self.end, pid)
+        while self.supervisor.next() != ('WATCHDOG=1', pid):
+            pass
+        self.assertEqual(process.wait(60), 0)
+        os.kill(pid, signal.SIGTERM)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+
+    @staticmethod
+    def end(pid):
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 if __name__ == '__main__':

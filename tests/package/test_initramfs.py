@@ -45,24 +45,17 @@ class Initramfs(server.Test):
         self.write('sbin/e2fsck', '')
 
     def write(self, path, text):
-        path = os.path.join(self.here, path)
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(text)
-        os.chmod(path, 0o755)
+        server.write_file(os.path.join(self.here, path), text, 0o755)
 
     def read(self, path):
         path = os.path.join(self.here, path)
-        if not os.path.exists(path):
-            return ''
-        with open(path, encoding='utf-8') as file:
-            return file.read()
+        return server.read_file(path) if os.path.exists(path) else ''
 
     def run_script(self, name, line='', status=0, argument='', **environment):
         """The output of a script, whose absolute paths are moved below `here`."""
         path = os.path.join(FOLDER, name)
         self.assertTrue(os.stat(path).st_mode & stat.S_IXUSR)
-        with open(path, encoding='utf-8') as file:
-            text = file.read()
+        text = server.read_file(path)
         for path in PATHS:
             text = text.replace(path, self.here + path)
         self.write('script', text)

@@ -15,8 +15,7 @@ UNITS = ['gpunbd.service', 'gpunbd.socket', 'gpunbd-swap@.service']
 
 
 def contents(name):
-    with open(os.path.join(FOLDER, name), encoding='utf-8') as file:
-        return file.read()
+    return server.read_file(os.path.join(FOLDER, name))
 
 
 class Units(server.Test):
@@ -112,20 +111,16 @@ if grep -qx "$2" {self.folder}/stuck; then
     exit 1
 fi
 ''')
-        for name in ('systemctl', 'gpunbd'):
-            os.chmod(os.path.join(self.folder, name), 0o755)
 
     def write(self, name, text):
-        with open(os.path.join(self.folder, name), 'w', encoding='utf-8') as file:
-            file.write(text)
+        server.write_file(os.path.join(self.folder, name), text, 0o755)
 
     def hook(self, *arguments):
         self.write('calls', '')
         environment = {'PATH': f'{self.folder}:{os.environ["PATH"]}', 'GPUNBD_NVIDIA_PARAMETERS': self.parameters,
                        'GPUNBD_SLEEP_STATE': os.path.join(self.folder, 'state'), 'GPUNBD_RECLAIM_SERVERS': 'true'}
         output = self.command(os.path.join(FOLDER, 'system-sleep'), *arguments, environment=environment) + self.errors
-        with open(self.calls, encoding='utf-8') as file:
-            return file.read().splitlines(), output
+        return server.read_file(self.calls).splitlines(), output
 
     def test_swap_is_detached_before_and_attached_after(self):
         self.write('active', 'gpunbd-swap@nbd0.service\ngpunbd-swap@nbd3.service\n')

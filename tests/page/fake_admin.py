@@ -203,12 +203,12 @@ class Device:
 
 class FakeAdmin:
     """`moves`: the load changes each second, and has done so for `history` seconds. Otherwise only the test changes the
-    state."""
+    state. `every`: seconds between two ticks."""
 
-    def __init__(self, exports, devices, port=0, moves=True, token=None, steering=True, history=3600):
+    def __init__(self, exports, devices, port=0, moves=True, token=None, steering=True, history=3600, every=1.0):
         self.exports, self.devices, self.moves, self.token, self.steering = exports, devices, moves, token, steering
         self.progress, self.state, self.posted, self.requested, self.ended = [], 'serving', [], [], set()
-        self.events, self.pid, self.started, self.every = [], 4711, time.time() - 3 * 3600 - 125, 1.0
+        self.events, self.pid, self.started, self.every = [], 4711, time.time() - 3 * 3600 - 125, every
         self.refused, self.failed_handshakes = {'connections': 2}, {}
         self.passed, self.clock_set = 0, 0  # seconds that a test lets pass, and by which it sets the clock
         self.changed, self.running, self.second = threading.Condition(), False, 0
@@ -236,10 +236,19 @@ class FakeAdmin:
         class BoundHandler(Handler):
             admin = fake
 
-        self.http = FakeServer(('127.0.0.1', self.port), BoundHandler)
-        self.port, self.running = self.http.server_address[1], True
+        self.http = self.server(BoundHandler)
+        self.running = True
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()  # stop() waits for an interval
         threading.Thread(target=self.live, daemon=True).start()
+
+    def server(self, handler):
+        made = FakeServer(('127.0.0.1', self.port), handler)
+        self.port = made.server_address[1]
+        return made
+
+    def answers(self, handler):
+        """Whether a derived class has answered this GET itself."""
+        return False
 
     def stop(self):
         """Stops the server and closes all connections."""
@@ -398,6 +407,8 @@ class Handler(BaseHTTPRequestHandler):
         return False
 
     def do_GET(self):
+        if self.admin.answers(self):
+            return None
         split = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
         self.admin.requested.append(split.path)

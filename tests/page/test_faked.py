@@ -23,9 +23,8 @@ class Fake(views.Views):
 
     def still(self, *exports, **options):
         """A server that changes only when the test changes it, with ten ticks per second."""
-        admin = fake_admin.FakeAdmin(list(exports), [fake_admin.Device('cuda:0', 'NVIDIA H200', 80 * GiB, 9 * GiB, GiB)], moves=False, **options)
-        admin.every = 0.1
-        return self.show(admin)
+        device = fake_admin.Device('cuda:0', 'NVIDIA H200', 80 * GiB, 9 * GiB, GiB)
+        return self.show(fake_admin.FakeAdmin(list(exports), [device], moves=False, every=0.1, **options))
 
     def stop(self):
         if self.admin.running:
@@ -54,7 +53,7 @@ class SimulatedServer(Fake):
 class Hundred(Fake):
     def setUp(self):
         super().setUp()
-        self.show(fake_admin.a_hundred(moves=False)).every = 0.2
+        self.show(fake_admin.a_hundred(moves=False, every=0.2))
         self.overview()
         self.browser.shows('#exports-count', '100')
 
@@ -526,9 +525,7 @@ class Looks(Fake):
     """Tests of the layout of all views, with a screenshot of each."""
 
     def machine(self):
-        admin = self.show(fake_admin.a_machine())
-        admin.every = 0.1
-        return admin
+        return self.show(fake_admin.a_machine(every=0.1))
 
     def assert_fits(self):
         self.assertEqual(self.browser.run('return document.documentElement.scrollWidth'), self.browser.run('return document.documentElement.clientWidth'))
@@ -570,8 +567,7 @@ class Looks(Fake):
         self.browser.shows('#state', 'does not answer')
         self.browser.screenshot('gone')
         self.assertEqual(self.browser.problems(), [])  # before the next page
-        hundred = self.show(fake_admin.a_hundred(history=60))
-        hundred.every = 0.1
+        self.show(fake_admin.a_hundred(history=60, every=0.1))
         self.browser.see(1280, 1300)
         self.overview()
         self.a_minute()
