@@ -1,13 +1,8 @@
 // Access rules and rates in the configuration: valid values, and the errors for invalid ones.
-#include <doctest/doctest.h>
-
-#include <string>
-#include <tuple>
-#include <utility>
-
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "tests/config/text.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {

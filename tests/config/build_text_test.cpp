@@ -1,12 +1,11 @@
 #include "config/build_text.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/core.h>
 #include <openssl/crypto.h>
 
 #include <CLI/Version.hpp>
-#include <sstream>
-#include <string>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {

@@ -1,6 +1,6 @@
 #include "config/nbd_target.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {

@@ -1,15 +1,11 @@
 // The key `origin` of an export.
-#include <doctest/doctest.h>
-
-#include <chrono>
 #include <filesystem>
-#include <string>
-#include <utility>
 
 #include "config/origin_cycle.hpp"
 #include "config/yaml_file.hpp"
 #include "tests/config/text.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::config::test {
 namespace {

@@ -1,9 +1,8 @@
 #include "config/size.hpp"
 
-#include <doctest/doctest.h>
-
 #include <random>
-#include <utility>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {

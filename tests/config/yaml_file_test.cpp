@@ -1,19 +1,14 @@
 #include "config/yaml_file.hpp"
 
-#include <doctest/doctest.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <random>
-#include <span>
-#include <tuple>
-#include <utility>
 
 #include "config/devices/device_drivers.hpp"
 #include "tests/config/text.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 #include "tests/unprivileged_user.hpp"
 
 namespace gpunbd::config {

@@ -1,19 +1,13 @@
 // What the tests of GPU channels share: copies with a model of the contents, for any driver.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstring>
 #include <random>
-#include <stdexcept>
-#include <vector>
 
 #include "storage/devices/device.hpp"
 #include "storage/devices/gpu/policy.hpp"
 #include "storage/devices/store.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::test {
 

@@ -1,18 +1,7 @@
 // Channels of a real GPU: every path with any alignment, the order of stores and reads, slabs,
 // threads, faults. Exits with 77 if there is no GPU.
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string_view>
-#include <thread>
-#include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
@@ -20,6 +9,7 @@
 #include "storage/devices/store.hpp"
 #include "tests/gpu/channel_exercise.hpp"
 #include "tests/gpu/kernel_calls.hpp"
+#include "tests/test.hpp"
 
 namespace {
 

@@ -1,7 +1,6 @@
 // Slabs of cuda:0 that outlive their process, plain and mapped. Run by ctest. The modes --make and
 // --keep are the other processes of a test: one that is killed, and one without CUDA that keeps the
 // descriptors meanwhile.
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -9,21 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <new>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
+#include "tests/test.hpp"
 
 namespace {
 

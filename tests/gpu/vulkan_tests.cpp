@@ -1,16 +1,9 @@
 // Channels of a real GPU through its Vulkan driver: every path with any alignment, completed writes
 // and fenced stores, slabs, threads. Exits with 77 if there is no GPU. GPUNBD_VULKAN_DEVICE names
 // another device, which may be an implementation on the CPU. Prints the cost of each path.
-#include <doctest/doctest.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "storage/devices/vulkan/vulkan_driver.hpp"
 #include "tests/gpu/channel_exercise.hpp"
+#include "tests/test.hpp"
 
 namespace {
 

@@ -1,13 +1,8 @@
 #include "protocol/gate.hpp"
 
-#include <doctest/doctest.h>
-
-#include <initializer_list>
-#include <variant>
-#include <vector>
-
 #include "protocol/bytes.hpp"
 #include "tests/protocol/bytes_of.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

@@ -1,15 +1,8 @@
 #include "protocol/negotiation.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "protocol/bytes.hpp"
 #include "tests/protocol/handshake.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

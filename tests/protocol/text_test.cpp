@@ -1,8 +1,7 @@
 #include "protocol/option_data.hpp"
 
-#include <doctest/doctest.h>
-
 #include "protocol/constants.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

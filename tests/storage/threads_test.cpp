@@ -1,18 +1,9 @@
 // Many threads on few pages. Run with the thread sanitizer, this also finds data races.
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <memory>
-#include <set>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include "tests/checked.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/rig.hpp"
 #include "tests/storage/test_pool.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,27 +1,20 @@
 // The endpoint with sockets: limits, invalid requests, streams with slow readers, and shutdown.
 #include "server/admin/endpoint.hpp"
 
-#include <doctest/doctest.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
-#include <memory>
 #include <random>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 #include "server/admin/http/connection.hpp"
 #include "server/net/address_error.hpp"
-#include "server/net/tcp_address.hpp"
 #include "tests/server/admin/fake_server.hpp"
 #include "tests/server/admin/http/http_client.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::admin::test {
 namespace {

@@ -1,10 +1,9 @@
 // Owners by name and by number.
 #include "server/base/file_checks.hpp"
 
-#include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <stdexcept>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,11 +1,5 @@
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <memory>
-#include <tuple>
 #include <type_traits>
-#include <utility>
 
 #include "config/command_line/help_text.hpp"
 #include "config/command_line/parse.hpp"
@@ -25,6 +19,7 @@
 #include "server/tools/tls_setup/subcommand.hpp"
 #include "server/tools/top/subcommand.hpp"
 #include "tests/config/text.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {

@@ -1,14 +1,9 @@
 // The flags of `gpunbd export create` and the keys of the configuration.
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <set>
-#include <string>
-
 #include "config/schema.hpp"
 #include "config/yaml_file.hpp"
 #include "server/tools/export/export_command.hpp"
 #include "server/tools/export/key_flags.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::tools {
 namespace {

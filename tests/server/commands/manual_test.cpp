@@ -1,12 +1,8 @@
 // Compares the manuals, the help and the example with the program.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <fstream>
-#include <set>
 #include <sstream>
-#include <string_view>
 
 #include "config/command_line/parse.hpp"
 #include "config/schema.hpp"
@@ -14,6 +10,7 @@
 #include "server/commands/commands.hpp"
 #include "server/tools/manual/subcommand.hpp"
 #include "tests/config/text.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {

@@ -1,10 +1,5 @@
-#include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -12,6 +7,7 @@
 #include "tests/server/daemon/control_plane/in_process_server.hpp"
 #include "tests/server/daemon/control_plane/in_process_supervisor.hpp"
 #include "tests/server/daemon/control_plane/sequence.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

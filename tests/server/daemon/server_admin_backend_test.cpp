@@ -1,22 +1,9 @@
 #include "server/daemon/server_admin_backend.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <future>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <variant>
-#include <vector>
-
 #include "storage/base/long_work.hpp"
 #include "tests/server/captured_log.hpp"
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

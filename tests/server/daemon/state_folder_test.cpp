@@ -1,17 +1,14 @@
 #include "server/daemon/state_folder.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <string>
-#include <tuple>
-#include <utility>
 
 #include "config/rules.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -2,17 +2,10 @@
 // that any TCP client may open, and answers which exports a client may open.
 #include "server/exports/access_list.hpp"
 
-#include <doctest/doctest.h>
-
-#include <stdexcept>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
-
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "tests/config/text.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

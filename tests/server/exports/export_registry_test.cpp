@@ -1,15 +1,11 @@
 // The registry alone, and with sessions that use it.
 #include "server/exports/export_registry.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <thread>
-
 #include "server/daemon/export_factory.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/offered_exports.hpp"
 #include "tests/server/happy_script.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

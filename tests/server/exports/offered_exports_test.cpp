@@ -2,15 +2,10 @@
 // an unknown name.
 #include "server/exports/offered_exports.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "config/client_clones.hpp"
 #include "config/rules.hpp"
 #include "tests/protocol/handshake.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,13 +1,9 @@
 // Computes the size of a volume from the options of its export, and the error if it does not fit.
 #include "server/exports/volume_plan.hpp"
 
-#include <doctest/doctest.h>
-
-#include <array>
-
 #include "storage/devices/host/host_device.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

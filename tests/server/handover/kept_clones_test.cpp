@@ -1,13 +1,6 @@
 // Kept contents that share pages: they are taken over together, and each ends by itself.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstring>
-#include <set>
-#include <string>
-
-#include "tests/contains.hpp"
 #include "tests/server/handover/kept_rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

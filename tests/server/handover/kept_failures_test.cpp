@@ -1,18 +1,13 @@
 // Taking over contents fails at each step: all parts stay with the supervisor, a later attempt is
 // possible, and no descriptor leaks.
-#include <doctest/doctest.h>
 #include <sys/resource.h>
 
-#include <cstring>
-#include <vector>
-
-#include "tests/checked.hpp"
-#include "tests/contains.hpp"
 #include "tests/server/failing_allocation.hpp"
 #include "tests/server/handover/kept_rig.hpp"
 #include "tests/storage/no_threads.hpp"
 #include "tests/storage/open_files.hpp"
 #include "tests/storage/pages/abandoned_volume.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

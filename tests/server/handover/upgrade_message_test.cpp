@@ -1,16 +1,12 @@
 // The messages between a server and its successor: each is complete, or rejected.
 #include "server/handover/message.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <string>
-
 #include "server/net/transport/receive_buffer.hpp"
-#include "tests/checked.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

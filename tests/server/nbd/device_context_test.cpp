@@ -1,8 +1,7 @@
 // gpunbd:device, alone and together with base:allocation, with structured replies and with extended
 // headers.
-#include <doctest/doctest.h>
-
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,10 +1,9 @@
 // Many requests over little staging memory, and clients that do not read replies: no client
 // starves, and memory use stays bounded.
-#include <doctest/doctest.h>
-
 #include "tests/sanitized.hpp"
 #include "tests/server/happy_script.hpp"
 #include "tests/storage/random.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

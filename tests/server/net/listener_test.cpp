@@ -2,7 +2,6 @@
 #include "server/net/listener.hpp"
 
 #include <arpa/inet.h>
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -14,25 +13,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "config/network.hpp"
 #include "server/base/file_checks.hpp"
 #include "server/net/address_error.hpp"
 #include "server/net/unix_address.hpp"
 #include "server/net/vsock_address.hpp"
-#include "tests/checked.hpp"
-#include "tests/contains.hpp"
 #include "tests/server/client.hpp"
 #include "tests/server/failing_allocation.hpp"
 #include "tests/storage/open_files.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

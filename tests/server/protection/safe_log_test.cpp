@@ -1,13 +1,11 @@
 #include "server/protection/protection.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
-
 #include "storage/base/owned_fd.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -2,15 +2,10 @@
 // while the host is short of memory.
 #include "storage/migration/free_memory_watch.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstdint>
-#include <thread>
-
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

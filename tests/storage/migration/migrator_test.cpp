@@ -1,26 +1,13 @@
 // Pages leave a device and return while clients read, write and trim them.
 #include "storage/migration/migrator.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstring>
-#include <future>
-#include <initializer_list>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "tests/checked.hpp"
 #include "tests/storage/devices/file/no_writes.hpp"
 #include "tests/storage/family.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/words.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,30 +1,15 @@
 // Kills a kept volume, or several that share pages, at every step: after each store into a table or
 // into their slab directory, and before and after each call of a device or of kept parts. Then
 // takes over the remaining state and compares each volume with its model.
-#include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <cstring>
 #include <fstream>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
 #include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "storage/base/memory_file.hpp"
 #include "storage/migration/page_mover.hpp"
 #include "storage/pages/volume.hpp"
-#include "tests/checked.hpp"
 #include "tests/sanitized.hpp"
 #include "tests/storage/pages/crash_image.hpp"
 #include "tests/storage/pages/latch_device.hpp"
@@ -33,6 +18,7 @@
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,26 +1,17 @@
 #include "storage/pages/page_table.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <boost/crc.hpp>
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "storage/base/memory_file.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,18 +1,9 @@
 // Incomplete or invalid volumes are refused with a reason, and nothing is changed.
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "tests/storage/no_threads.hpp"
 #include "tests/storage/open_files.hpp"
 #include "tests/storage/pages/abandoned_volume.hpp"
 #include "tests/storage/pages/latch_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

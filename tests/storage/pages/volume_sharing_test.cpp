@@ -1,17 +1,5 @@
 // Volumes that share pages.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "storage/pages/volume.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/crash_image.hpp"
 #include "tests/storage/pages/latch_device.hpp"
@@ -19,6 +7,7 @@
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

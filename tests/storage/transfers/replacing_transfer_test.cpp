@@ -1,15 +1,7 @@
 // Writes of whole pages that are shared with another volume.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "tests/storage/family.hpp"
 #include "tests/storage/pages/words.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,16 +1,7 @@
 // Requests to volumes that share pages, compared with a model of each.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <future>
-#include <memory>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "tests/storage/family.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

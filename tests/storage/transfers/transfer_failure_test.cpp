@@ -1,12 +1,8 @@
 // Replays a successful script with each step failing. Each time the statuses are correct, the
 // requests end, and nothing stays lent.
-#include <doctest/doctest.h>
-
-#include <memory>
-#include <string_view>
-
 #include "tests/sanitized.hpp"
 #include "tests/storage/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,13 +1,7 @@
 // Transfers compared with a model, for various ranges, concurrency and amounts of staging memory.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <memory>
-#include <thread>
-#include <vector>
-
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,18 +1,11 @@
 // Requests and responses without a socket. An error is one line.
 #include "server/admin/api/api.hpp"
 
-#include <doctest/doctest.h>
-
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
-#include <optional>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <variant>
-#include <vector>
 
 #include "tests/server/admin/fake_server.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::admin::test {
 namespace {

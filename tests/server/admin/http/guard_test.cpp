@@ -1,13 +1,8 @@
 // Access checks: names and addresses, origins, tokens, and read-only listeners.
 #include "server/admin/http/guard.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <utility>
-
-#include "tests/checked.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::admin::test {
 namespace {

@@ -1,14 +1,12 @@
 #include "tests/server/admin/http/http_client.hpp"
 
 #include <arpa/inet.h>
-#include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
-#include <utility>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::admin::test {
 

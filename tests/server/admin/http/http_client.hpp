@@ -1,7 +1,6 @@
 // An HTTP client that sends arbitrary bytes, also invalid requests.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,18 +1,12 @@
 #include "server/admin/metrics/metrics.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
 #include <regex>
-#include <set>
 #include <sstream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "tests/server/admin/metrics/sample_status.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <utility>
-#include "config/size.hpp"
 
 namespace gpunbd::server::test {
 

@@ -1,19 +1,18 @@
 // Tests of the history, the events and the ticks.
 #include "server/admin/model/history.hpp"
 
-#include <doctest/doctest.h>
 #include <spdlog/details/log_msg.h>
 #include <spdlog/spdlog.h>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
-#include <vector>
 
 #include "server/admin/api/encoding.hpp"
 #include "server/admin/api/ticks.hpp"
 #include "server/admin/model/event_log.hpp"
 #include "storage/base/log_line.hpp"
 #include "tests/server/admin/fake_server.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::admin::test {
 namespace {

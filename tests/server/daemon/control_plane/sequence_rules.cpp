@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "tests/server/daemon/control_plane/page_contents.hpp"
 #include "tests/server/daemon/control_plane/sequence.hpp"

@@ -5,7 +5,6 @@
 #include <openssl/kdf.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>

@@ -1,26 +1,19 @@
 // TLS sessions with clients of any identity and behaviour: before, during and after the handshake.
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <cstdlib>
 #include <random>
-#include <set>
-#include <thread>
-#include <utility>
 
 #include "server/net/transport/tls_context.hpp"
 #include "server/net/transport/tls_stream.hpp"
-#include "tests/checked.hpp"
 #include "tests/server/captured_log.hpp"
 #include "tests/server/happy_script.hpp"
 #include "tests/server/net/transport/tls_client.hpp"
 #include "tests/server/net/transport/tls_files.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

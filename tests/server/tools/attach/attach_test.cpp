@@ -1,12 +1,10 @@
 // The parts of `gpunbd attach` that need no kernel client: URIs, uses of a device, the list, swap
 // areas, and steps.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
-#include <string>
 
 #include "server/tools/attach/attachment.hpp"
 #include "server/tools/attach/device.hpp"
@@ -15,6 +13,7 @@
 #include "server/tools/attach/step.hpp"
 #include "server/tools/attach/swap.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::attach {
 namespace {

@@ -1,12 +1,10 @@
 #include "server/tools/client/address.hpp"
 
-#include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 
-#include <cstring>
-
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::client {
 namespace {

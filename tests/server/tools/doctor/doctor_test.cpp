@@ -1,10 +1,6 @@
 // Runs the doctor's checks on simulated machines: folders with the files that it reads.
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
-#include <tuple>
 
 #include "server/tools/doctor/subcommand.hpp"
 #include "server/tools/doctor/tls_files.hpp"
@@ -12,6 +8,7 @@
 #include "server/tools/tls_setup/subcommand.hpp"
 #include "storage/devices/cuda/cuda_diagnosis.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

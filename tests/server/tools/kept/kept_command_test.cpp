@@ -1,9 +1,7 @@
 // `gpunbd kept` with untrusted server replies.
 #include "server/tools/kept/subcommand.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
+#include "tests/test.hpp"
 
 namespace gpunbd::status {
 namespace {

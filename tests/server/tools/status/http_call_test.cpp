@@ -2,12 +2,8 @@
 // invalid.
 #include "server/tools/status/http_call.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
-
 #include "server/tools/status/feed.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::status {
 namespace {

@@ -1,13 +1,9 @@
 // Responses of servers: valid ones, those of other versions, and malicious ones.
 #include "server/tools/status/snapshot.hpp"
 
-#include <doctest/doctest.h>
-
-#include <limits>
-#include <string>
-
 #include "server/tools/status/status_text.hpp"
 #include "tests/server/tools/status/sample.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::status {
 namespace {

@@ -1,14 +1,11 @@
 // The page of `gpunbd top`: every line has exactly the width of the terminal.
 #include "server/tools/status/top_page.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
-
-#include <string>
-#include <vector>
 
 #include "server/tools/status/sanitized_text.hpp"
 #include "tests/server/tools/status/sample.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::status {
 namespace {

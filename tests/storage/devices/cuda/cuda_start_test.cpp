@@ -1,7 +1,7 @@
 // Each reason for which CUDA finds no GPU has a remedy of its own.
 #include "storage/devices/cuda/cuda_start.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::cuda::test {
 namespace {

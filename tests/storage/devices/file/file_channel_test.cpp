@@ -1,19 +1,12 @@
 // Copies of any length and alignment, by two channels at once, compared with a model.
 #include "storage/devices/file/file_channel.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <thread>
-#include <vector>
-
 #include "storage/devices/file/file_device.hpp"
 #include "tests/storage/devices/file/file_folder.hpp"
 #include "tests/storage/devices/file/no_writes.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,22 +1,20 @@
 // Which files are accepted, what they look like, and how slabs are allocated in them.
 #include "storage/devices/file/file_device.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <string>
 
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/file/file_driver.hpp"
 #include "storage/devices/file/spill_file.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/devices/file/file_folder.hpp"
 #include "tests/storage/devices/file/no_writes.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

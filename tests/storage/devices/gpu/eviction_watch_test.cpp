@@ -1,13 +1,9 @@
 #include "storage/devices/gpu/eviction_watch.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
 #include <new>
-#include <utility>
-#include <vector>
 
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,9 +1,8 @@
 // A fake sysfs with cards.
 #include "storage/devices/gpu/nvidia_card.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

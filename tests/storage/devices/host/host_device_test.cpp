@@ -1,18 +1,12 @@
 #include "storage/devices/host/host_device.hpp"
 #include "tests/storage/devices/host/fake_machine.hpp"
+#include "tests/test.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <fstream>
-#include <limits>
-#include <memory>
-#include <string>
-#include <vector>
 
 namespace gpunbd::storage::test {
 namespace {

@@ -2,21 +2,14 @@
 #include "storage/base/log_line.hpp"
 #include "storage/devices/host/host_device.hpp"
 #include "tests/storage/devices/host/fake_machine.hpp"
+#include "tests/test.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
 
 namespace gpunbd::storage::test {
 namespace {

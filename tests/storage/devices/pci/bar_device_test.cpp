@@ -1,22 +1,17 @@
 // A device on a BAR that is a regular file: all reasons for refusing it, and its operations.
 #include "storage/devices/pci/bar_device.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <fstream>
-#include <iterator>
-#include <vector>
 
 #include "storage/devices/channel.hpp"
 #include "storage/devices/device_driver.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/devices/pci/fake_card.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

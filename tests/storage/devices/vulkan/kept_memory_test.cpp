@@ -1,13 +1,9 @@
 #include "storage/devices/vulkan/kept_memory.hpp"
 
-#include <doctest/doctest.h>
-
 #include <unistd.h>
 
-#include <cstring>
-#include <utility>
-
 #include "tests/storage/devices/vulkan/driver_layer.hpp"
+#include "tests/test.hpp"
 
 namespace {
 

@@ -1,13 +1,9 @@
 #include "storage/devices/vulkan/vulkan_device.hpp"
 
-#include <doctest/doctest.h>
-
-#include <thread>
-#include <vector>
-
 #include "storage/devices/vulkan/physical_device.hpp"
 #include "tests/gpu/channel_exercise.hpp"
 #include "tests/storage/devices/vulkan/driver_layer.hpp"
+#include "tests/test.hpp"
 
 namespace {
 
