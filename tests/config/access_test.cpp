@@ -132,14 +132,14 @@ TEST_CASE("access: an invalid network is refused with a valid example") {
     for (const char* text : {"10.0.0.0/", "10.0.0.0/8x", "10.0.0.0/8 ", "10.0.0.0/ 8",
                              "10.0.0.0/8/8", "10.0.0.0/-1", "10.0.0.0/08", "10.0.0.0/255.0.0.0"}) {
         CAPTURE(text);
-        CHECK(problem(text).find("has an invalid prefix") != std::string::npos);
+        CHECK(contains(problem(text), "has an invalid prefix"));
     }
     for (const char* text :
          {"", "/8", "10.0.0/8", "10.0.0.0.0/8", "10", "localhost", "*", "any", "10.0.0.0-10.0.0.9",
           "[::1]", "::1::/64", "10.1.2.3x", "0x0a000000/8"}) {
         CAPTURE(text);
         const std::string error = problem(text);
-        CHECK(error.find(example) != std::string::npos);
+        CHECK(contains(error, example));
     }
     const auto with_nul = rules::network(std::string_view("10.0.0.1\0/8", 11));
     CHECK(std::holds_alternative<rules::Wrong>(with_nul));
@@ -242,10 +242,11 @@ TEST_CASE("access: errors in rules and rates") {
         CAPTURE(rule);
         const auto problems =
             joined(load_text(std::string("exports: [{access: [") + rule + "]}]", "f").problems);
-        CHECK(problems.find(each) != std::string::npos);
+        CHECK(contains(problems, each));
     }
-    CHECK(joined(load_text("exports: [{access: [{tls_name: a, psk_user: b}]}]", "f").problems)
-              .find("a client presents a certificate or uses a shared key") != std::string::npos);
+    CHECK(contains(
+        joined(load_text("exports: [{access: [{tls_name: a, psk_user: b}]}]", "f").problems),
+        "a client presents a certificate or uses a shared key"));
 }
 
 }  // namespace

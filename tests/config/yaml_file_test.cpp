@@ -235,10 +235,10 @@ TEST_CASE("devices: wrong spill memory is a problem") {
     for (const auto& [text, expected] : rows) {
         const std::string problem = spill(text);
         CAPTURE(problem);
-        CHECK(problem.find(expected) != std::string::npos);
+        CHECK(contains(problem, expected));
     }
-    CHECK(problems("exports: [{devices: ['file:/a']}]\n")
-              .find("can only take the pages of another") != std::string::npos);
+    CHECK(contains(problems("exports: [{devices: ['file:/a']}]\n"),
+                   "can only take the pages of another"));
 }
 
 TEST_CASE("devices: ids of PCI BARs are normalised") {
@@ -264,8 +264,7 @@ TEST_CASE("devices: ids of PCI BARs are normalised") {
           "pci:../0a:00.0/2", "pci:0g:00.0/2", "pci:0000:0000:0a:00.0/2", "pci:0a:00.0/2/"}) {
         CAPTURE(id);
         const std::string text = std::string("exports: [{devices: ['") + id + "']}]\n";
-        CHECK(problems(text).find("is not a device; write pci:, the card's address") !=
-              std::string::npos);
+        CHECK(contains(problems(text), "is not a device; write pci:, the card's address"));
     }
 }
 
@@ -503,7 +502,7 @@ TEST_CASE("invalid words, addresses, ids and texts are problems") {
     };
     check(rows);
     CHECK(problems("exports: [{}]\nlisteners: {unix: [{path: " + long_path + "}]}\n")
-              .find("f:2:27: listeners.unix[0].path: 'ppp") == 0);
+              .starts_with("f:2:27: listeners.unix[0].path: 'ppp"));
     CHECK(problems("exports: [{name: " + long_name + "}]\n") ==
           "f:1:18: exports[0].name: the name has 4097 bytes; NBD allows 4096 at most\n");
 }
@@ -659,8 +658,7 @@ TEST_CASE("invalid YAML is one problem with its position") {
     check(rows);
     CHECK(problems(std::string("a\0b", 3)) ==
           "f:1:2: the byte 0x00 is not allowed in YAML text; save the file as plain text\n");
-    CHECK(problems(std::string(100'000, '[')).find("nested more than 16 deep") !=
-          std::string::npos);
+    CHECK(contains(problems(std::string(100'000, '[')), "nested more than 16 deep"));
 }
 
 TEST_CASE("CRLF line ends and a byte order mark are accepted") {
@@ -668,7 +666,7 @@ TEST_CASE("CRLF line ends and a byte order mark are accepted") {
                    "exports: [{}]\r\nthreads: 1\r\n") == "");
     CHECK(problems("\xef\xbb\xbf"
                    "exports: [{}]\r\nthreads: x\r\n")
-              .find("f:2:10: ") == 0);
+              .starts_with("f:2:10: "));
 }
 
 TEST_CASE("all problems are reported in the order of the file, and no option is set") {
@@ -753,8 +751,8 @@ TEST_CASE("unreadable files are problems with a remedy") {
     const std::string long_path(5000, 'p');
     CHECK(joined(load_file(long_path).problems) ==
           long_path + ": cannot be read: the path is too long; use a shorter one\n");
-    CHECK(joined(load_file("/dev/null").problems)
-              .find("exports: is missing, the file is empty; write") != std::string::npos);
+    CHECK(contains(joined(load_file("/dev/null").problems),
+                   "exports: is missing, the file is empty; write"));
     CHECK(joined(load_file("/dev/zero").problems) ==
           "/dev/zero: is larger than 1 MiB; name a configuration file\n");
 
@@ -779,18 +777,17 @@ TEST_CASE("files without read permission are problems with a remedy") {
         REQUIRE(mkdir(made->path("locked").c_str(), 0600) == 0);
         const std::string in_locked = made->path("locked/a.yaml");
         const std::string problem = joined(load_file(in_locked).problems);
-        CHECK(problem.find(in_locked + ": cannot be read: permission denied: user ") == 0);
-        CHECK(problem.find(" may not enter the folder '" + made->path("locked") +
-                           "'; permit it with chmod or chown, or move the file\n") !=
-              std::string::npos);
+        CHECK(problem.starts_with(in_locked + ": cannot be read: permission denied: user "));
+        CHECK(contains(problem, " may not enter the folder '" + made->path("locked") +
+                                    "'; permit it with chmod or chown, or move the file\n"));
     }
     if (geteuid() == 0) {
         REQUIRE(chown(own.c_str(), 0, 0) == 0);
         REQUIRE(chmod(own.c_str(), 0600) == 0);
         const gpunbd::test::UnprivilegedUser not_root;
-        CHECK(joined(load_file(own).problems)
-                  .find(" may not read it, it belongs to root and has mode 0600; permit it with "
-                        "chmod or chown, or run gpunbd as root\n") != std::string::npos);
+        CHECK(contains(joined(load_file(own).problems),
+                       " may not read it, it belongs to root and has mode 0600; permit it with "
+                       "chmod or chown, or run gpunbd as root\n"));
     }
 }
 
@@ -1054,7 +1051,7 @@ TEST_CASE("admin: reachable addresses need a token or TLS") {
              "admin: {tcp: {address: 127.0.0.1}, hosts: ['*.example']}",
          }) {
         CAPTURE(bad);
-        CHECK(wrong(bad).find("admin") != std::string::npos);
+        CHECK(contains(wrong(bad), "admin"));
     }
 }
 

@@ -87,14 +87,14 @@ TEST_CASE("endpoint: requests on one connection are handled in order") {
          {"Content-Type: application/json\r\n", "Cache-Control: no-store\r\n",
           "X-Content-Type-Options: nosniff\r\n", "Referrer-Policy: no-referrer\r\n", "Date: "}) {
         CAPTURE(field);
-        CHECK(first.find(field) != std::string::npos);
+        CHECK(contains(first, field));
     }
-    CHECK(first.find("Set-Cookie") == std::string::npos);
+    CHECK_FALSE(contains(first, "Set-Cookie"));
     CHECK(status_of(client.answer()) == 404);
     client.send("HEAD /api/v1/status HTTP/1.1\r\nHost: h\r\n\r\n");
     const std::string head = client.answer(true);
     CHECK(status_of(head) == 200);
-    CHECK(head.find("Content-Length: ") != std::string::npos);
+    CHECK(contains(head, "Content-Length: "));
     client.send("HEAD /api/v1/stream HTTP/1.1\r\nHost: h\r\n\r\n");
     CHECK(status_of(client.answer(true)) == 200);
     client.send(post("/api/v1/connections/end", R"({"id":7})"));
@@ -104,7 +104,7 @@ TEST_CASE("endpoint: requests on one connection are handled in order") {
     client.send("DELETE /api/v1/status HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     const std::string last = client.rest();
     CHECK(status_of(last) == 405);
-    CHECK(last.find("Allow: GET, HEAD\r\n") != std::string::npos);
+    CHECK(contains(last, "Allow: GET, HEAD\r\n"));
 }
 
 TEST_CASE("endpoint: oversized requests and invalid HTTP") {
@@ -148,10 +148,10 @@ TEST_CASE("endpoint: oversized requests and invalid HTTP") {
         HttpClient client(rig.path(), text);
         const std::string answer = client.rest();
         CHECK(status_of(answer) == status);
-        CHECK(answer.find("{\"error\":\"") != std::string::npos);
+        CHECK(contains(answer, "{\"error\":\""));
     }
     HttpClient exact(rig.path(), post("/api/v1/rates", std::string(16'384, ' ')));
-    CHECK(exact.answer().find("not JSON") != std::string::npos);
+    CHECK(contains(exact.answer(), "not JSON"));
     CHECK(rig.server.calls().empty());
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("endpoint: the time limit of a request covers all of its bytes") {
     HttpClient client(rig.path());
     // More bytes than the time limit permits.
     for (int i = 0; client.send("x") && i != 10'000; ++i) ::usleep(10'000);
-    CHECK(client.rest().find("200") == std::string::npos);
+    CHECK_FALSE(contains(client.rest(), "200"));
 }
 
 TEST_CASE("endpoint: silent clients are closed for new ones") {
@@ -296,7 +296,7 @@ TEST_CASE("endpoint: streams") {
         each->send(get("/api/v1/stream"));
         const std::string head = each->read_until("\r\n\r\n");
         CHECK(status_of(head) == 200);
-        CHECK(head.find("Content-Type: text/event-stream\r\n") != std::string::npos);
+        CHECK(contains(head, "Content-Type: text/event-stream\r\n"));
     }
     HttpClient third(rig.path(), get("/api/v1/stream"));
     CHECK(status_of(third.rest()) == 503);
@@ -410,7 +410,7 @@ TEST_CASE("endpoint: a slow change does not delay other clients") {
     pending[0](Done{"at last"});
     const std::string answer = slow.answer();
     CHECK(status_of(answer) == 200);
-    CHECK(answer.find(R"({"done":"at last"})") != std::string::npos);
+    CHECK(contains(answer, R"({"done":"at last"})"));
     CHECK(status_of(slow.answer()) == 200);  // the connection stays open
 }
 
@@ -431,7 +431,7 @@ TEST_CASE("endpoint: a dropped change, and a change that times out") {
     const auto next = take_pending(rig.server, 1);
     late[0](Done{"too late"});
     next[0](Done{"in time"});
-    CHECK(client.answer().find(R"({"done":"in time"})") != std::string::npos);
+    CHECK(contains(client.answer(), R"({"done":"in time"})"));
 }
 
 // The thread that destroys the endpoint is also the one that makes the change.
@@ -445,9 +445,9 @@ TEST_CASE("endpoint: stops with pending changes and responds to them") {
     for (HttpClient* each : {&first, &second}) {
         const std::string answer = each->rest();
         CHECK(status_of(answer) == 409);
-        CHECK(answer.find("the server is ending") != std::string::npos);
-        CHECK(answer.find("Connection: close\r\n") != std::string::npos);
-        CHECK(answer.find("doctype") == std::string::npos);
+        CHECK(contains(answer, "the server is ending"));
+        CHECK(contains(answer, "Connection: close\r\n"));
+        CHECK_FALSE(contains(answer, "doctype"));
     }
     for (const Completion& each : pending) each(Done{"not delivered"});
 }

@@ -204,11 +204,10 @@ TEST_CASE("serve with spill memory") {
         CAPTURE(given);
         const auto line = parse_line({"serve", "--device", "cuda:0", "--spill", given});
         CHECK(line.exit_code == 2);
-        CHECK(line.message.find("--spill") != std::string::npos);
-        CHECK(line.message.find(why) != std::string::npos);
+        CHECK(contains(line.message, "--spill"));
+        CHECK(contains(line.message, why));
     }
-    CHECK(parse_line({"serve", "--spill", "host=1G"}).message.find("requires --device") !=
-          std::string::npos);
+    CHECK(contains(parse_line({"serve", "--spill", "host=1G"}).message, "requires --device"));
 }
 
 TEST_CASE("flags are accepted under their former names") {
@@ -279,7 +278,7 @@ TEST_CASE("TLS by flags") {
         const CommandLine line = parse_line(wrong);
         CAPTURE(line.message);
         CHECK(line.exit_code == 2);
-        CHECK(line.message.find("--tls") != std::string::npos);
+        CHECK(contains(line.message, "--tls"));
     }
 }
 
@@ -347,18 +346,18 @@ TEST_CASE("the help of an action has its flags only") {
         const CommandLine line = parse_line(words);
         CHECK(line.exit_code == 0);
         CHECK(line.message.starts_with("gpunbd export remove - remove exports\n"));
-        CHECK(line.message.find("Usage: gpunbd export remove NAME...") != std::string::npos);
-        CHECK(line.message.find("--force") != std::string::npos);
-        CHECK(line.message.find("--socket") != std::string::npos);
+        CHECK(contains(line.message, "Usage: gpunbd export remove NAME..."));
+        CHECK(contains(line.message, "--force"));
+        CHECK(contains(line.message, "--socket"));
         for (const char* other : {"--persist", "--size", "--threads", "Keys of", "export create"}) {
             CAPTURE(other);
-            CHECK(line.message.find(other) == std::string::npos);
+            CHECK_FALSE(contains(line.message, other));
         }
     }
-    CHECK(parse_line({"export", "create", "-h"}).message.find("--size") != std::string::npos);
+    CHECK(contains(parse_line({"export", "create", "-h"}).message, "--size"));
     const std::string whole = parse_line({"export", "--help"}).message;
-    CHECK(whole.find("gpunbd export resize NAME SIZE") != std::string::npos);
-    CHECK(whole.find("--persist") != std::string::npos);
+    CHECK(contains(whole, "gpunbd export resize NAME SIZE"));
+    CHECK(contains(whole, "--persist"));
 }
 
 TEST_CASE("wrong usage with --json is for a program") {
@@ -386,10 +385,10 @@ TEST_CASE("kept: selects the server and the action") {
     CHECK(drop->settings.drop == "one");
     CHECK(parse_line({"kept", "--drop", ""}).kept->settings.drop == "");
     const auto wrong = [](std::vector<const char*> words) { return parse_line(words).message; };
-    CHECK(wrong({"kept", "a.yaml", "--socket", "b"}).find("give one of them") != std::string::npos);
-    CHECK(wrong({"kept", "--drop", "a\nb"}).find("--drop: ") != std::string::npos);
-    CHECK(wrong({"kept", "--socket", ""}).find("--socket: ") != std::string::npos);
-    CHECK(wrong({"kept", "a", "b"}).find("one FILE at a time") != std::string::npos);
+    CHECK(contains(wrong({"kept", "a.yaml", "--socket", "b"}), "give one of them"));
+    CHECK(contains(wrong({"kept", "--drop", "a\nb"}), "--drop: "));
+    CHECK(contains(wrong({"kept", "--socket", ""}), "--socket: "));
+    CHECK(contains(wrong({"kept", "a", "b"}), "one FILE at a time"));
 
     const ServeCommand serve =
         *parse_line({"serve", "--config", "f", "--keeping-socket", "/run/k"}).serve;
@@ -416,8 +415,7 @@ TEST_CASE("--admin is an address with or without a port") {
     for (const char* text : {"", ":80", "localhost:80", "[::1", "[]", "127.0.0.1:", "127.0.0.1:x",
                              "127.0.0.1:0", "[::1]80"}) {
         CAPTURE(text);
-        CHECK(parse_line({"serve", "--admin", text}).message.find("--admin: ") !=
-              std::string::npos);
+        CHECK(contains(parse_line({"serve", "--admin", text}).message, "--admin: "));
     }
     const ServeCommand rest =
         *parse_line({"serve", "--admin-socket", "none", "--admin-token", "/t"}).serve;
@@ -470,7 +468,7 @@ TEST_CASE("help and version go to standard output") {
         const CommandLine line = parse_line(arguments);
         CHECK(line.exit_code.value_or(0) == 0);
         const std::string output = output_of(arguments);
-        CHECK(output.find(start) == 0);
+        CHECK(output.starts_with(start));
         CHECK(output.back() == '\n');
         CHECK_FALSE((line.serve != nullptr));
         CHECK_FALSE((line.devices != nullptr));
@@ -830,7 +828,7 @@ TEST_CASE("attach and detach") {
             CAPTURE(value);
             const CommandLine line = parse_line({"attach", "nbd://h", "/dev/nbd0", flag, value});
             CHECK(line.exit_code == 2);
-            CHECK(line.message.find(std::string(flag) + ": ") != std::string::npos);
+            CHECK(contains(line.message, std::string(flag) + ": "));
         }
     }
 }
@@ -894,8 +892,8 @@ TEST_CASE("status and top: select the server") {
         CAPTURE(row.message);
         CAPTURE(line.message);
         CHECK(line.exit_code == 2);
-        CHECK(line.message.find("gpunbd " + std::string(row.arguments[0]) + ": " + row.message) ==
-              0);
+        CHECK(line.message.starts_with("gpunbd " + std::string(row.arguments[0]) + ": " +
+                                       row.message));
     }
 }
 

@@ -72,7 +72,7 @@ bool is_taken(const std::string& command, const std::string& flag) {
     const char* const arguments[] = {"gpunbd", command.c_str(), text.c_str(), "x"};
     const Commands commands = server::all_commands();
     const Parsed line = parse(commands, 4, arguments);
-    return line.message.find("unknown flag") == std::string::npos;
+    return !contains(line.message, "unknown flag");
 }
 
 TEST_CASE("gpunbd(8) and --help list the same flags, and the program accepts all of them") {
@@ -98,8 +98,8 @@ TEST_CASE("gpunbd(8) and --help list the same flags, and the program accepts all
     }
     for (const char* letter : {"p", "b", "U", "h"}) {
         CAPTURE(letter);
-        CHECK(manual.find(std::string("Fl ") + letter) != std::string::npos);
-        CHECK(help_of({"serve"}).find(std::string("\n  -") + letter + ", --") != std::string::npos);
+        CHECK(contains(manual, std::string("Fl ") + letter));
+        CHECK(contains(help_of({"serve"}), std::string("\n  -") + letter + ", --"));
     }
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("the first paragraph of gpunbd(8) says that nothing is persistent") {
     const std::string paragraph = manual.substr(start, manual.find(".Pp", start) - start);
     for (const char* word : {"persistent", "FLUSH", "FUA", "complete in device memory"}) {
         CAPTURE(word);
-        CHECK(paragraph.find(word) != std::string::npos);
+        CHECK(contains(paragraph, word));
     }
 }
 
@@ -204,10 +204,10 @@ TEST_CASE("gpunbd(8) gives the values of the key that each flag sets") {
             const KeyText& key = key_text(flag.key);
             if (!key.words.empty() || key.type == "Integer") {
                 constexpr std::string_view title = "Default: ";
-                CHECK(entry.find(key.fallback.substr(title.size())) != std::string::npos);
+                CHECK(contains(entry, key.fallback.substr(title.size())));
                 ++checked;
             }
-            if (key.type == "Integer") CHECK(entry.find(key.range) != std::string::npos);
+            if (key.type == "Integer") CHECK(contains(entry, key.range));
         }
     }
     CHECK(checked == 8);

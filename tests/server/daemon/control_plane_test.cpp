@@ -95,7 +95,7 @@ TEST_CASE("control plane: a failed restore is withdrawn later if it cannot be at
     rig.server->context.lifecycle.enter(Phase::handing_over);
     disk::release(EIO);
     rig.server->run_until([&] { return restore->has_value(); });
-    CHECK(refusal_of(*restore).find(std::strerror(EIO)) != std::string::npos);
+    CHECK(contains(refusal_of(*restore), std::strerror(EIO)));
     const auto served = [&] { return rig.server->context.exports.find("new"); };
     REQUIRE(served());
     CHECK(served()->use->enter("someone").lease == nullptr);

@@ -310,7 +310,7 @@ TEST_CASE("observed: a client that does not read its replies is stalled until it
             lines = log.lines(config::LogFormat::text);
         }
         REQUIRE(lines.size() == 1);
-        CHECK(lines[0].find("; the client did not read replies for 1") != std::string::npos);
+        CHECK(contains(lines[0], "; the client did not read replies for 1"));
     }
 }
 
@@ -474,7 +474,7 @@ TEST_CASE("observed: a change that the server refuses, or does not complete") {
     watched.observed.perform(SetReadOnly{.name = name, .read_only = true}, completion());
     watched.io.reset();  // as at the end of the server
     REQUIRE(outcome);
-    CHECK(std::get<NotDone>(*outcome).why.find("the server is ending") != std::string::npos);
+    CHECK(contains(std::get<NotDone>(*outcome).why, "the server is ending"));
 }
 
 TEST_CASE("observed: a destroyed backend makes no change") {

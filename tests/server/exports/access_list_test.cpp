@@ -231,7 +231,7 @@ TEST_CASE("exposure: an export is open to all if a TCP client of any address may
 TEST_CASE("exposure: TLS without client verification is reported") {
     config::Options options = options_of("exports: [{name: a, access: [{uid: 0}]}, {name: b}]");
     options.tls = {config::TlsMode::required, "/f", false, ""};
-    CHECK(unproved_in_tls(options).value_or("").find("open export 'b'") != std::string::npos);
+    CHECK(contains(unproved_in_tls(options).value_or(""), "open export 'b'"));
     options.exports.erase_if([](const auto& each) { return each.name == "b"; });
     CHECK_FALSE(unproved_in_tls(options).has_value());
     options.exports.front().access.clear();

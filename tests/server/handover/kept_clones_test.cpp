@@ -201,8 +201,9 @@ TEST_CASE("kept clones: contents that were made for another export are refused")
     Life next(supervisor);
     const MadeExports made = next.make({both[0], kept_export("clone")});
     REQUIRE(made.refused.size() == 1);
-    CHECK(made.refused[0].why.find("export 'clone': its kept contents cannot be taken over: they "
-                                   "were made for size unset") == 0);
+    CHECK(made.refused[0].why.starts_with(
+        "export 'clone': its kept contents cannot be taken over: they "
+        "were made for size unset"));
     // They are not freed while the export is refused, and are there for the right one.
     next.settle(Clock::now());
     next.settle(Clock::now() + beyond_grace);
@@ -241,7 +242,8 @@ TEST_CASE("kept clones: keep does not change while pages are shared") {
     without[0].keep = without[1].keep = false;
     const MadeExports made = life.make(without);
     REQUIRE_FALSE(made.problems.empty());
-    CHECK(made.problems[0].find("export 'source': keep cannot change while it shares memory") == 0);
+    CHECK(
+        made.problems[0].starts_with("export 'source': keep cannot change while it shares memory"));
 }
 
 TEST_CASE("kept clones: a snapshot does not become writable, by a change or by the next server") {
@@ -292,13 +294,13 @@ TEST_CASE("kept clones: without the table of one, none is taken over, and nothin
     leave_both(supervisor);
     const Names names = supervisor.names();
     const auto of_clone = std::ranges::find_if(
-        names, [](const std::string& each) { return each.find("/table/") != std::string::npos; });
+        names, [](const std::string& each) { return contains(each, "/table/"); });
     REQUIRE(of_clone != names.end());
     supervisor.corrupt(*of_clone, 0);
     Life next(supervisor);
     const MadeExports made = next.make({both[0]});
     REQUIRE(made.refused.size() == 1);
-    CHECK(made.refused[0].why.find("they share pages with the contents ") != std::string::npos);
+    CHECK(contains(made.refused[0].why, "they share pages with the contents "));
     next.settle(Clock::now());
     next.settle(Clock::now() + beyond_grace);
     CHECK(supervisor.names() == names);
@@ -312,8 +314,7 @@ TEST_CASE("kept clones: none is made while another process takes the contents ov
     life.contents.quiesce();
     const MadeExports made = life.make(both);
     REQUIRE(made.problems.size() == 1);
-    CHECK(made.problems[0].find("a kept export with clone_of cannot be added by an upgrade") !=
-          std::string::npos);
+    CHECK(contains(made.problems[0], "a kept export with clone_of cannot be added by an upgrade"));
     life.contents.resume();
     REQUIRE(life.make(both).problems.empty());
     CHECK(read(life, 1, 0) == 1);

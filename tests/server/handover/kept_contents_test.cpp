@@ -16,7 +16,7 @@ using Clock = KeptContents::Clock;
 
 bool has(const std::string& text, const std::string& part) {
     INFO(text);
-    const bool found = text.find(part) != std::string::npos && text.find('\n') == std::string::npos;
+    const bool found = contains(text, part) && text.find('\n') == std::string::npos;
     CHECK(found);
     return found;
 }

@@ -146,7 +146,7 @@ TEST_CASE("image: a compressed file that is damaged anywhere is refused") {
         CAPTURE(length);
         folder.write("image", good.substr(0, length));
         const auto target = image_volume(device);
-        CHECK(restore(path, *target).find(path + ": it is damaged") == 0);
+        CHECK(restore(path, *target).starts_with(path + ": it is damaged"));
     }
 }
 

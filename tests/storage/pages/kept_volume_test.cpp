@@ -95,7 +95,7 @@ StoreWatch::Range mapping_of(const OwnedFd& file, std::uint64_t from = 0) {
         std::uint64_t inode = 0;
         std::istringstream(line) >> std::hex >> begin >> dash >> end >> access >> offset >>
             device >> std::dec >> inode;
-        if (inode != facts.st_ino || line.find("memfd:") == std::string::npos) continue;
+        if (inode != facts.st_ino || !contains(line, "memfd:")) continue;
         return {reinterpret_cast<void*>(begin + from), end - begin - from};
     }
     FAIL("the file is not mapped");

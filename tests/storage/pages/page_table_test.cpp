@@ -305,7 +305,7 @@ TEST_CASE("page table: each byte of its header is validated") {
                 // Earlier formats have a checksum as well.
                 REQUIRE((why.substr(0, 14) == "its format is " || why == wrong_checksum));
             } else if (at >= bytes_at && at < words_at) {
-                REQUIRE(why.find("bytes, and its header records") != std::string::npos);
+                REQUIRE(contains(why, "bytes, and its header records"));
             } else {
                 REQUIRE((why == wrong_checksum || why == contradiction));
             }

@@ -27,8 +27,7 @@ TEST_CASE("clone: it may be larger than its source, not smaller, and ends with h
     MemoryDevice device(0, {});
     auto source = create(device, 3);
     write_word(*source, 2, 12);
-    CHECK(failure_of(source->clone("smaller", 2 * page_size)).find("less than") !=
-          std::string::npos);
+    CHECK(contains(failure_of(source->clone("smaller", 2 * page_size)), "less than"));
     auto clone = checked(source->clone("larger", 600 * page_size));
     CHECK(clone->size() == 600 * page_size);
     CHECK(clone->shape().name == "larger");

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "config/size.hpp"
+
 namespace gpunbd::server::test {
 
 namespace {

@@ -279,7 +279,7 @@ TEST_CASE("ticks: the busiest connections, and events since the previous tick") 
     CHECK(tick.at("connections_left_out") == 44);
     CHECK(tick.at("status").at("connections") == 300);
     CHECK(tick.at("events").as_array().size() == 1);
-    CHECK(ticks.tick(seen)->find("\"events\":[]") != std::string::npos);
+    CHECK(contains(*ticks.tick(seen), "\"events\":[]"));
     // Stalled connections are idle but come first. If there are too many, the longest stalled ones
     // do.
     for (std::size_t i = 0; i != 200; ++i) status.connections[i].stalled = 5;

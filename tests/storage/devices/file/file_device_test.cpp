@@ -127,12 +127,11 @@ TEST_CASE("file device: needs a size, and space for it") {
     CHECK_FALSE(fs::exists(path));
     {
         const NoWrites none;
-        CHECK(file_refusal(path).find("(LimitFSIZE=, ulimit -f)") != std::string::npos);
+        CHECK(contains(file_refusal(path), "(LimitFSIZE=, ulimit -f)"));
     }
     CHECK_FALSE(fs::exists(path));
     // More than any file system has, and more than a file can have.
-    CHECK(file_refusal(path, {.capacity = std::uint64_t{1} << 60}).find(" has ") !=
-          std::string::npos);
+    CHECK(contains(file_refusal(path, {.capacity = std::uint64_t{1} << 60}), " has "));
     CHECK_FALSE(fs::exists(path));
 }
 

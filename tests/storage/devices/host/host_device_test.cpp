@@ -217,7 +217,7 @@ TEST_CASE("host device: slabs are not inherited by child processes") {
         const auto device = host(16 * mib);
         Slab slab;
         REQUIRE(device->allocate({.bytes = 4 * mib, .kept = kept}, slab) == Status::ok);
-        CHECK(mapping_flags(slab.cpu).find(" dc") != std::string::npos);  // "do not copy"
+        CHECK(contains(mapping_flags(slab.cpu), " dc"));  // "do not copy"
         device->release(slab);
     }
 }

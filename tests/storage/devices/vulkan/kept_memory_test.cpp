@@ -131,7 +131,7 @@ TEST_CASE("Vulkan: a driver that does not keep contents is refused with the reas
     GPUNBD_LAYER(layer);
     const auto device = layer.open({.reserve = 0});
     layer.changes.garble = true;  // what is read from kept memory is something else
-    CHECK(device->reason_not_kept().find("does not keep contents") != std::string::npos);
+    CHECK(contains(device->reason_not_kept(), "does not keep contents"));
     layer.changes.garble = false;
     Slab slab;
     CHECK(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::io_error);

@@ -81,7 +81,7 @@ TEST_CASE("Vulkan: devices without device addresses or a working shader use tran
         layer.changes.compile = VK_ERROR_OUT_OF_DEVICE_MEMORY;
     }
     const auto device = layer.open(staged());
-    CHECK(device->info().access.find("no shader") != std::string::npos);
+    CHECK(contains(device->info().access, "no shader"));
     const OwnedSlab owned(*device, 8 * mib);
     const auto channel = open_channel(*device, only(PathKind::kernel));
     exercise(*channel, owned.slab, 0, 8 * mib, 20, 100'000, 1);
@@ -201,7 +201,7 @@ TEST_CASE("Vulkan: a slab that the driver has placed in host memory is given bac
     };
     layer.changes.host_fill_ticks = 40;  // so much faster is the memory of the device
     const auto device = layer.open(staged());
-    CHECK(device->info().access.find("cannot be measured") == std::string::npos);
+    CHECK_FALSE(contains(device->info().access, "cannot be measured"));
     const std::uint64_t before = device->available();
     Slab slab;
     layer.changes.fill_ticks = 40;
@@ -212,7 +212,7 @@ TEST_CASE("Vulkan: a slab that the driver has placed in host memory is given bac
     device->release(slab);
 
     layer.changes.host_fill_ticks = 1;
-    CHECK(layer.open(staged())->info().access.find("cannot be measured") != std::string::npos);
+    CHECK(contains(layer.open(staged())->info().access, "cannot be measured"));
 }
 
 TEST_CASE("Vulkan: a copy that cannot be submitted fails alone") {
@@ -249,7 +249,7 @@ TEST_CASE("Vulkan: a lost device fails all copies at once") {
 TEST_CASE("Vulkan: calibration finds a policy, which can be restored") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(staged());
-    CHECK(device->calibrate().find("chunk size") != std::string::npos);
+    CHECK(contains(device->calibrate(), "chunk size"));
     const std::string state = device->calibration_state();
     CHECK_FALSE(state.empty());
     CHECK(layer.open(staged())->restore_calibration(state));
