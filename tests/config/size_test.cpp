@@ -10,12 +10,7 @@ namespace {
 constexpr std::uint64_t TiB = 1024 * GiB;
 
 TEST_CASE("valid sizes are parsed") {
-    struct Row {
-        const char* text;
-        Size size;
-        const char* formatted;
-    };
-    const Row rows[] = {
+    const std::tuple<const char*, Size, const char*> rows[] = {
         {"0", {.bytes = 0}, "0"},
         {"1", {.bytes = 1}, "1"},
         {"512", {.bytes = 512}, "512"},
@@ -46,12 +41,12 @@ TEST_CASE("valid sizes are parsed") {
         {"75%", {.percent = 75}, "75%"},
         {"100%", {.percent = 100}, "100%"},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.text);
-        const auto parsed = parse_size(row.text);
+    for (const auto& [text, size, formatted] : rows) {
+        CAPTURE(text);
+        const auto parsed = parse_size(text);
         REQUIRE(std::holds_alternative<Size>(parsed));
-        CHECK(std::get<Size>(parsed) == row.size);
-        CHECK(format_size(row.size) == row.formatted);
+        CHECK(std::get<Size>(parsed) == size);
+        CHECK(format_size(size) == formatted);
     }
 }
 

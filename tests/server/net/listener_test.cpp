@@ -204,19 +204,16 @@ TEST_CASE("listener: invalid paths are refused") {
     CHECK(longest.size() == 107);
     place.options.path = longest;
     CHECK(place.refusal() == "");
-    const struct {
-        std::string path;
-        const char* refusal;
-    } rows[] = {
+    const std::pair<std::string, const char*> rows[] = {
         {"", "1 to 107 bytes"},
         {longest + "s", "1 to 107 bytes"},
         {"/no/such/directory/s", "the folder /no/such/directory does not exist; create it"},
         {"/dev/null/s", "/dev/null is not a folder"},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.path);
-        place.options.path = row.path;
-        CHECK(contains(place.refusal(), row.refusal));
+    for (const auto& [path, refusal] : rows) {
+        CAPTURE(path);
+        place.options.path = path;
+        CHECK(contains(place.refusal(), refusal));
     }
     CHECK(
         contains(create_error("/mnt/s", ENOLCK), "/mnt is on a file system without locks (flock)"));

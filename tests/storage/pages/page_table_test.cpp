@@ -329,10 +329,7 @@ TEST_CASE("page table: a header of another format or kind, or a contradictory on
     const auto both = [](Spoil one, Spoil other) -> Spoil {
         return [=](const SpoiledTable& table) { one(table), other(table); };
     };
-    const struct {
-        std::string name;
-        Spoil spoil;
-    } rows[] = {
+    const std::pair<std::string, Spoil> rows[] = {
         {"no size", word(size_at, 0)},
         {"a page more", word(size_at, 38 * table_page)},
         {"a page less", word(size_at, 36 * table_page)},
@@ -372,10 +369,10 @@ TEST_CASE("page table: a header of another format or kind, or a contradictory on
         {"fewer pages than the volume", word(pages_at, 19)},
         {"as many pages as can be written down", word(pages_at, huge)},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.name);
+    for (const auto& [name, spoil] : rows) {
+        CAPTURE(name);
         const SpoiledTable table(two_devices());
-        row.spoil(table);
+        spoil(table);
         table.correct_checksum();
         CHECK(table.refusal() == contradiction);
     }

@@ -184,10 +184,7 @@ TEST_CASE("file driver: the id of a file has one spelling") {
     std::string why_none;
     CHECK(file_driver().enumerate(why_none).empty());
     const std::string longest = "file:/" + std::string(4094, 'x');
-    const struct {
-        std::string text;
-        std::optional<std::string> id;
-    } rows[] = {
+    const std::pair<std::string, std::optional<std::string>> rows[] = {
         {"file:/var/lib/gpunbd/spill", "file:/var/lib/gpunbd/spill"},
         {"file:/a b/c:d", "file:/a b/c:d"},
         {"file://a/./b///c/", "file:/a/b/c"},
@@ -206,9 +203,9 @@ TEST_CASE("file driver: the id of a file has one spelling") {
         {"file:/a\x7f", {}},
         {std::string("file:/a\0b", 9), {}},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.text);
-        CHECK(info.parse(row.text) == row.id);
+    for (const auto& [text, id] : rows) {
+        CAPTURE(text);
+        CHECK(info.parse(text) == id);
     }
 }
 
