@@ -29,19 +29,19 @@ TEST_CASE("nbd target: parses URIs") {
         {"nbds://host/?tls-certificates=/etc/a%20b",
          {.tls = true, .host = "host", .certificates = "/etc/a b"}},
     };
-    for (const auto& [uri, target] : rows) {
+    for (const auto& [uri, expected] : rows) {
         CAPTURE(uri);
         const NbdTarget target = parse_nbd_uri(uri);
-        CHECK(target.tls == target.tls);
-        CHECK(target.host == target.host);
-        CHECK(target.port == target.port);
-        CHECK(target.socket == target.socket);
-        CHECK(target.export_name == target.export_name);
-        CHECK(target.user == target.user);
-        CHECK(target.psk_file == target.psk_file);
-        CHECK(target.certificates == target.certificates);
-        CHECK(target.tls_hostname == target.tls_hostname);
-        CHECK(target.verify == target.verify);
+        CHECK(target.tls == expected.tls);
+        CHECK(target.host == expected.host);
+        CHECK(target.port == expected.port);
+        CHECK(target.socket == expected.socket);
+        CHECK(target.export_name == expected.export_name);
+        CHECK(target.user == expected.user);
+        CHECK(target.psk_file == expected.psk_file);
+        CHECK(target.certificates == expected.certificates);
+        CHECK(target.tls_hostname == expected.tls_hostname);
+        CHECK(target.verify == expected.verify);
     }
 }
 

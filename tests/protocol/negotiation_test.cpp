@@ -852,9 +852,9 @@ TEST_CASE("the text names the first exports of a long list") {
         {5, "'0', '1', '2', '3' and 1 more"},
         {100, "'0', '1', '2', '3' and 96 more"},
     };
-    for (const auto& [exports, words] : rows) {
+    for (const auto& [count, words] : rows) {
         std::vector<ExportInfo> many;
-        for (std::size_t i = 0; i != exports; ++i) many.push_back({.name = std::to_string(i)});
+        for (std::size_t i = 0; i != count; ++i) many.push_back({.name = std::to_string(i)});
         const PlainExportDirectory directory(many);
         const Asked asked = run(directory, after_flags({option(opt::go, info_data("x"))})).asked;
         CHECK(asked.words ==

@@ -127,9 +127,7 @@ TEST_CASE("every help text has the same parts, in 80 columns") {
 TEST_CASE("the output of check fits 80 columns with any number of devices") {
     std::string text = "exports: [{devices: [host";
     for (int i = 0; i < 63; ++i) text += ", cuda:" + std::to_string(i);
-    const Loaded many = load_text(text + "]}]", "f");
-    REQUIRE(joined(many.problems) == "");
-    for (const Options& options : {many.options, load_file(GPUNBD_EXAMPLE).options}) {
+    for (const Options& options : {options_of(text + "]}]"), load_file(GPUNBD_EXAMPLE).options}) {
         std::istringstream lines(to_yaml(options));
         for (std::string line; std::getline(lines, line);) {
             CAPTURE(line);
@@ -222,13 +220,10 @@ std::string example_in(const std::string& manual, const std::string& section) {
 
 TEST_CASE("the examples in gpunbd.yaml(5) are valid configurations") {
     const std::string manual = page("gpunbd.yaml.5");
-    const Loaded loaded = load_text(example_in(manual, "EXAMPLES"), "f");
-    CHECK(joined(loaded.problems) == "");
-    CHECK(loaded.options.exports.size() == 2);
-    const Loaded spilling = load_text(example_in(manual, "GIVING MEMORY BACK"), "f");
-    CHECK(joined(spilling.problems) == "");
-    REQUIRE(spilling.options.devices.size() == 1);
-    CHECK(spilling.options.devices[0].spill.size() == 2);
+    CHECK(options_of(example_in(manual, "EXAMPLES")).exports.size() == 2);
+    const Options spilling = options_of(example_in(manual, "GIVING MEMORY BACK"));
+    REQUIRE(spilling.devices.size() == 1);
+    CHECK(spilling.devices[0].spill.size() == 2);
 }
 
 }  // namespace

@@ -195,11 +195,7 @@ TEST_CASE("access: without a list every client has access") {
     CHECK(AccessList().why({.access = Access::read_write}) == "it has no access list");
 }
 
-config::Options options_of(const std::string& text) {
-    config::Loaded loaded = config::load_text(text, "f");
-    REQUIRE(config::joined(loaded.problems) == "");
-    return std::move(loaded.options);
-}
+using config::options_of;
 
 TEST_CASE("exposure: an export is open to all if a TCP client of any address may open it") {
     const std::pair<const char*, const char*> rows[] = {
