@@ -45,6 +45,11 @@ void leave_both(LivingSupervisor& supervisor) {
     write(life, 1, 1, 3);
 }
 
+void end_grace(Life& life) {
+    life.settle(Clock::now());
+    life.settle(Clock::now() + beyond_grace);
+}
+
 TEST_CASE("kept clones: the next server takes them over with their source") {
     LivingSupervisor supervisor;
     leave_both(supervisor);
@@ -136,8 +141,7 @@ TEST_CASE("kept clones: they outlive their source") {
     CHECK(next.contents.summaries().size() == 1);
     // The last one frees everything.
     CHECK(next.make({}).problems.empty());
-    next.settle(Clock::now());
-    next.settle(Clock::now() + beyond_grace);
+    end_grace(next);
     CHECK(supervisor.names().empty());
 }
 
@@ -205,8 +209,7 @@ TEST_CASE("kept clones: contents that were made for another export are refused")
         "export 'clone': its kept contents cannot be taken over: they "
         "were made for size unset"));
     // They are not freed while the export is refused, and are there for the right one.
-    next.settle(Clock::now());
-    next.settle(Clock::now() + beyond_grace);
+    end_grace(next);
     REQUIRE(next.make(both).refused.empty());
     CHECK(read(next, 1, 1) == 3);
 }
@@ -301,8 +304,7 @@ TEST_CASE("kept clones: without the table of one, none is taken over, and nothin
     const MadeExports made = next.make({both[0]});
     REQUIRE(made.refused.size() == 1);
     CHECK(contains(made.refused[0].why, "they share pages with the contents "));
-    next.settle(Clock::now());
-    next.settle(Clock::now() + beyond_grace);
+    end_grace(next);
     CHECK(supervisor.names() == names);
 }
 
