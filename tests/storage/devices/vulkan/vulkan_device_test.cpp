@@ -41,26 +41,26 @@ std::size_t copy_there_and_back(Channel& channel, const Slab& slab) {
 TEST_CASE("Vulkan: memory that the CPU caches is used in place") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open({.reserve = 0});
-    const OwnedSlab owned(*device, 4 * mib);
+    const OwnedSlab owned(*device, {.bytes = 4 * mib});
     const auto channel = device->open_channel(usual);
-    REQUIRE(owned.slab.cpu != nullptr);
-    CHECK(channel->receives_into(owned.slab, 1 << 20));
+    REQUIRE(owned.cpu != nullptr);
+    CHECK(channel->receives_into(owned, 1 << 20));
     CHECK(device->sends_in_place());
-    for (std::uint64_t at = 0; at != owned.slab.bytes; at += 4096) {
-        REQUIRE(owned.slab.cpu[at] == std::byte{0});
+    for (std::uint64_t at = 0; at != owned.bytes; at += 4096) {
+        REQUIRE(owned.cpu[at] == std::byte{0});
     }
-    CHECK(device->use(owned.slab.bytes).mapped == owned.slab.bytes);
+    CHECK(device->use(owned.bytes).mapped == owned.bytes);
 }
 
 TEST_CASE("Vulkan: each path copies any range at any alignment") {
     GPUNBD_LAYER(layer);
     for (const DeviceOptions& options : {staged(), mapped()}) {
         const auto device = layer.open(options);
-        const OwnedSlab owned(*device, 8 * mib);
+        const OwnedSlab owned(*device, {.bytes = 8 * mib});
         for (const PathKind path : {PathKind::copy_engine, PathKind::kernel, PathKind::mapping}) {
             const auto channel = open_channel(*device, only(path));
-            exercise(*channel, owned.slab, 0, 8 * mib, 20, mib, 1);
-            exercise(*channel, owned.slab, 4093, mib, 100, 70'000, 2);
+            exercise(*channel, owned, 0, 8 * mib, 20, mib, 1);
+            exercise(*channel, owned, 4093, mib, 100, 70'000, 2);
         }
     }
 }
@@ -82,29 +82,29 @@ TEST_CASE("Vulkan: devices without device addresses or a working shader use tran
     }
     const auto device = layer.open(staged());
     CHECK(contains(device->info().access, "no shader"));
-    const OwnedSlab owned(*device, 8 * mib);
+    const OwnedSlab owned(*device, {.bytes = 8 * mib});
     const auto channel = open_channel(*device, only(PathKind::kernel));
-    exercise(*channel, owned.slab, 0, 8 * mib, 20, 100'000, 1);
+    exercise(*channel, owned, 0, 8 * mib, 20, 100'000, 1);
 }
 
 TEST_CASE("Vulkan: without imported host memory, staging memory is the driver's") {
     GPUNBD_LAYER(layer);
     layer.changes.describe = [](PhysicalDevice& physical) { physical.host_import_alignment = 0; };
     const auto device = layer.open(staged());
-    const OwnedSlab owned(*device, 8 * mib);
+    const OwnedSlab owned(*device, {.bytes = 8 * mib});
     const auto channel = device->open_channel(usual);
-    exercise(*channel, owned.slab, 0, 8 * mib, 20, 100'000, 1);
+    exercise(*channel, owned, 0, 8 * mib, 20, 100'000, 1);
 }
 
 TEST_CASE("Vulkan: many threads share one queue") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(staged());
-    const OwnedSlab owned(*device, 16 * mib);
+    const OwnedSlab owned(*device, {.bytes = 16 * mib});
     std::vector<std::thread> workers;
     for (std::uint64_t number = 0; number < 4; ++number) {
         workers.emplace_back([&, number] {
             const auto channel = device->open_channel(usual);
-            exercise(*channel, owned.slab, number * 4 * mib, 4 * mib, 20, 100'000, number);
+            exercise(*channel, owned, number * 4 * mib, 4 * mib, 20, 100'000, number);
         });
     }
     for (std::thread& worker : workers) worker.join();
@@ -120,14 +120,14 @@ TEST_CASE("Vulkan: a device whose queues do not copy is refused") {
 TEST_CASE("Vulkan: what cannot be mapped is used without a mapping") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(mapped());
-    OwnedSlab first(*device, 2 * mib);
-    CHECK(first.slab.cpu != nullptr);
+    OwnedSlab first(*device, {.bytes = 2 * mib});
+    CHECK(first.cpu != nullptr);
     layer.changes.allocate_mapped = VK_ERROR_MEMORY_MAP_FAILED;
-    const OwnedSlab second(*device, 2 * mib);
-    CHECK(second.slab.cpu == nullptr);
+    const OwnedSlab second(*device, {.bytes = 2 * mib});
+    CHECK(second.cpu == nullptr);
     CHECK(device->use(0).mapped == 2 * mib);
     const auto channel = device->open_channel(usual);
-    CHECK(copy_there_and_back(*channel, second.slab) == 0);
+    CHECK(copy_there_and_back(*channel, second) == 0);
 }
 
 TEST_CASE("Vulkan: the driver's lack of memory is no space, and nothing stays allocated") {
@@ -146,7 +146,7 @@ TEST_CASE("Vulkan: the driver's lack of memory is no space, and nothing stays al
     CHECK(slab.bytes == 0);
     CHECK(device->available() <= before);
     CHECK(device->use(0).mapped == 0);
-    const OwnedSlab owned(*device, 2 * mib);
+    const OwnedSlab owned(*device, {.bytes = 2 * mib});
 }
 
 TEST_CASE("Vulkan: slabs respect the limits of the driver") {
@@ -218,30 +218,30 @@ TEST_CASE("Vulkan: a slab that the driver has placed in host memory is given bac
 TEST_CASE("Vulkan: a copy that cannot be submitted fails alone") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(staged());
-    const OwnedSlab owned(*device, 2 * mib);
+    const OwnedSlab owned(*device, {.bytes = 2 * mib});
     for (const PathKind path : {PathKind::copy_engine, PathKind::kernel}) {
         const auto channel = open_channel(*device, only(path));
         layer.changes.submit = VK_ERROR_OUT_OF_HOST_MEMORY;
-        CHECK(copy_there_and_back(*channel, owned.slab) == 2);
+        CHECK(copy_there_and_back(*channel, owned) == 2);
         layer.changes.submit = VK_SUCCESS;
         CHECK_FALSE(device->failed());
-        CHECK(copy_there_and_back(*channel, owned.slab) == 0);
+        CHECK(copy_there_and_back(*channel, owned) == 0);
     }
 }
 
 TEST_CASE("Vulkan: a lost device fails all copies at once") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(staged());
-    OwnedSlab owned(*device, 2 * mib);
+    OwnedSlab owned(*device, {.bytes = 2 * mib});
     const auto channel = device->open_channel(usual);
     SUBCASE("seen when copies are submitted") { layer.changes.submit = VK_ERROR_DEVICE_LOST; }
     SUBCASE("seen when copies are awaited") { layer.changes.counter = VK_ERROR_DEVICE_LOST; }
-    CHECK(copy_there_and_back(*channel, owned.slab) == 2);
+    CHECK(copy_there_and_back(*channel, owned) == 2);
     CHECK(device->failed());
     Slab slab;
     CHECK(device->allocate({.bytes = mib}, slab) == Status::io_error);
-    CHECK(device->clear(owned.slab, 0, mib) == Status::io_error);
-    CHECK(device->copy(owned.slab, 0, owned.slab, mib, mib) == Status::io_error);
+    CHECK(device->clear(owned, 0, mib) == Status::io_error);
+    CHECK(device->copy(owned, 0, owned, mib, mib) == Status::io_error);
     layer.changes.submit = VK_SUCCESS;  // the driver has lost nothing, and has to end its work
     layer.changes.counter = VK_SUCCESS;
 }
