@@ -1,5 +1,6 @@
 // Kept contents that share pages: they are taken over together, and each ends by itself.
 #include "tests/server/handover/kept_rig.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/test.hpp"
 
 namespace gpunbd::server::test {
@@ -18,18 +19,12 @@ config::ExportOptions kept_clone(const std::string& name, const std::string& sou
 }
 
 void write(Life& life, std::size_t number, std::uint64_t page, std::uint64_t word) {
-    storage::PageRef ref;
-    REQUIRE(life.exports.at(number)->volume->map(page, ref) == storage::Status::ok);
-    std::memcpy(reinterpret_cast<void*>(ref.address()), &word, sizeof word);
+    storage::test::write_word(*life.exports.at(number)->volume, page, word);
 }
 
 // 0: a hole.
 std::uint64_t read(Life& life, std::size_t number, std::uint64_t page) {
-    const storage::PageRef ref = life.exports.at(number)->volume->find(page);
-    if (ref.hole()) return 0;
-    std::uint64_t word = 0;
-    std::memcpy(&word, reinterpret_cast<const void*>(ref.address()), sizeof word);
-    return word;
+    return storage::test::read_word(*life.exports.at(number)->volume, page);
 }
 
 const config::ExportList both = {kept_export("source"), kept_clone("clone", "source")};

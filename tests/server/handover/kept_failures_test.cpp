@@ -7,6 +7,7 @@
 #include "tests/storage/no_threads.hpp"
 #include "tests/storage/open_files.hpp"
 #include "tests/storage/pages/abandoned_volume.hpp"
+#include "tests/storage/pages/words.hpp"
 #include "tests/test.hpp"
 
 namespace gpunbd::server::test {
@@ -19,20 +20,13 @@ constexpr std::uint64_t failing_pages = 5;
 
 void stamp(storage::Volume& volume) {
     for (std::uint64_t page = 0; page != failing_pages; ++page) {
-        storage::PageRef held;
-        REQUIRE(volume.map(page, held) == storage::Status::ok);
-        const std::uint64_t word = page + 1;
-        std::memcpy(held.cpu(), &word, sizeof word);
+        storage::test::write_word(volume, page, page + 1);
     }
 }
 
 bool is_stamped(const storage::Volume& volume) {
     for (std::uint64_t page = 0; page != failing_pages; ++page) {
-        const storage::PageRef held = volume.find(page);
-        std::uint64_t word = 0;
-        if (held.hole()) return false;
-        std::memcpy(&word, held.cpu(), sizeof word);
-        if (word != page + 1) return false;
+        if (storage::test::read_word(volume, page) != page + 1) return false;
     }
     return true;
 }
