@@ -203,9 +203,7 @@ TEST_CASE("threads: workers write, read and zero concurrently within the same pa
     for (const std::string_view devices : {"h", "s", "sh"}) {
         CAPTURE(devices);
         constexpr std::uint32_t piece = 20000;
-        RigOptions options;
-        options.devices = devices;
-        options.page_size = 64 * kib;
+        RigOptions options{.devices = devices, .page_size = 64 * kib};
         options.stripe_size = devices.size() == 1 ? 0 : options.page_size;
         options.size = std::uint64_t{8} * threads * piece + 1;
         options.channels = {.chunk_size = 64 * kib, .slots = 2, .pinned = 64 * kib};

@@ -15,11 +15,9 @@ using storage::test::Random;
 constexpr std::size_t buffers = 8 * mib;
 
 RigOptions tiny(std::uint32_t pinned, std::uint32_t slots = 2) {
-    RigOptions options;
-    options.page_size = 64 * kib;
-    options.size = 4 * mib;
-    options.channels = {.chunk_size = 16 * kib, .slots = slots, .pinned = pinned};
-    return options;
+    return {.page_size = 64 * kib,
+            .size = 4 * mib,
+            .channels = {.chunk_size = 16 * kib, .slots = slots, .pinned = pinned}};
 }
 
 TEST_CASE("limits: many large requests complete with little staging memory") {

@@ -9,10 +9,7 @@ namespace gpunbd::storage::test {
 namespace {
 
 RigOptions bare_rig(std::string_view home, std::string_view spills) {
-    RigOptions options;
-    options.devices = home;
-    options.spills = spills;
-    options.spills_later = true;
+    RigOptions options{.devices = home, .spills = spills, .spills_later = true};
     options.size = 40 * options.page_size;
     return options;
 }

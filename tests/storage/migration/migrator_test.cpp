@@ -17,9 +17,7 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t all = MovingRig::all;
 
 RigOptions options_of(std::string_view home, std::string_view spills) {
-    RigOptions options;
-    options.devices = home;
-    options.spills = spills;
+    RigOptions options{.devices = home, .spills = spills};
     options.size = 40 * options.page_size;
     return options;
 }

@@ -284,9 +284,7 @@ class Writer {
 void clone_while_writing(bool moves) {
     CAPTURE(moves);
     constexpr std::uint32_t writers = 4;
-    RigOptions options;
-    options.devices = "h";
-    options.spills = "h";
+    RigOptions options{.devices = "h", .spills = "h"};
     options.page_size = 4 * kib;  // so that copies are fast
     options.size = writers * Writer::pages * options.page_size;
     MovingRig rig(options, 1);

@@ -35,13 +35,11 @@ constexpr std::uint32_t stride = gpunbd::test::is_sanitized ? 3 : 1;
 
 // One page per slab, so that each first write allocates.
 RigOptions options_of(std::string_view devices) {
-    RigOptions options;
-    options.devices = devices;
-    options.size = 8 * page;
-    options.page_size = page;
-    options.stripe_size = devices.size() == 1 ? 0 : page;
-    options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2 * chunk};
-    return options;
+    return {.devices = devices,
+            .size = 8 * page,
+            .page_size = page,
+            .stripe_size = devices.size() == 1 ? 0 : page,
+            .channels = {.chunk_size = chunk, .slots = 2, .pinned = 2 * chunk}};
 }
 
 constexpr std::string_view device_sets[] = {"s", "shsh", "ssssssss"};

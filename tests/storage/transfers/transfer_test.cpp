@@ -47,13 +47,11 @@ constexpr Setting settings[] = {
 };
 
 RigOptions options_of(const Setting& setting) {
-    RigOptions options;
-    options.devices = setting.devices;
-    options.page_size = page;
-    options.stripe_size = setting.stripe_size;
-    options.capacity = setting.capacity;
-    options.channels = {.chunk_size = chunk, .slots = setting.slots, .pinned = setting.pinned};
-    return options;
+    return {.devices = setting.devices,
+            .page_size = page,
+            .stripe_size = setting.stripe_size,
+            .capacity = setting.capacity,
+            .channels = {.chunk_size = chunk, .slots = setting.slots, .pinned = setting.pinned}};
 }
 
 struct CountingOwner final : TransferOwner {
