@@ -40,9 +40,6 @@ std::string error_of(const auto& call) {
 
 }  // namespace gpunbd::test
 
-namespace gpunbd::storage::test {
-using gpunbd::test::checked, gpunbd::test::error_of, gpunbd::test::failure_of;
-}
-namespace gpunbd::server::test {
-using gpunbd::test::checked, gpunbd::test::error_of, gpunbd::test::failure_of;
+namespace gpunbd {
+using test::checked, test::error_of, test::failure_of;
 }

@@ -11,9 +11,6 @@ inline bool contains(std::string_view text, std::string_view part) {
 
 }  // namespace gpunbd::test
 
-namespace gpunbd::storage::test {
-using gpunbd::test::contains;
-}
-namespace gpunbd::server::test {
-using gpunbd::test::contains;
+namespace gpunbd {
+using test::contains;
 }

@@ -1,12 +1,11 @@
 #include "config/build_text.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/core.h>
 #include <openssl/crypto.h>
 
 #include <CLI/Version.hpp>
-#include <sstream>
-#include <string>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {
@@ -23,7 +22,7 @@ TEST_CASE("--version prints one line, and --verbose adds lines to it") {
     const std::string version = version_text();
     CHECK(version.find('\n') == version.size() - 1);
     CHECK(version == "gpunbd " GPUNBD_TEST_VERSION "\n");
-    CHECK(build_text().find(version) == 0);
+    CHECK(build_text().starts_with(version));
 }
 
 TEST_CASE("--version --verbose: library versions equal those of the headers") {
@@ -32,7 +31,7 @@ TEST_CASE("--version --verbose: library versions equal those of the headers") {
     CHECK(value_of(text, "fmt") ==
           fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100));
 #ifdef __clang__
-    CHECK(value_of(text, "compiler").find("Clang ") == 0);
+    CHECK(value_of(text, "compiler").starts_with("Clang "));
 #else
     CHECK(value_of(text, "compiler") ==
           fmt::format("GNU {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__));

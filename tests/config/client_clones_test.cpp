@@ -1,11 +1,7 @@
 #include "config/client_clones.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
-
 #include "config/rules.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::config::test {
 namespace {

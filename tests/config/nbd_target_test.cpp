@@ -1,15 +1,12 @@
 #include "config/nbd_target.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {
 
 TEST_CASE("nbd target: parses URIs") {
-    const struct {
-        const char* uri;
-        NbdTarget target;
-    } rows[] = {
+    const std::pair<const char*, NbdTarget> rows[] = {
         {"nbd://host", {.host = "host"}},
         {"nbd://host:/", {.host = "host"}},
         {"NBD://host:1/a/b", {.host = "host", .port = "1", .export_name = "a/b"}},
@@ -32,19 +29,19 @@ TEST_CASE("nbd target: parses URIs") {
         {"nbds://host/?tls-certificates=/etc/a%20b",
          {.tls = true, .host = "host", .certificates = "/etc/a b"}},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.uri);
-        const NbdTarget target = parse_nbd_uri(row.uri);
-        CHECK(target.tls == row.target.tls);
-        CHECK(target.host == row.target.host);
-        CHECK(target.port == row.target.port);
-        CHECK(target.socket == row.target.socket);
-        CHECK(target.export_name == row.target.export_name);
-        CHECK(target.user == row.target.user);
-        CHECK(target.psk_file == row.target.psk_file);
-        CHECK(target.certificates == row.target.certificates);
-        CHECK(target.tls_hostname == row.target.tls_hostname);
-        CHECK(target.verify == row.target.verify);
+    for (const auto& [uri, expected] : rows) {
+        CAPTURE(uri);
+        const NbdTarget target = parse_nbd_uri(uri);
+        CHECK(target.tls == expected.tls);
+        CHECK(target.host == expected.host);
+        CHECK(target.port == expected.port);
+        CHECK(target.socket == expected.socket);
+        CHECK(target.export_name == expected.export_name);
+        CHECK(target.user == expected.user);
+        CHECK(target.psk_file == expected.psk_file);
+        CHECK(target.certificates == expected.certificates);
+        CHECK(target.tls_hostname == expected.tls_hostname);
+        CHECK(target.verify == expected.verify);
     }
 }
 

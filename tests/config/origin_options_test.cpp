@@ -1,15 +1,11 @@
 // The key `origin` of an export.
-#include <doctest/doctest.h>
-
-#include <chrono>
 #include <filesystem>
-#include <string>
-#include <utility>
 
 #include "config/origin_cycle.hpp"
 #include "config/yaml_file.hpp"
 #include "tests/config/text.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::config::test {
 namespace {
@@ -21,19 +17,16 @@ constexpr const char* export_with_origin =
     "64M}}\n";
 
 TEST_CASE("origin: the export is writable if its mode is, and is the same after it was written") {
-    const Loaded loaded = load_text(export_with_origin, "f");
-    REQUIRE(joined(loaded.problems) == "");
-    const ExportOptions& exported = loaded.options.exports[0];
+    const Options options = options_of(export_with_origin);
+    const ExportOptions& exported = options.exports[0];
     CHECK(exported.has_origin());
     CHECK(exported.read_only);
-    CHECK_FALSE(loaded.options.exports[1].read_only);
-    CHECK(loaded.options.exports[1].origin.max_age == std::chrono::minutes(1));
+    CHECK_FALSE(options.exports[1].read_only);
+    CHECK(options.exports[1].origin.max_age == std::chrono::minutes(1));
     CHECK(exported.origin.path() == "/srv/models.img");
     CHECK(exported.origin.cache == GiB);
     CHECK(exported.origin.prefetch == Prefetch::sequential);
-    const Loaded again = load_text(to_yaml(loaded.options), "f");
-    CHECK(joined(again.problems) == "");
-    CHECK(again.options == loaded.options);
+    check_written(options);
 }
 
 TEST_CASE("origin: pages can make room without spill memory") {
@@ -44,13 +37,10 @@ TEST_CASE("origin: pages can make room without spill memory") {
 }
 
 TEST_CASE("origin: an export of another server is the same after it was written") {
-    const Loaded loaded = load_text(
-        "exports: [{origin: {nbd: 'nbds://a/b?tls-certificates=/c', mode: write-back}}]", "f");
-    REQUIRE(joined(loaded.problems) == "");
-    CHECK(loaded.options.exports[0].origin.path() == "nbds://a/b?tls-certificates=/c");
-    const Loaded again = load_text(to_yaml(loaded.options), "f");
-    CHECK(joined(again.problems) == "");
-    CHECK(again.options == loaded.options);
+    const Options options = options_of(
+        "exports: [{origin: {nbd: 'nbds://a/b?tls-certificates=/c', mode: write-back}}]");
+    CHECK(options.exports[0].origin.path() == "nbds://a/b?tls-certificates=/c");
+    check_written(options);
 }
 
 TEST_CASE("origin: contradictions are problems") {

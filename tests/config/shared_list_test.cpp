@@ -1,9 +1,6 @@
 #include "config/shared_list.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <utility>
+#include "tests/test.hpp"
 
 namespace {
 

@@ -1,9 +1,8 @@
 #include "config/size.hpp"
 
-#include <doctest/doctest.h>
-
 #include <random>
-#include <utility>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {
@@ -11,12 +10,7 @@ namespace {
 constexpr std::uint64_t TiB = 1024 * GiB;
 
 TEST_CASE("valid sizes are parsed") {
-    struct Row {
-        const char* text;
-        Size size;
-        const char* formatted;
-    };
-    const Row rows[] = {
+    const std::tuple<const char*, Size, const char*> rows[] = {
         {"0", {.bytes = 0}, "0"},
         {"1", {.bytes = 1}, "1"},
         {"512", {.bytes = 512}, "512"},
@@ -47,12 +41,12 @@ TEST_CASE("valid sizes are parsed") {
         {"75%", {.percent = 75}, "75%"},
         {"100%", {.percent = 100}, "100%"},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.text);
-        const auto parsed = parse_size(row.text);
+    for (const auto& [text, size, formatted] : rows) {
+        CAPTURE(text);
+        const auto parsed = parse_size(text);
         REQUIRE(std::holds_alternative<Size>(parsed));
-        CHECK(std::get<Size>(parsed) == row.size);
-        CHECK(format_size(row.size) == row.formatted);
+        CHECK(std::get<Size>(parsed) == size);
+        CHECK(format_size(size) == formatted);
     }
 }
 
@@ -108,9 +102,9 @@ TEST_CASE("invalid sizes are refused with a remedy") {
 
 TEST_CASE("messages escape and truncate quoted text") {
     const auto what = [](std::string_view text) { return std::get<std::string>(parse_size(text)); };
-    CHECK(what("\x1b[2J").find("'\\x1b[2J'") == 0);
-    CHECK(what("\xff").find("'\\xff'") == 0);
-    CHECK(what(std::string_view("\0G", 2)).find("'\\x00G'") == 0);
+    CHECK(what("\x1b[2J").starts_with("'\\x1b[2J'"));
+    CHECK(what("\xff").starts_with("'\\xff'"));
+    CHECK(what(std::string_view("\0G", 2)).starts_with("'\\x00G'"));
     CHECK(what(std::string(100'000, 'x')).size() < 200);
 }
 

@@ -1,7 +1,6 @@
 // Requests through the gate, and the replies to them. Commands must be in range, aligned and
 // permitted, and replies must contain what the encoder was given.
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <span>
 #include <variant>

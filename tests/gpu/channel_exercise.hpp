@@ -1,19 +1,14 @@
 // What the tests of GPU channels share: copies with a model of the contents, for any driver.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstring>
 #include <random>
-#include <stdexcept>
-#include <vector>
 
 #include "storage/devices/device.hpp"
 #include "storage/devices/gpu/policy.hpp"
 #include "storage/devices/store.hpp"
+#include "tests/storage/owned_slab.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::test {
 
@@ -25,19 +20,7 @@ constexpr std::uint64_t mib = 1 << 20;
 constexpr ChannelOptions roomy{.chunk_size = 1 << 20, .slots = 2, .pinned = 64 << 20};
 constexpr ChannelOptions usual{};
 
-struct OwnedSlab {
-    OwnedSlab(Device& of, std::uint64_t bytes) : device(of) {
-        if (device.allocate({.bytes = bytes}, slab) != Status::ok) {
-            throw std::runtime_error("no memory for a slab");
-        }
-    }
-    ~OwnedSlab() { device.release(slab); }
-    OwnedSlab(const OwnedSlab&) = delete;
-    OwnedSlab& operator=(const OwnedSlab&) = delete;
-
-    Device& device;
-    Slab slab;
-};
+using storage::test::OwnedSlab;
 
 // Enqueues copies and waits for all of them.
 class Copies final : public CopyOwner {
@@ -229,8 +212,8 @@ inline void exercise_visibility(const Slab& slab, const std::vector<Channel*>& w
 
 // Copies ranges between two slabs and within one by Device::copy(), and reads them by a channel.
 inline void exercise_device_copies(Device& device) {
-    const OwnedSlab first(device, 4 * mib);
-    const OwnedSlab second(device, 4 * mib);
+    const OwnedSlab first(device, {.bytes = 4 * mib});
+    const OwnedSlab second(device, {.bytes = 4 * mib});
     const auto channel = device.open_channel(roomy);
     std::size_t held = 0;
     std::byte* const in = channel->write_staging().take(mib, held);
@@ -239,13 +222,13 @@ inline void exercise_device_copies(Device& device) {
     Copies copies(*channel);
     const std::uint64_t lengths[] = {512, 4096, 65536, mib - 512, mib};
     for (const std::uint64_t length : lengths) {
-        for (const Slab* const target : {&first.slab, &second.slab}) {
+        for (const Slab* const target : {&first, &second}) {
             const std::uint64_t from = random.below(2048) * 512;
             const std::uint64_t to = 2 * mib + random.below(2048) * 512;
             random.fill(in, length);
-            copies.add(Copy::Kind::write, first.slab, from, length, in);
+            copies.add(Copy::Kind::write, first, from, length, in);
             REQUIRE(copies.await() == 0);
-            REQUIRE(device.copy(first.slab, from, *target, to, length) == Status::ok);
+            REQUIRE(device.copy(first, from, *target, to, length) == Status::ok);
             copies.add(Copy::Kind::read, *target, to, length, out);
             REQUIRE(copies.await() == 0);
             CHECK(std::memcmp(in, out, length) == 0);

@@ -1,18 +1,7 @@
 // Channels of a real GPU: every path with any alignment, the order of stores and reads, slabs,
 // threads, faults. Exits with 77 if there is no GPU.
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string_view>
-#include <thread>
-#include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
@@ -20,6 +9,7 @@
 #include "storage/devices/store.hpp"
 #include "tests/gpu/channel_exercise.hpp"
 #include "tests/gpu/kernel_calls.hpp"
+#include "tests/test.hpp"
 
 namespace {
 
@@ -44,13 +34,13 @@ TEST_CASE("every path copies any range at any alignment") {
         DeviceOptions options;
         if (!mapping) options.mapped = 0;
         const auto device = open(options);
-        const OwnedSlab owned(*device, 64 * mib);
+        const OwnedSlab owned(*device, {.bytes = 64 * mib});
         CAPTURE(device->info().access);
         for (const NamedPolicy& named : policies()) {
             INFO(named.name);
             const auto channel = open_cuda_channel(*device, roomy, named.policy);
-            exercise(*channel, owned.slab, 0, 64 * mib, 60, 8 * mib, 1);
-            exercise(*channel, owned.slab, 4093, mib, 600, 70'000, 2);
+            exercise(*channel, owned, 0, 64 * mib, 60, 8 * mib, 1);
+            exercise(*channel, owned, 4093, mib, 600, 70'000, 2);
         }
     }
 }
@@ -69,19 +59,19 @@ TEST_CASE("gpu_use copy-engines uses no kernels") {
         options.gpu_use = GpuUse::copy_engines;
         if (!mapping) options.mapped = 0;
         const auto device = open(options);
-        const OwnedSlab owned(*device, 64 * mib);
+        const OwnedSlab owned(*device, {.bytes = 64 * mib});
         CAPTURE(device->info().access);
         const auto channel = device->open_channel(roomy);
-        CHECK(bytes_other_than(*channel, owned.slab, std::byte{0}) == 0);
-        exercise(*channel, owned.slab, 0, 64 * mib, 60, 8 * mib, 1);
-        exercise(*channel, owned.slab, 4093, mib, 600, 70'000, 2);
+        CHECK(bytes_other_than(*channel, owned, std::byte{0}) == 0);
+        exercise(*channel, owned, 0, 64 * mib, 60, 8 * mib, 1);
+        exercise(*channel, owned, 4093, mib, 600, 70'000, 2);
     }
 }
 
 TEST_CASE("every path reads the data of completed writes and fenced stores") {
     const auto device = open();
-    const OwnedSlab owned(*device, 64 * mib);
-    const Slab& slab = owned.slab;
+    const OwnedSlab owned(*device, {.bytes = 64 * mib});
+    const Slab& slab = owned;
     const auto engine = open_cuda_channel(*device, usual, only(PathKind::copy_engine));
     const auto kernel = open_cuda_channel(*device, usual, only(PathKind::kernel));
     const auto persistent = open_cuda_channel(*device, usual, only(PathKind::persistent_kernel));
@@ -94,8 +84,8 @@ TEST_CASE("every path reads the data of completed writes and fenced stores") {
 
 TEST_CASE("reads of another worker return the data of a fenced store") {
     const auto device = open();
-    const OwnedSlab owned(*device, 2 * mib);
-    if (owned.slab.cpu == nullptr) {
+    const OwnedSlab owned(*device, {.bytes = 2 * mib});
+    if (owned.cpu == nullptr) {
         MESSAGE("SKIPPED: nothing is mapped: " << device->info().access);
         return;
     }
@@ -106,7 +96,7 @@ TEST_CASE("reads of another worker return the data of a fenced store") {
         Bytes payload(4096);
         for (std::uint64_t round = 1; round <= rounds; ++round) {
             std::memset(payload.data(), static_cast<int>(round % 251), payload.size());
-            std::byte* const to = owned.slab.cpu + round % 3 * 4096;
+            std::byte* const to = owned.cpu + round % 3 * 4096;
             store_streaming(to, payload.data(), payload.size());
             store_fence();
             stored.store(round, std::memory_order_release);
@@ -128,7 +118,7 @@ TEST_CASE("reads of another worker return the data of a fenced store") {
             while (stored.load(std::memory_order_acquire) != round) {
             }
             Copies copies(channel);
-            copies.add(Copy::Kind::read, owned.slab, round % 3 * 4096, 4096, out);
+            copies.add(Copy::Kind::read, owned, round % 3 * 4096, 4096, out);
             if (copies.await() != 0) ++stale;
             const auto value = static_cast<std::byte>(round % 251);
             if (!std::all_of(out, out + 4096, [&](std::byte b) { return b == value; })) ++stale;
@@ -208,21 +198,21 @@ TEST_CASE("a slab reads as zeroes, whatever its memory contained before") {
         std::byte* const ones = channel->write_staging().take(mib, held);
         std::memset(ones, 0xff, mib);
         for (int round = 0; round < 3; ++round) {
-            const OwnedSlab owned(*device, 64 * mib);
-            if (owned.slab.cpu != nullptr) {
+            const OwnedSlab owned(*device, {.bytes = 64 * mib});
+            if (owned.cpu != nullptr) {
                 Bytes line(mib);
-                load_streaming(line.data(), owned.slab.cpu + 5 * mib, mib);
+                load_streaming(line.data(), owned.cpu + 5 * mib, mib);
                 CHECK(line == Bytes(mib));
             }
-            CHECK(bytes_other_than(*channel, owned.slab, std::byte{0}) == 0);
+            CHECK(bytes_other_than(*channel, owned, std::byte{0}) == 0);
             Copies copies(*channel);
-            for (std::uint64_t at = 0; at < owned.slab.bytes; at += mib) {
-                copies.add(Copy::Kind::write, owned.slab, at, mib, ones);
+            for (std::uint64_t at = 0; at < owned.bytes; at += mib) {
+                copies.add(Copy::Kind::write, owned, at, mib, ones);
             }
             REQUIRE(copies.await() == 0);
-            CHECK(bytes_other_than(*channel, owned.slab, std::byte{0xff}) == 0);
-            REQUIRE(device->clear(owned.slab, 2 * mib, 2 * mib) == Status::ok);
-            CHECK(bytes_other_than(*channel, owned.slab, std::byte{0xff}) == 2 * mib);
+            CHECK(bytes_other_than(*channel, owned, std::byte{0xff}) == 0);
+            REQUIRE(device->clear(owned, 2 * mib, 2 * mib) == Status::ok);
+            CHECK(bytes_other_than(*channel, owned, std::byte{0xff}) == 2 * mib);
         }
     }
 }
@@ -231,12 +221,12 @@ TEST_CASE("many workers copy concurrently, each with its own channel") {
     const auto device = open();
     constexpr std::uint64_t share = 8 * mib;
     constexpr std::uint64_t workers = 8;
-    const OwnedSlab owned(*device, workers * share);
+    const OwnedSlab owned(*device, {.bytes = workers * share});
     std::vector<std::thread> threads;
     for (std::uint64_t i = 0; i < workers; ++i) {
         threads.emplace_back([&, i] {
             const auto channel = device->open_channel(usual);
-            exercise(*channel, owned.slab, i * share, share, 300, i % 2 == 0 ? 32768 : 2 * mib, i);
+            exercise(*channel, owned, i * share, share, 300, i % 2 == 0 ? 32768 : 2 * mib, i);
         });
     }
     for (std::thread& thread : threads) thread.join();
@@ -244,10 +234,10 @@ TEST_CASE("many workers copy concurrently, each with its own channel") {
 
 TEST_CASE("requests make no ioctl or mmap calls") {
     const auto device = open();
-    const OwnedSlab owned(*device, 64 * mib);
+    const OwnedSlab owned(*device, {.bytes = 64 * mib});
     for (const NamedPolicy& named : policies()) {
         const auto channel = open_cuda_channel(*device, roomy, named.policy);
-        exercise(*channel, owned.slab, 0, 16 * mib, 20, mib, 5);
+        exercise(*channel, owned, 0, 16 * mib, 20, mib, 5);
         Copies copies(*channel);
         std::size_t held = 0;
         std::byte* const in = channel->write_staging().take(8 * mib, held);
@@ -256,9 +246,9 @@ TEST_CASE("requests make no ioctl or mmap calls") {
         for (int round = 0; round < 3000; ++round) {
             const std::size_t length = round % 16 == 0 ? mib : 4096;
             for (std::uint64_t i = 0; i < 8; ++i) {
-                copies.add(Copy::Kind::read, owned.slab, i * mib, length, out + i * length);
-                copies.add(Copy::Kind::write, owned.slab, (8 + i) * mib, length, in + i * length);
-                copies.add(Copy::Kind::zero, owned.slab, (16 + i) * mib, length, nullptr);
+                copies.add(Copy::Kind::read, owned, i * mib, length, out + i * length);
+                copies.add(Copy::Kind::write, owned, (8 + i) * mib, length, in + i * length);
+                copies.add(Copy::Kind::zero, owned, (16 + i) * mib, length, nullptr);
             }
             REQUIRE(copies.await() == 0);
         }
@@ -275,33 +265,33 @@ TEST_CASE("requests make no ioctl or mmap calls") {
 
 TEST_CASE("a copy that cannot be started fails alone") {
     const auto device = open();
-    const OwnedSlab owned(*device, 2 * mib);
+    const OwnedSlab owned(*device, {.bytes = 2 * mib});
     const auto channel = open_cuda_channel(*device, usual, only(PathKind::copy_engine));
     std::size_t held = 0;
     std::byte* const staging = channel->read_staging().take(4096, held);
     Copies copies(*channel);
-    copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
-    copies.add(Copy::Kind::read, owned.slab, owned.slab.bytes - 2048, 4096, staging);
-    copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
+    copies.add(Copy::Kind::read, owned, 0, 4096, staging);
+    copies.add(Copy::Kind::read, owned, owned.bytes - 2048, 4096, staging);
+    copies.add(Copy::Kind::read, owned, 0, 4096, staging);
     CHECK(copies.await() == 1);
     CHECK_FALSE(device->failed());
-    copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
+    copies.add(Copy::Kind::read, owned, 0, 4096, staging);
     CHECK(copies.await() == 0);
 }
 
 TEST_CASE("if a batch cannot be started, all its copies fail, and no others") {
     const auto device = open();
-    const OwnedSlab owned(*device, 2 * mib);
+    const OwnedSlab owned(*device, {.bytes = 2 * mib});
     const auto channel = open_cuda_channel(*device, usual, only(PathKind::engine_batch));
     std::size_t held = 0;
     std::byte* const staging = channel->read_staging().take(4096, held);
     Copies copies(*channel);
-    copies.add(Copy::Kind::read, owned.slab, 0, 2048, staging);
-    copies.add(Copy::Kind::read, owned.slab, owned.slab.bytes - 1024, 2048, staging + 2048);
+    copies.add(Copy::Kind::read, owned, 0, 2048, staging);
+    copies.add(Copy::Kind::read, owned, owned.bytes - 1024, 2048, staging + 2048);
     CHECK(copies.await() == 2);
     CHECK_FALSE(device->failed());
-    copies.add(Copy::Kind::read, owned.slab, 0, 2048, staging);
-    copies.add(Copy::Kind::read, owned.slab, 2048, 2048, staging + 2048);
+    copies.add(Copy::Kind::read, owned, 0, 2048, staging);
+    copies.add(Copy::Kind::read, owned, 2048, 2048, staging + 2048);
     CHECK(copies.await() == 0);
 }
 
@@ -317,9 +307,9 @@ TEST_CASE("calibration finds a policy, and its result can be restored") {
     CHECK(again->restore_calibration(state));
     CHECK(again->calibration_state() == state);
     CHECK_FALSE(open({.gpu_use = GpuUse::all})->restore_calibration(state));
-    const OwnedSlab owned(*device, 16 * mib);
+    const OwnedSlab owned(*device, {.bytes = 16 * mib});
     const auto channel = device->open_channel(usual);
-    exercise(*channel, owned.slab, 0, 16 * mib, 300, mib, 6);
+    exercise(*channel, owned, 0, 16 * mib, 300, mib, 6);
 }
 
 // --- a device that fails -------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 // Slabs of cuda:0 that outlive their process, plain and mapped. Run by ctest. The modes --make and
 // --keep are the other processes of a test: one that is killed, and one without CUDA that keeps the
 // descriptors meanwhile.
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -9,21 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <new>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
+#include "tests/storage/owned_slab.hpp"
+#include "tests/test.hpp"
 
 namespace {
 
@@ -48,6 +38,7 @@ namespace {
 using gpunbd::OwnedFd;
 using namespace gpunbd::storage;
 using namespace gpunbd::storage::cuda;
+using gpunbd::storage::test::OwnedSlab;
 
 constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint64_t slab_bytes = 64 * mib;
@@ -146,11 +137,7 @@ std::uint64_t available(const Device& device) {
 
 bool can_map() {
     const auto device = open(true);
-    Slab slab;
-    if (device->allocate({.bytes = 2 * mib}, slab) != Status::ok) return false;
-    const bool mapped = slab.cpu != nullptr;
-    device->release(slab);
-    return mapped;
+    return OwnedSlab(*device, {.bytes = 2 * mib}).cpu != nullptr;
 }
 
 std::vector<bool> paths() {
@@ -313,8 +300,7 @@ TEST_CASE("a kept slab can be taken over repeatedly, and a new slab is zeroed") 
         {
             const auto device = open(mapped);
             Copies copies(*device);
-            Slab slab;
-            REQUIRE(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::ok);
+            OwnedSlab slab(*device, {.bytes = slab_bytes, .kept = true});
             CHECK(is_zeroes(copies, slab));
             CHECK((::fcntl(slab.descriptor.get(), F_GETFD) & FD_CLOEXEC) != 0);
             fill(copies, slab, 1);
@@ -338,11 +324,9 @@ TEST_CASE("a kept slab can be taken over repeatedly, and a new slab is zeroed") 
         const auto device = open(mapped);
         Copies copies(*device);
         for (int i = 0; i != 4; ++i) {
-            Slab slab;
-            REQUIRE(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::ok);
+            const OwnedSlab slab(*device, {.bytes = slab_bytes, .kept = true});
             CHECK(is_zeroes(copies, slab));
             fill(copies, slab, 2);
-            device->release(slab);
         }
     }
 }
@@ -350,8 +334,7 @@ TEST_CASE("a kept slab can be taken over repeatedly, and a new slab is zeroed") 
 TEST_CASE("a mapped kept slab keeps its contents when it is taken over without a mapping") {
     if (!can_map()) return;
     const auto maker = open(true);
-    Slab slab;
-    REQUIRE(maker->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::ok);
+    const OwnedSlab slab(*maker, {.bytes = slab_bytes, .kept = true});
     {
         Copies copies(*maker);
         fill(copies, slab, 3);
@@ -364,7 +347,6 @@ TEST_CASE("a mapped kept slab keeps its contents when it is taken over without a
     CHECK(taken.cpu == nullptr);
     CHECK(is_as_filled(copies, taken, 3));
     device->release(taken);
-    maker->release(slab);
 }
 
 TEST_CASE("the size of a kept slab need not be a multiple of the GPU's granularity") {
@@ -391,8 +373,7 @@ TEST_CASE("a descriptor that is no kept slab of the GPU is refused and stays ope
     for (const bool mapped : paths()) {
         CAPTURE(mapped);
         const auto device = open(mapped);
-        Slab good;
-        REQUIRE(device->allocate({.bytes = slab_bytes, .kept = true}, good) == Status::ok);
+        OwnedSlab good(*device, {.bytes = slab_bytes, .kept = true});
         const SlabRecord record = record_of(good);
         const int file = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         REQUIRE(::ftruncate(file, slab_bytes) == 0);
@@ -426,7 +407,6 @@ TEST_CASE("a descriptor that is no kept slab of the GPU is refused and stays ope
         Copies copies(*device);
         fill(copies, good, 5);
         CHECK(is_as_filled(copies, good, 5));
-        device->release(good);
     }
 }
 

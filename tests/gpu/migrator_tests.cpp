@@ -1,26 +1,13 @@
 // Pages of cuda:0 move to host memory and back while a client reads and verifies them, and are
 // copied when volumes share them. Prints how long it takes. GPUNBD_MIGRATION_GIB is the amount that
 // moves, 4 if it is not set.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <future>
-#include <memory>
 #include <random>
-#include <string>
-#include <thread>
-#include <variant>
-#include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
 #include "storage/devices/host/host_device.hpp"
 #include "storage/migration/migrator.hpp"
+#include "tests/test.hpp"
 
 namespace {
 

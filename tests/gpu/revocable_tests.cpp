@@ -5,28 +5,16 @@
 // `take COUNT` is the other program: it allocates COUNT GiB and holds them until its standard input
 // ends.
 #include <cuda_runtime_api.h>
-#include <doctest/doctest.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
 #include <random>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/gpu/revocable_slabs.hpp"
 #include "storage/devices/host/system_memory.hpp"
+#include "tests/test.hpp"
 
 namespace {
 

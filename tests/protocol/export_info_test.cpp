@@ -1,6 +1,6 @@
 #include "protocol/export_info.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

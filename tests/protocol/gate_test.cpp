@@ -1,13 +1,8 @@
 #include "protocol/gate.hpp"
 
-#include <doctest/doctest.h>
-
-#include <initializer_list>
-#include <variant>
-#include <vector>
-
 #include "protocol/bytes.hpp"
 #include "tests/protocol/bytes_of.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {
@@ -180,11 +175,7 @@ TEST_CASE("an absurd write payload hangs up, whatever else is wrong with the req
 
 TEST_CASE("each command accepts only its own flags") {
     namespace flag = command_flag;
-    struct Row {
-        CommandType type;
-        unsigned known;
-    };
-    constexpr Row rows[] = {
+    constexpr std::pair<CommandType, unsigned> rows[] = {
         {read, flag::fua | flag::df},
         {write, flag::fua},
         {flush, flag::fua},
@@ -193,16 +184,16 @@ TEST_CASE("each command accepts only its own flags") {
         {zeroes, flag::fua | flag::no_hole | flag::fast_zero},
         {status, flag::fua | flag::req_one},
     };
-    for (const Row& row : rows) {
-        const std::uint32_t length = row.type == flush ? 0 : 512;
+    for (const auto& [type, known] : rows) {
+        const std::uint32_t length = type == flush ? 0 : 512;
         for (unsigned bit = 0; bit < 16; ++bit) {
-            CAPTURE(row.type);
+            CAPTURE(type);
             CAPTURE(bit);
             const unsigned flags = 1U << bit;
-            CHECK(outcome(request(row.type, 0, length, flags), full()) ==
-                  ((flags & row.known) != 0 ? Error::none : Error::einval));
+            CHECK(outcome(request(type, 0, length, flags), full()) ==
+                  ((flags & known) != 0 ? Error::none : Error::einval));
         }
-        CHECK(outcome(request(row.type, 0, length, row.known), full()) == Error::none);
+        CHECK(outcome(request(type, 0, length, known), full()) == Error::none);
     }
     // A DISC has no reply that could refuse it.
     CHECK(outcome(request(disc, top, UINT32_MAX, 0xffff), full()) == Error::none);

@@ -2,20 +2,11 @@
 // size.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "protocol/negotiation.hpp"
 #include "tests/protocol/bytes_of.hpp"
 #include "tests/protocol/plain_export_directory.hpp"
 #include "tests/protocol/wire.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 

@@ -1,6 +1,6 @@
 #include "protocol/constants.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

@@ -1,15 +1,8 @@
 #include "protocol/negotiation.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "protocol/bytes.hpp"
 #include "tests/protocol/handshake.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {
@@ -36,21 +29,17 @@ TEST_CASE("the greeting is that of fixed newstyle") {
 }
 
 TEST_CASE("client flags are validated") {
-    struct Row {
-        const char* flags;
-        Next next;
-    };
-    constexpr Row rows[] = {
+    constexpr std::pair<const char*, Next> rows[] = {
         {"00000000", Next::receive}, {"00000001", Next::receive}, {"00000002", Next::receive},
         {"00000003", Next::receive}, {"00000004", Next::close},   {"00000007", Next::close},
         {"00010000", Next::close},   {"80000003", Next::close},   {"ffffffff", Next::close},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.flags);
-        const Outcome outcome = run_all_ways(exports, hex(row.flags));
-        CHECK(outcome.next == row.next);
+    for (const auto& [flags, next] : rows) {
+        CAPTURE(flags);
+        const Outcome outcome = run_all_ways(exports, hex(flags));
+        CHECK(outcome.next == next);
         CHECK(outcome.output.empty());
-        CHECK(outcome.reason.empty() == (row.next == Next::receive));
+        CHECK(outcome.reason.empty() == (next == Next::receive));
     }
     CHECK(run(exports, hex("000000")).next == Next::receive);
     Negotiation negotiation(exports);
@@ -220,11 +209,7 @@ TEST_CASE("a refused option does not affect the next one") {
 
 TEST_CASE("invalid handshakes close the connection") {
     const Bytes list = option(opt::list);
-    struct Row {
-        const char* name;
-        Bytes input;
-    };
-    const Row rows[] = {
+    const std::pair<const char*, Bytes> rows[] = {
         {"no option magic",
          joined({wire::client_flags(), hex("0003e889045565a9 00000003 00000000")})},
         {"a request instead of an option",
@@ -247,11 +232,11 @@ TEST_CASE("invalid handshakes close the connection") {
         {"GO without fixed newstyle",
          joined({hex("00000000"), option(opt::go, info_data("disk"))})},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.name);
-        const Outcome outcome = run_all_ways(exports, joined({row.input, list}));
+    for (const auto& [name, input] : rows) {
+        CAPTURE(name);
+        const Outcome outcome = run_all_ways(exports, joined({input, list}));
         CHECK(outcome.next == Next::close);
-        CHECK(outcome.used <= row.input.size());
+        CHECK(outcome.used <= input.size());
         CHECK(outcome.output.empty());
         CHECK_FALSE(outcome.reason.empty());
         CHECK(outcome.reason.size() < 200);
@@ -309,20 +294,17 @@ TEST_CASE("bytes after the handshake are left for the transmission phase") {
 }
 
 TEST_CASE("after the handshake has ended, no more input is consumed") {
-    struct Row {
-        Bytes input;
-        Next next;
-    };
-    const Row rows[] = {{hex("ffffffff"), Next::close},
-                        {after_flags({option(opt::abort)}), Next::close},
-                        {after_flags({option(opt::export_name)}), Next::transmit}};
-    for (const Row& row : rows) {
+    const std::pair<Bytes, Next> rows[] = {
+        {hex("ffffffff"), Next::close},
+        {after_flags({option(opt::abort)}), Next::close},
+        {after_flags({option(opt::export_name)}), Next::transmit}};
+    for (const auto& [input, next] : rows) {
         Negotiation negotiation(exports);
         std::size_t used = 0;
-        REQUIRE(negotiation.feed(row.input, used) == row.next);
-        CHECK(used == row.input.size());
+        REQUIRE(negotiation.feed(input, used) == next);
+        CHECK(used == input.size());
         negotiation.take_output();
-        CHECK(negotiation.feed(option(opt::list), used) == row.next);
+        CHECK(negotiation.feed(option(opt::list), used) == next);
         CHECK(used == 0);
         CHECK(negotiation.take_output().empty());
     }
@@ -863,24 +845,20 @@ TEST_CASE("the request of a client is described as text for the log") {
 }
 
 TEST_CASE("the text names the first exports of a long list") {
-    struct Row {
-        std::size_t exports;
-        const char* words;
-    };
-    constexpr Row rows[] = {
+    constexpr std::pair<std::size_t, const char*> rows[] = {
         {0, "nothing"},
         {1, "'0'"},
         {4, "'0', '1', '2', '3'"},
         {5, "'0', '1', '2', '3' and 1 more"},
         {100, "'0', '1', '2', '3' and 96 more"},
     };
-    for (const Row& row : rows) {
+    for (const auto& [count, words] : rows) {
         std::vector<ExportInfo> many;
-        for (std::size_t i = 0; i != row.exports; ++i) many.push_back({.name = std::to_string(i)});
+        for (std::size_t i = 0; i != count; ++i) many.push_back({.name = std::to_string(i)});
         const PlainExportDirectory directory(many);
         const Asked asked = run(directory, after_flags({option(opt::go, info_data("x"))})).asked;
         CHECK(asked.words ==
-              "asked for export 'x', which is not offered; offered: " + std::string(row.words));
+              "asked for export 'x', which is not offered; offered: " + std::string(words));
     }
 }
 

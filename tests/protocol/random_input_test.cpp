@@ -1,11 +1,10 @@
 // A small fuzzer with fixed seeds that always runs. Nothing may crash, and the output stays
 // proportional to the number of received options. The fuzzers (tests/fuzz) send arbitrary bytes,
 // and requests.
-#include <doctest/doctest.h>
-
 #include <random>
 
 #include "tests/protocol/handshake.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

@@ -1,13 +1,9 @@
 // The bytes of each reply header, and its form for each command and negotiated option.
 #include "protocol/reply_encoder.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <memory>
-
 #include "protocol/bytes.hpp"
 #include "tests/protocol/bytes_of.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

@@ -1,8 +1,7 @@
 #include "protocol/request.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tests/protocol/bytes_of.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

@@ -1,9 +1,8 @@
 // STARTTLS in the modes NOTLS, SELECTIVETLS and FORCEDTLS (section "TLS support" of the
 // specification), without TLS itself.
-#include <doctest/doctest.h>
-
 #include "protocol/negotiation.hpp"
 #include "tests/protocol/handshake.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

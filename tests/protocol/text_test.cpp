@@ -1,8 +1,7 @@
 #include "protocol/option_data.hpp"
 
-#include <doctest/doctest.h>
-
 #include "protocol/constants.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {
@@ -10,12 +9,7 @@ namespace {
 using namespace std::string_view_literals;
 
 TEST_CASE("strings must be valid UTF-8 without NUL") {
-    struct Row {
-        const char* name;
-        std::string_view text;
-        bool valid;
-    };
-    constexpr Row rows[] = {
+    constexpr std::tuple<const char*, std::string_view, bool> rows[] = {
         {"empty", ""sv, true},
         {"ASCII", "disk-0"sv, true},
         {"control characters", "a\nb\x7f"sv, true},
@@ -44,9 +38,9 @@ TEST_CASE("strings must be valid UTF-8 without NUL") {
         {"a fourth byte that does not continue", "\xf0\x9f\x92\xc0"sv, false},
         {"0xff", "\xff"sv, false},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.name);
-        CHECK(valid_string(row.text) == row.valid);
+    for (const auto& [name, text, valid] : rows) {
+        CAPTURE(name);
+        CHECK(valid_string(text) == valid);
     }
     CHECK(valid_string(std::string(max_string, 'x')));
     CHECK_FALSE(valid_string(std::string(max_string + 1, 'x')));

@@ -1,10 +1,7 @@
 // Handshakes that wait for an export that has to be made first.
-#include <doctest/doctest.h>
-
-#include <string>
-
 #include "tests/protocol/handshake.hpp"
 #include "tests/protocol/plain_export_directory.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {

@@ -1,22 +1,12 @@
 // Captures the log lines during its lifetime, with the queue of the logger.
 #pragma once
 
-#include <doctest/doctest.h>
 #include <spdlog/details/log_msg_buffer.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstddef>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "server/logging/log.hpp"
-#include "tests/contains.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

@@ -1,17 +1,15 @@
 #include "tests/server/client.hpp"
 
-#include <doctest/doctest.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <string_view>
 
 #include "protocol/bytes.hpp"
 #include "protocol/meta_context.hpp"
 #include "protocol/request.hpp"
 #include "tests/protocol/wire.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

@@ -1,14 +1,11 @@
 #include "tests/server/failing_allocation.hpp"
 
-#include <doctest/doctest.h>
 #include <openssl/crypto.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstdlib>
-#include <limits>
 #include <new>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test::failing_allocation {
 

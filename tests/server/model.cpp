@@ -1,9 +1,6 @@
 #include "tests/server/model.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

@@ -1,17 +1,9 @@
 #include "tests/server/rig.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <utility>
-
-#include "tests/checked.hpp"
 #include "tests/protocol/wire.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

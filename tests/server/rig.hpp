@@ -1,7 +1,6 @@
 // Runs sessions on a real worker in its own thread, over devices with scripted failures.
 #pragma once
 
-#include <atomic>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <cstddef>
@@ -14,7 +13,6 @@
 
 #include "server/nbd/worker.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
-#include "storage/pages/pool_config.hpp"
 #include "tests/server/client.hpp"
 #include "tests/server/model.hpp"
 #include "tests/storage/memory_device.hpp"

@@ -2,16 +2,8 @@
 // that is in the rig.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <utility>
-#include <variant>
-#include <vector>
-
 #include "tests/storage/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

@@ -2,13 +2,9 @@
 
 #include <sys/mman.h>
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <utility>
-
 #include "storage/base/memory_file.hpp"
 #include "storage/devices/host/host_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

@@ -1,10 +1,9 @@
 // Makes the system refuse threads.
 #pragma once
 
-#include <doctest/doctest.h>
 #include <pthread.h>
 
-#include <cstddef>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

@@ -1,17 +1,9 @@
 #include "tests/storage/rig.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <string>
-#include <thread>
-
 #include "storage/devices/file/file_device.hpp"
 #include "storage/devices/pci/bar_device.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/example_driver.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

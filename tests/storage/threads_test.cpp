@@ -1,18 +1,9 @@
 // Many threads on few pages. Run with the thread sanitizer, this also finds data races.
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <memory>
-#include <set>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include "tests/checked.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/rig.hpp"
 #include "tests/storage/test_pool.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -212,9 +203,7 @@ TEST_CASE("threads: workers write, read and zero concurrently within the same pa
     for (const std::string_view devices : {"h", "s", "sh"}) {
         CAPTURE(devices);
         constexpr std::uint32_t piece = 20000;
-        RigOptions options;
-        options.devices = devices;
-        options.page_size = 64 * kib;
+        RigOptions options{.devices = devices, .page_size = 64 * kib};
         options.stripe_size = devices.size() == 1 ? 0 : options.page_size;
         options.size = std::uint64_t{8} * threads * piece + 1;
         options.channels = {.chunk_size = 64 * kib, .slots = 2, .pinned = 64 * kib};

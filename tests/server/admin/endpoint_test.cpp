@@ -1,27 +1,20 @@
 // The endpoint with sockets: limits, invalid requests, streams with slow readers, and shutdown.
 #include "server/admin/endpoint.hpp"
 
-#include <doctest/doctest.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
-#include <memory>
 #include <random>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 #include "server/admin/http/connection.hpp"
 #include "server/net/address_error.hpp"
-#include "server/net/tcp_address.hpp"
 #include "tests/server/admin/fake_server.hpp"
 #include "tests/server/admin/http/http_client.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::admin::test {
 namespace {
@@ -32,9 +25,10 @@ class EndpointRig {
     const gpunbd::test::TemporaryFolder folder_;
 
  public:
-    explicit EndpointRig(const Limits& limits = {})
+    explicit EndpointRig(const Limits& limits = {}, bool starts = true)
         : endpoint(std::make_unique<Endpoint>(server, events, limits)) {
         endpoint->open_unix(path());
+        if (starts) endpoint->start();
     }
     std::string path() const { return folder_.path("socket"); }
     // The status of the reply to a client of its own.
@@ -80,8 +74,7 @@ std::vector<Completion> take_pending(FakeServer& server, std::size_t count) {
 }
 
 TEST_CASE("endpoint: requests on one connection are handled in order") {
-    EndpointRig rig;
-    rig.endpoint->start();
+    const EndpointRig rig;
     struct stat file {};
     REQUIRE(::stat(rig.path().c_str(), &file) == 0);
     CHECK((file.st_mode & 0777) == 0600);
@@ -94,14 +87,14 @@ TEST_CASE("endpoint: requests on one connection are handled in order") {
          {"Content-Type: application/json\r\n", "Cache-Control: no-store\r\n",
           "X-Content-Type-Options: nosniff\r\n", "Referrer-Policy: no-referrer\r\n", "Date: "}) {
         CAPTURE(field);
-        CHECK(first.find(field) != std::string::npos);
+        CHECK(contains(first, field));
     }
-    CHECK(first.find("Set-Cookie") == std::string::npos);
+    CHECK_FALSE(contains(first, "Set-Cookie"));
     CHECK(status_of(client.answer()) == 404);
     client.send("HEAD /api/v1/status HTTP/1.1\r\nHost: h\r\n\r\n");
     const std::string head = client.answer(true);
     CHECK(status_of(head) == 200);
-    CHECK(head.find("Content-Length: ") != std::string::npos);
+    CHECK(contains(head, "Content-Length: "));
     client.send("HEAD /api/v1/stream HTTP/1.1\r\nHost: h\r\n\r\n");
     CHECK(status_of(client.answer(true)) == 200);
     client.send(post("/api/v1/connections/end", R"({"id":7})"));
@@ -111,12 +104,11 @@ TEST_CASE("endpoint: requests on one connection are handled in order") {
     client.send("DELETE /api/v1/status HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     const std::string last = client.rest();
     CHECK(status_of(last) == 405);
-    CHECK(last.find("Allow: GET, HEAD\r\n") != std::string::npos);
+    CHECK(contains(last, "Allow: GET, HEAD\r\n"));
 }
 
 TEST_CASE("endpoint: oversized requests and invalid HTTP") {
     EndpointRig rig;
-    rig.endpoint->start();
     const std::tuple<const char*, std::string, int> rows[] = {
         {"header", "GET / HTTP/1.1\r\nX: " + std::string(9000, 'x') + "\r\n\r\n", 431},
         {"target", get("/" + std::string(9000, 'x')), 431},
@@ -155,16 +147,15 @@ TEST_CASE("endpoint: oversized requests and invalid HTTP") {
         HttpClient client(rig.path(), text);
         const std::string answer = client.rest();
         CHECK(status_of(answer) == status);
-        CHECK(answer.find("{\"error\":\"") != std::string::npos);
+        CHECK(contains(answer, "{\"error\":\""));
     }
     HttpClient exact(rig.path(), post("/api/v1/rates", std::string(16'384, ' ')));
-    CHECK(exact.answer().find("not JSON") != std::string::npos);
+    CHECK(contains(exact.answer(), "not JSON"));
     CHECK(rig.server.calls().empty());
 }
 
 TEST_CASE("endpoint: garbage") {
     EndpointRig rig;
-    rig.endpoint->start();
     std::mt19937 random(14);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same each time
     const std::string right = post("/api/v1/rates", R"({"export":"a"})");
     for (int round = 0; round != 300; ++round) {
@@ -186,7 +177,7 @@ TEST_CASE("endpoint: garbage") {
 }
 
 TEST_CASE("endpoint: incomplete requests and idle connections time out") {
-    EndpointRig rig({.request = milliseconds(50), .idle = milliseconds(50)});
+    EndpointRig rig({.request = milliseconds(50), .idle = milliseconds(50)}, false);
     // The endpoint accepts this connection when the request is there already.
     HttpClient idle(rig.path(), get("/"));
     rig.endpoint->start();
@@ -202,17 +193,15 @@ TEST_CASE("endpoint: incomplete requests and idle connections time out") {
 }
 
 TEST_CASE("endpoint: the time limit of a request covers all of its bytes") {
-    EndpointRig rig({.request = milliseconds(300)});
-    rig.endpoint->start();
+    const EndpointRig rig({.request = milliseconds(300)});
     HttpClient client(rig.path());
     // More bytes than the time limit permits.
     for (int i = 0; client.send("x") && i != 10'000; ++i) ::usleep(10'000);
-    CHECK(client.rest().find("200") == std::string::npos);
+    CHECK_FALSE(contains(client.rest(), "200"));
 }
 
 TEST_CASE("endpoint: silent clients are closed for new ones") {
-    EndpointRig rig({.connections = 4});
-    rig.endpoint->start();
+    const EndpointRig rig({.connections = 4});
     std::vector<std::unique_ptr<HttpClient>> silent;
     for (int i = 0; i != 50; ++i) silent.push_back(std::make_unique<HttpClient>(rig.path()));
     CHECK(rig.get_status() == 200);
@@ -244,7 +233,8 @@ TEST_CASE("endpoint: all loopback addresses are one client") {
 // Each listener has its own limit, so TCP clients do not use slots of the Unix socket.
 TEST_CASE("endpoint: clients of one listener do not exhaust the others") {
     EndpointRig rig(
-        {.connections = 3, .connections_of_client = 3, .streams = 3, .streams_of_client = 3});
+        {.connections = 3, .connections_of_client = 3, .streams = 3, .streams_of_client = 3},
+        false);
     const std::uint16_t port = open_on_some_port(*rig.endpoint, {});
     rig.endpoint->start();
     const std::string host = "Host: 127.0.0.1:" + std::to_string(port) + "\r\n\r\n";
@@ -261,7 +251,7 @@ TEST_CASE("endpoint: clients of one listener do not exhaust the others") {
 }
 
 TEST_CASE("endpoint: clients that linger or do not read are closed for new ones") {
-    EndpointRig rig({.connections = 4, .connections_of_client = 4});
+    EndpointRig rig({.connections = 4, .connections_of_client = 4}, false);
     rig.server.current.exports[0].description =
         std::string(512 << 10, 'x');  // more than a socket takes
     rig.endpoint->start();
@@ -281,7 +271,6 @@ TEST_CASE("endpoint: clients that linger or do not read are closed for new ones"
 
 TEST_CASE("endpoint: streams and pending changes are not evicted") {
     EndpointRig rig({.connections = 2, .connections_of_client = 2});
-    rig.endpoint->start();
     HttpClient stream(rig.path(), get("/api/v1/stream"));
     stream.read_until("event: tick\n");
     HttpClient changing(rig.path(), slow_change);
@@ -296,14 +285,13 @@ TEST_CASE("endpoint: streams and pending changes are not evicted") {
 
 TEST_CASE("endpoint: streams") {
     EndpointRig rig({.connections = 3, .streams = 2});
-    rig.endpoint->start();
     HttpClient first(rig.path());
     HttpClient second(rig.path());
     for (HttpClient* each : {&first, &second}) {
         each->send(get("/api/v1/stream"));
         const std::string head = each->read_until("\r\n\r\n");
         CHECK(status_of(head) == 200);
-        CHECK(head.find("Content-Type: text/event-stream\r\n") != std::string::npos);
+        CHECK(contains(head, "Content-Type: text/event-stream\r\n"));
     }
     HttpClient third(rig.path(), get("/api/v1/stream"));
     CHECK(status_of(third.rest()) == 503);
@@ -343,7 +331,7 @@ TEST_CASE("endpoint: streams") {
 }
 
 TEST_CASE("endpoint: a stream that is not read is closed and does not delay others") {
-    EndpointRig rig({.streams = 1, .idle = milliseconds(1500)});
+    EndpointRig rig({.streams = 1, .idle = milliseconds(1500)}, false);
     // A tick exceeds the buffers of the sockets.
     rig.server.current.exports[0].description = std::string(4 << 20, 'x');
     rig.endpoint->start();
@@ -359,7 +347,7 @@ TEST_CASE("endpoint: a stream that is not read is closed and does not delay othe
 TEST_CASE("endpoint: TCP with a token") {
     const gpunbd::test::TemporaryFolder folder;
     const std::string file = folder.write("token", "0123456789abcdef0123456789abcdef\n");
-    EndpointRig rig;
+    EndpointRig rig({}, false);
     const std::uint16_t open = open_on_some_port(*rig.endpoint, {});
     const std::uint16_t closed = open_on_some_port(*rig.endpoint, {.token = Token::load(file)});
     rig.endpoint->start();
@@ -394,7 +382,6 @@ TEST_CASE("endpoint: TCP with a token") {
 TEST_CASE("endpoint: stops with requests and streams in progress") {
     for (int round = 0; round != 5; ++round) {
         EndpointRig rig;
-        rig.endpoint->start();
         HttpClient silent(rig.path());
         HttpClient half(rig.path(),
                         "POST /api/v1/rates HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n{");
@@ -410,27 +397,24 @@ TEST_CASE("endpoint: stops with requests and streams in progress") {
 
 TEST_CASE("endpoint: a slow change does not delay other clients") {
     EndpointRig rig;
-    rig.endpoint->start();
     HttpClient slow(rig.path(), slow_change + get("/"));
     const auto pending = take_pending(rig.server, 1);
     CHECK(rig.get_status("/api/v1/status") == 200);
     pending[0](Done{"at last"});
     const std::string answer = slow.answer();
     CHECK(status_of(answer) == 200);
-    CHECK(answer.find(R"({"done":"at last"})") != std::string::npos);
+    CHECK(contains(answer, R"({"done":"at last"})"));
     CHECK(status_of(slow.answer()) == 200);  // the connection stays open
 }
 
 TEST_CASE("endpoint: a dropped change, and a change that times out") {
     {
         EndpointRig rig;
-        rig.endpoint->start();
         HttpClient dropped(rig.path(), slow_change);
         take_pending(rig.server, 1).clear();
         CHECK(status_of(dropped.answer()) == 409);
     }
     EndpointRig rig({.outcome = milliseconds(1000)});
-    rig.endpoint->start();
     HttpClient client(rig.path(), slow_change);
     const auto late = take_pending(rig.server, 1);
     CHECK(status_of(client.answer()) == 503);
@@ -438,13 +422,12 @@ TEST_CASE("endpoint: a dropped change, and a change that times out") {
     const auto next = take_pending(rig.server, 1);
     late[0](Done{"too late"});
     next[0](Done{"in time"});
-    CHECK(client.answer().find(R"({"done":"in time"})") != std::string::npos);
+    CHECK(contains(client.answer(), R"({"done":"in time"})"));
 }
 
 // The thread that destroys the endpoint is also the one that makes the change.
 TEST_CASE("endpoint: stops with pending changes and responds to them") {
     EndpointRig rig;
-    rig.endpoint->start();
     HttpClient first(rig.path(), slow_change + get("/"));
     HttpClient second(rig.path(), slow_change);
     const auto pending = take_pending(rig.server, 2);
@@ -452,15 +435,15 @@ TEST_CASE("endpoint: stops with pending changes and responds to them") {
     for (HttpClient* each : {&first, &second}) {
         const std::string answer = each->rest();
         CHECK(status_of(answer) == 409);
-        CHECK(answer.find("the server is ending") != std::string::npos);
-        CHECK(answer.find("Connection: close\r\n") != std::string::npos);
-        CHECK(answer.find("doctype") == std::string::npos);
+        CHECK(contains(answer, "the server is ending"));
+        CHECK(contains(answer, "Connection: close\r\n"));
+        CHECK_FALSE(contains(answer, "doctype"));
     }
     for (const Completion& each : pending) each(Done{"not delivered"});
 }
 
 TEST_CASE("endpoint: can be destroyed before start()") {
-    EndpointRig rig;
+    const EndpointRig rig({}, false);
     CHECK(rig.endpoint->listens());
 }
 

@@ -1,10 +1,9 @@
 // Owners by name and by number.
 #include "server/base/file_checks.hpp"
 
-#include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <stdexcept>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -12,21 +11,17 @@ namespace {
 constexpr uid_t as_it_is = static_cast<uid_t>(-1);
 
 TEST_CASE("file owner: names and numbers") {
-    const struct {
-        const char* text;
-        uid_t uid;
-        gid_t gid;
-    } rows[] = {
+    const std::tuple<const char*, uid_t, gid_t> rows[] = {
         {"root", 0, as_it_is},      {"root:root", 0, 0},
         {":root", as_it_is, 0},     {"0:0", 0, 0},
         {"54321", 54321, as_it_is}, {":54321", as_it_is, 54321},
         {"root:54321", 0, 54321},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.text);
-        const FileOwner owner = find_owner(row.text);
-        CHECK(owner.uid == row.uid);
-        CHECK(owner.gid == row.gid);
+    for (const auto& [text, uid, gid] : rows) {
+        CAPTURE(text);
+        const FileOwner owner = find_owner(text);
+        CHECK(owner.uid == uid);
+        CHECK(owner.gid == gid);
     }
     for (const char* text : {"no-such-user-here", "root:no-such-group", "1x", "root:", "-1"}) {
         CAPTURE(text);

@@ -1,11 +1,7 @@
 #include "server/base/process.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstdlib>
-#include <string>
-
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

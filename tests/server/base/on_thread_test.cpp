@@ -1,16 +1,9 @@
 #include "server/base/task_group.hpp"
 
-#include <doctest/doctest.h>
 #include <boost/asio/post.hpp>
 
-#include <atomic>
-#include <future>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
 #include "tests/server/failing_allocation.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

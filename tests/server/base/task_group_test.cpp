@@ -1,16 +1,10 @@
 #include "server/base/task_group.hpp"
 
-#include <doctest/doctest.h>
-
-#include <memory>
 #include <new>
-#include <optional>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "server/base/task.hpp"
 #include "tests/server/failing_allocation.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

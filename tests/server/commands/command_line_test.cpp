@@ -1,11 +1,5 @@
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <memory>
-#include <tuple>
 #include <type_traits>
-#include <utility>
 
 #include "config/command_line/help_text.hpp"
 #include "config/command_line/parse.hpp"
@@ -25,6 +19,7 @@
 #include "server/tools/tls_setup/subcommand.hpp"
 #include "server/tools/top/subcommand.hpp"
 #include "tests/config/text.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {
@@ -35,16 +30,15 @@ struct CommandLine {
     std::optional<int> exit_code;
     std::string message;
     bool as_json = false;
-    const ServeCommand* serve = nullptr;
-    const tools::KeepCommand* keep = nullptr;
-    const tools::KeptCommand* kept = nullptr;
-    const tools::AttachCommand* attach = nullptr;
-    const tools::DetachCommand* detach = nullptr;
-    const tools::StatusCommand* status = nullptr;
-    const tools::TopCommand* top = nullptr;
-    const tools::DevicesCommand* devices = nullptr;
-    const tools::CheckCommand* check = nullptr;
-    const tools::TlsSetupCommand* tls_setup = nullptr;
+    const Command* selected = nullptr;
+
+    // Fails the test if another command is selected.
+    template <class Selected>
+    const Selected& as() const {
+        const auto* const found = dynamic_cast<const Selected*>(selected);
+        REQUIRE_MESSAGE(found != nullptr, message);
+        return *found;
+    }
 };
 
 CommandLine parse_line(std::vector<const char*> arguments) {
@@ -56,22 +50,7 @@ CommandLine parse_line(std::vector<const char*> arguments) {
     out.exit_code = parsed.exit_code;
     out.message = parsed.message;
     out.as_json = parsed.as_json;
-    const auto find = [&](auto*& command) {
-        command = dynamic_cast<std::remove_reference_t<decltype(command)>>(
-            static_cast<const Command*>(parsed.command));
-    };
-    find(out.keep);
-    find(out.kept);
-    find(out.attach);
-    find(out.detach);
-    find(out.status);
-    find(out.top);
-    find(out.devices);
-    find(out.check);
-    find(out.tls_setup);
-    if (const auto* served = dynamic_cast<const tools::ServeCommand*>(parsed.command)) {
-        out.serve = &served->settings;
-    }
+    out.selected = parsed.command;
     return out;
 }
 
@@ -89,9 +68,7 @@ void check_message(const WrongUsage& wrong, const std::string& message) {
     CHECK(line.exit_code == 2);
     CHECK(line.message ==
           (line.as_json ? wrong.message : message + " (see '" + command + " --help')\n"));
-    CHECK(line.serve == nullptr);
-    CHECK(line.devices == nullptr);
-    CHECK(line.check == nullptr);
+    CHECK(line.selected == nullptr);
 }
 void check(const WrongUsage& wrong) {
     check_message(wrong, std::string("gpunbd ") + wrong.arguments.at(0) + ": " + wrong.message);
@@ -113,12 +90,8 @@ std::string output_of(std::vector<const char*> arguments) {
 ServeCommand serve(std::vector<const char*> arguments) {
     arguments.insert(arguments.begin(), "serve");
     const CommandLine line = parse_line(std::move(arguments));
-    INFO(line.message);
     REQUIRE_FALSE(line.exit_code.has_value());
-    REQUIRE(line.serve != nullptr);
-    CHECK(line.devices == nullptr);
-    CHECK(line.check == nullptr);
-    return *line.serve;
+    return line.as<tools::ServeCommand>().settings;
 }
 
 const std::vector<TcpListener> loopback = default_listeners(10809);
@@ -148,9 +121,7 @@ TEST_CASE("serve with BARs of PCI cards: normalized ids, and the forced cards") 
     second.id = "pci:10000:01:1f.7/0";
     CHECK(o.devices == std::vector<DeviceOptions>{first, second});
     CHECK(serve({"--device", "pci:0a:00.0/2"}).options.devices.empty());
-    const Loaded loaded = load_text(to_yaml(o), "f");
-    CHECK(loaded.problems.empty());
-    CHECK(loaded.options.devices == o.devices);
+    check_written(o);
 }
 
 TEST_CASE("serve with every flag") {
@@ -185,9 +156,7 @@ TEST_CASE("serve with every flag") {
     CHECK(o.trace);
 
     // A configuration file can express everything that flags can.
-    const Loaded loaded = load_text(to_yaml(o), "f");
-    CHECK(joined(loaded.problems) == "");
-    CHECK(loaded.options == o);
+    check_written(o);
 }
 
 TEST_CASE("serve with spill memory") {
@@ -198,9 +167,7 @@ TEST_CASE("serve with spill memory") {
     CHECK(o.devices[0].reserve == GiB);
     CHECK(o.devices[0].spill ==
           std::vector<SpillOptions>{{"host", 64 * GiB}, {"file:/var/spill/a=b", 200 * GiB}});
-    const Loaded loaded = load_text(to_yaml(o), "f");
-    CHECK(joined(loaded.problems) == "");
-    CHECK(loaded.options.devices == o.devices);
+    check_written(o);
     for (const auto& [given, why] : std::vector<std::pair<const char*, const char*>>{
              {"host", "'host' is not PLACE=SIZE; write for example host=64G"},
              {"floppy=1G", "'floppy' is not a device"},
@@ -209,11 +176,10 @@ TEST_CASE("serve with spill memory") {
         CAPTURE(given);
         const auto line = parse_line({"serve", "--device", "cuda:0", "--spill", given});
         CHECK(line.exit_code == 2);
-        CHECK(line.message.find("--spill") != std::string::npos);
-        CHECK(line.message.find(why) != std::string::npos);
+        CHECK(contains(line.message, "--spill"));
+        CHECK(contains(line.message, why));
     }
-    CHECK(parse_line({"serve", "--spill", "host=1G"}).message.find("requires --device") !=
-          std::string::npos);
+    CHECK(contains(parse_line({"serve", "--spill", "host=1G"}).message, "requires --device"));
 }
 
 TEST_CASE("flags are accepted under their former names") {
@@ -284,7 +250,7 @@ TEST_CASE("TLS by flags") {
         const CommandLine line = parse_line(wrong);
         CAPTURE(line.message);
         CHECK(line.exit_code == 2);
-        CHECK(line.message.find("--tls") != std::string::npos);
+        CHECK(contains(line.message, "--tls"));
     }
 }
 
@@ -336,11 +302,10 @@ TEST_CASE("serve with a file") {
 }
 
 TEST_CASE("insecure: as a flag, and with a file") {
-    CHECK_FALSE(parse_line({"serve"}).serve->options.insecure);
-    CHECK(parse_line({"serve", "-b", "0.0.0.0", "--insecure"}).serve->options.insecure);
-    const ServeCommand command = *parse_line({"serve", "--config", "f", "--insecure"}).serve;
+    CHECK_FALSE(serve({}).options.insecure);
+    CHECK(serve({"-b", "0.0.0.0", "--insecure"}).options.insecure);
     Options loaded;
-    command.overrides.apply_to(loaded);
+    serve({"--config", "f", "--insecure"}).overrides.apply_to(loaded);
     CHECK(loaded.insecure);
 }
 
@@ -352,18 +317,18 @@ TEST_CASE("the help of an action has its flags only") {
         const CommandLine line = parse_line(words);
         CHECK(line.exit_code == 0);
         CHECK(line.message.starts_with("gpunbd export remove - remove exports\n"));
-        CHECK(line.message.find("Usage: gpunbd export remove NAME...") != std::string::npos);
-        CHECK(line.message.find("--force") != std::string::npos);
-        CHECK(line.message.find("--socket") != std::string::npos);
+        CHECK(contains(line.message, "Usage: gpunbd export remove NAME..."));
+        CHECK(contains(line.message, "--force"));
+        CHECK(contains(line.message, "--socket"));
         for (const char* other : {"--persist", "--size", "--threads", "Keys of", "export create"}) {
             CAPTURE(other);
-            CHECK(line.message.find(other) == std::string::npos);
+            CHECK_FALSE(contains(line.message, other));
         }
     }
-    CHECK(parse_line({"export", "create", "-h"}).message.find("--size") != std::string::npos);
+    CHECK(contains(parse_line({"export", "create", "-h"}).message, "--size"));
     const std::string whole = parse_line({"export", "--help"}).message;
-    CHECK(whole.find("gpunbd export resize NAME SIZE") != std::string::npos);
-    CHECK(whole.find("--persist") != std::string::npos);
+    CHECK(contains(whole, "gpunbd export resize NAME SIZE"));
+    CHECK(contains(whole, "--persist"));
 }
 
 TEST_CASE("wrong usage with --json is for a program") {
@@ -376,30 +341,31 @@ TEST_CASE("wrong usage with --json is for a program") {
 }
 
 TEST_CASE("kept: selects the server and the action") {
-    const CommandLine plain = parse_line({"kept"});
-    REQUIRE((plain.kept != nullptr));
-    CHECK_FALSE(plain.kept->config_file);
-    CHECK_FALSE(plain.kept->settings.socket);
-    CHECK_FALSE(plain.kept->settings.json);
-    CHECK_FALSE(plain.kept->settings.drop);
-    CHECK(parse_line({"kept", "--json"}).kept->settings.json);
-    CHECK(parse_line({"kept", "a.yaml"}).kept->config_file == "a.yaml");
-    const CommandLine dropping = parse_line({"kept", "--socket", "/run/s", "--drop", "one"});
-    const auto* drop = dropping.kept;
-    REQUIRE(drop != nullptr);
-    CHECK(drop->settings.socket == "/run/s");
-    CHECK(drop->settings.drop == "one");
-    CHECK(parse_line({"kept", "--drop", ""}).kept->settings.drop == "");
+    const auto kept = [](std::vector<const char*> flags) {
+        flags.insert(flags.begin(), "kept");
+        const CommandLine line = parse_line(flags);
+        const auto& command = line.as<tools::KeptCommand>();
+        return std::pair(command.config_file, command.settings);
+    };
+    const auto [no_file, plain] = kept({});
+    CHECK_FALSE(no_file);
+    CHECK_FALSE(plain.socket);
+    CHECK_FALSE(plain.json);
+    CHECK_FALSE(plain.drop);
+    CHECK(kept({"--json"}).second.json);
+    CHECK(kept({"a.yaml"}).first == "a.yaml");
+    const auto dropping = kept({"--socket", "/run/s", "--drop", "one"}).second;
+    CHECK(dropping.socket == "/run/s");
+    CHECK(dropping.drop == "one");
+    CHECK(kept({"--drop", ""}).second.drop == "");
     const auto wrong = [](std::vector<const char*> words) { return parse_line(words).message; };
-    CHECK(wrong({"kept", "a.yaml", "--socket", "b"}).find("give one of them") != std::string::npos);
-    CHECK(wrong({"kept", "--drop", "a\nb"}).find("--drop: ") != std::string::npos);
-    CHECK(wrong({"kept", "--socket", ""}).find("--socket: ") != std::string::npos);
-    CHECK(wrong({"kept", "a", "b"}).find("one FILE at a time") != std::string::npos);
+    CHECK(contains(wrong({"kept", "a.yaml", "--socket", "b"}), "give one of them"));
+    CHECK(contains(wrong({"kept", "--drop", "a\nb"}), "--drop: "));
+    CHECK(contains(wrong({"kept", "--socket", ""}), "--socket: "));
+    CHECK(contains(wrong({"kept", "a", "b"}), "one FILE at a time"));
 
-    const ServeCommand serve =
-        *parse_line({"serve", "--config", "f", "--keeping-socket", "/run/k"}).serve;
     Options loaded;
-    serve.overrides.apply_to(loaded);
+    serve({"--config", "f", "--keeping-socket", "/run/k"}).overrides.apply_to(loaded);
     CHECK(loaded.keeping.socket == "/run/k");
 }
 
@@ -412,40 +378,39 @@ TEST_CASE("--admin is an address with or without a port") {
         {"::1", "::1", 9809}};
     for (const auto& [text, address, port] : rows) {
         CAPTURE(text);
-        const ServeCommand serve = *parse_line({"serve", "--config", "f", "--admin", text}).serve;
         Options loaded;
-        serve.overrides.apply_to(loaded);
+        serve({"--config", "f", "--admin", text}).overrides.apply_to(loaded);
         CHECK(loaded.admin.tcp.address == address);
         CHECK(loaded.admin.tcp.port == port);
     }
     for (const char* text : {"", ":80", "localhost:80", "[::1", "[]", "127.0.0.1:", "127.0.0.1:x",
                              "127.0.0.1:0", "[::1]80"}) {
         CAPTURE(text);
-        CHECK(parse_line({"serve", "--admin", text}).message.find("--admin: ") !=
-              std::string::npos);
+        CHECK(contains(parse_line({"serve", "--admin", text}).message, "--admin: "));
     }
-    const ServeCommand rest =
-        *parse_line({"serve", "--admin-socket", "none", "--admin-token", "/t"}).serve;
+    const ServeCommand rest = serve({"--admin-socket", "none", "--admin-token", "/t"});
     CHECK(rest.options.admin.socket == "none");
     CHECK(rest.options.admin.tcp.token == "/t");
 }
 
 TEST_CASE("devices and check") {
-    const CommandLine plain = parse_line({"devices"});
-    REQUIRE((plain.devices != nullptr));
-    CHECK_FALSE(plain.devices->calibrate);
-    CHECK(parse_line({"devices", "--calibrate"}).devices->calibrate);
-    CHECK(parse_line({"check", "a.yaml"}).check->file == "a.yaml");
-    CHECK(parse_line({"check", "serve"}).check->file == "serve");
-    CHECK(parse_line({"check", "--", "-a"}).check->file == "-a");
-    CHECK_FALSE(parse_line({"check", "a.yaml"}).check->who.has_value());
+    using tools::CheckCommand;
+    using tools::DevicesCommand;
+    CHECK_FALSE(parse_line({"devices"}).as<DevicesCommand>().calibrate);
+    CHECK(parse_line({"devices", "--calibrate"}).as<DevicesCommand>().calibrate);
+    const CommandLine plain = parse_line({"check", "a.yaml"});
+    CHECK(plain.as<CheckCommand>().file == "a.yaml");
+    CHECK_FALSE(plain.as<CheckCommand>().who.has_value());
+    CHECK(parse_line({"check", "serve"}).as<CheckCommand>().file == "serve");
+    CHECK(parse_line({"check", "--", "-a"}).as<CheckCommand>().file == "-a");
     const CommandLine question_line =
         parse_line({"check", "f", "--who", "10.1.2.3", "--tls-name", "a"});
-    const auto* question = question_line.check;
-    CHECK(question->file == "f");
-    CHECK(question->who == "10.1.2.3");
-    CHECK(question->tls_name == "a");
-    CHECK(parse_line({"check", "f", "--who", "::1", "--psk-user", "b"}).check->psk_user == "b");
+    const auto& question = question_line.as<CheckCommand>();
+    CHECK(question.file == "f");
+    CHECK(question.who == "10.1.2.3");
+    CHECK(question.tls_name == "a");
+    const CommandLine user = parse_line({"check", "f", "--who", "::1", "--psk-user", "b"});
+    CHECK(user.as<CheckCommand>().psk_user == "b");
 }
 
 TEST_CASE("help and version go to standard output") {
@@ -475,11 +440,9 @@ TEST_CASE("help and version go to standard output") {
         const CommandLine line = parse_line(arguments);
         CHECK(line.exit_code.value_or(0) == 0);
         const std::string output = output_of(arguments);
-        CHECK(output.find(start) == 0);
+        CHECK(output.starts_with(start));
         CHECK(output.back() == '\n');
-        CHECK_FALSE((line.serve != nullptr));
-        CHECK_FALSE((line.devices != nullptr));
-        CHECK_FALSE((line.check != nullptr));
+        CHECK(dynamic_cast<const tools::ServeCommand*>(line.selected) == nullptr);
     }
 }
 
@@ -688,20 +651,21 @@ TEST_CASE("wrong usage of a command is one line and exit code 2") {
 TEST_CASE("tls-setup") {
     const CommandLine line = parse_line({"tls-setup", "d", "--host", "a.example", "--host", "::1",
                                          "--client", "b@c", "--psk", "e", "--days", "7"});
-    REQUIRE((line.tls_setup != nullptr));
-    CHECK(line.tls_setup->settings.folder == "d");
-    CHECK(line.tls_setup->settings.hosts == std::vector<std::string>{"a.example", "::1"});
-    CHECK(line.tls_setup->settings.clients == std::vector<std::string>{"b@c"});
-    CHECK(line.tls_setup->settings.users == std::vector<std::string>{"e"});
-    CHECK(line.tls_setup->settings.days == 7);
-    CHECK(parse_line({"tls-setup", "--psk", "e", "d"}).tls_setup->settings.days == 730);
+    using tools::TlsSetupCommand;
+    const auto& settings = line.as<TlsSetupCommand>().settings;
+    CHECK(settings.folder == "d");
+    CHECK(settings.hosts == std::vector<std::string>{"a.example", "::1"});
+    CHECK(settings.clients == std::vector<std::string>{"b@c"});
+    CHECK(settings.users == std::vector<std::string>{"e"});
+    CHECK(settings.days == 7);
+    CHECK(parse_line({"tls-setup", "--psk", "e", "d"}).as<TlsSetupCommand>().settings.days == 730);
 
     const std::string label(63, 'l');
     const std::string longest = label + "." + label + "." + label + "." + std::string(61, 'l');
     for (const std::string& host :
          std::vector<std::string>{"a", "*.a-b.c", "10.0.0.1", "1a.2", "_x.y", longest}) {
         CAPTURE(host);
-        CHECK(parse_line({"tls-setup", "d", "--host", host.c_str()}).tls_setup != nullptr);
+        parse_line({"tls-setup", "d", "--host", host.c_str()}).as<TlsSetupCommand>();
     }
     for (const std::string& host : std::vector<std::string>{
              std::string(), ".", "a.", ".a", "-a", "a-", "a.*", "*", "*.", "1.2.3", "[::1]",
@@ -724,21 +688,19 @@ TEST_CASE("keep: reads its own flags, and passes the rest to serve") {
     const CommandLine kept_line =
         parse_line({"keep", "--max-restarts", "3", "--within", "9", "--max-descriptors", "7",
                     "--swap", "--", "serve", "--no-such-flag", "--within", "x", "--", "y"});
-    const auto* kept = kept_line.keep;
-    REQUIRE(kept);
-    CHECK(kept->settings.max_restarts == 3);
-    CHECK(kept->settings.within == 9);
-    CHECK(kept->settings.max_descriptors == 7);
-    CHECK(kept->settings.swap);
-    CHECK(kept->settings.server == Words{"serve", "--no-such-flag", "--within", "x", "--", "y"});
+    const auto& kept = kept_line.as<tools::KeepCommand>().settings;
+    CHECK(kept.max_restarts == 3);
+    CHECK(kept.within == 9);
+    CHECK(kept.max_descriptors == 7);
+    CHECK(kept.swap);
+    CHECK(kept.server == Words{"serve", "--no-such-flag", "--within", "x", "--", "y"});
     const CommandLine plain_line = parse_line({"keep", "serve", "--help"});
-    const auto* plain = plain_line.keep;
-    REQUIRE(plain);
-    CHECK(plain->settings.max_restarts == 10);
-    CHECK(plain->settings.within == 60);
-    CHECK(plain->settings.max_descriptors == 16384);
-    CHECK_FALSE(plain->settings.swap);
-    CHECK(plain->settings.server == Words{"serve", "--help"});
+    const auto& plain = plain_line.as<tools::KeepCommand>().settings;
+    CHECK(plain.max_restarts == 10);
+    CHECK(plain.within == 60);
+    CHECK(plain.max_descriptors == 16384);
+    CHECK_FALSE(plain.swap);
+    CHECK(plain.server == Words{"serve", "--help"});
     const WrongUsage rows[] = {
         {{"keep"}, "the command is missing; write for example gpunbd keep -- serve --size 1G"},
         {{"keep", "--"},
@@ -764,37 +726,38 @@ TEST_CASE("keep: reads its own flags, and passes the rest to serve") {
 
 TEST_CASE("attach and detach") {
     const CommandLine plain_line = parse_line({"attach", "nbd://h/", "/dev/nbd7"});
-    const auto* plain = plain_line.attach;
-    REQUIRE(plain);
-    CHECK(plain->settings.uri == "nbd://h/");
-    CHECK(plain->settings.device == 7);
-    CHECK(plain->settings.connections == 1);
-    CHECK_FALSE(plain->settings.timeout);
-    CHECK_FALSE(plain->settings.dead_timeout);
-    CHECK_FALSE(plain->settings.block_size);
-    CHECK_FALSE(plain->settings.swap);
-    CHECK_FALSE(plain->settings.unit);
-    CHECK_FALSE(plain->settings.background);
-    CHECK(parse_line({"attach", "nbd://h/", "/dev/nbd7", "--background"})
-              .attach->settings.background);
+    using tools::AttachCommand;
+    const auto& plain = plain_line.as<AttachCommand>().settings;
+    CHECK(plain.uri == "nbd://h/");
+    CHECK(plain.device == 7);
+    CHECK(plain.connections == 1);
+    CHECK_FALSE(plain.timeout);
+    CHECK_FALSE(plain.dead_timeout);
+    CHECK_FALSE(plain.block_size);
+    CHECK_FALSE(plain.swap);
+    CHECK_FALSE(plain.unit);
+    CHECK_FALSE(plain.background);
+    const CommandLine behind = parse_line({"attach", "nbd://h/", "/dev/nbd7", "--background"});
+    CHECK(behind.as<AttachCommand>().settings.background);
     const CommandLine all_line =
         parse_line({"attach", "--connections", "4", "nbd://h/", "--timeout", "0", "/dev/nbd1048575",
                     "--dead-timeout", "31536000", "--block-size", "4K", "--swap", "--systemd"});
-    const auto* all = all_line.attach;
-    REQUIRE(all);
-    CHECK(all->settings.device == 1048575);
-    CHECK(all->settings.connections == 4);
-    CHECK(all->settings.timeout == 0);
-    CHECK(all->settings.dead_timeout == 31536000);
-    CHECK(all->settings.block_size == 4096);
-    CHECK(all->settings.swap);
-    CHECK(all->settings.unit);
-    CHECK_FALSE(parse_line({"attach", "--list"}).attach->json);
-    CHECK(parse_line({"attach", "--list", "--json"}).attach->json);
-    CHECK_FALSE(parse_line({"detach", "/dev/nbd0"}).detach->force);
-    CHECK(parse_line({"detach", "/dev/nbd3", "--force"}).detach->device == 3);
-    CHECK(parse_line({"detach", "/dev/nbd3", "--force"}).detach->force);
-    CHECK(parse_line({"detach", "--at-shutdown", "90"}).detach->at_shutdown == 90);
+    const auto& all = all_line.as<AttachCommand>().settings;
+    CHECK(all.device == 1048575);
+    CHECK(all.connections == 4);
+    CHECK(all.timeout == 0);
+    CHECK(all.dead_timeout == 31536000);
+    CHECK(all.block_size == 4096);
+    CHECK(all.swap);
+    CHECK(all.unit);
+    CHECK_FALSE(parse_line({"attach", "--list"}).as<AttachCommand>().json);
+    CHECK(parse_line({"attach", "--list", "--json"}).as<AttachCommand>().json);
+    using tools::DetachCommand;
+    CHECK_FALSE(parse_line({"detach", "/dev/nbd0"}).as<DetachCommand>().force);
+    const CommandLine forced = parse_line({"detach", "/dev/nbd3", "--force"});
+    CHECK(forced.as<DetachCommand>().device == 3);
+    CHECK(forced.as<DetachCommand>().force);
+    CHECK(parse_line({"detach", "--at-shutdown", "90"}).as<DetachCommand>().at_shutdown == 90);
     const std::string example =
         "; write for example gpunbd attach 'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0";
     const WrongUsage rows[] = {
@@ -835,30 +798,26 @@ TEST_CASE("attach and detach") {
             CAPTURE(value);
             const CommandLine line = parse_line({"attach", "nbd://h", "/dev/nbd0", flag, value});
             CHECK(line.exit_code == 2);
-            CHECK(line.message.find(std::string(flag) + ": ") != std::string::npos);
+            CHECK(contains(line.message, std::string(flag) + ": "));
         }
     }
 }
 
 TEST_CASE("status and top: select the server") {
     const CommandLine plain_line = parse_line({"status"});
-    const auto* plain = plain_line.status;
-    REQUIRE(plain);
-    CHECK_FALSE(plain->settings.server.socket);
-    CHECK_FALSE(plain->settings.server.url);
-    CHECK_FALSE(plain->settings.json);
-    CHECK_FALSE(plain->settings.watch);
+    const auto& plain = plain_line.as<tools::StatusCommand>().settings;
+    CHECK_FALSE(plain.server.socket);
+    CHECK_FALSE(plain.server.url);
+    CHECK_FALSE(plain.json);
+    CHECK_FALSE(plain.watch);
     const CommandLine all_line =
         parse_line({"status", "--json", "--watch", "--socket", "/run/x.sock"});
-    const auto* all = all_line.status;
-    REQUIRE(all);
-    CHECK(all->settings.server.socket == "/run/x.sock");
-    CHECK(all->settings.json);
-    CHECK(all->settings.watch);
+    const auto& all = all_line.as<tools::StatusCommand>().settings;
+    CHECK(all.server.socket == "/run/x.sock");
+    CHECK(all.json);
+    CHECK(all.watch);
     const CommandLine top_line = parse_line({"top", "--url", "http://h:9100/", "--token", "/t"});
-    const auto* top = top_line.top;
-    REQUIRE(top);
-    CHECK(top->server.token == "/t");
+    CHECK(top_line.as<tools::TopCommand>().server.token == "/t");
     const std::tuple<const char*, const char*, const char*> urls[] = {
         {"http://node-7", "node-7", "80"},
         {"http://127.0.0.1:1", "127.0.0.1", "1"},
@@ -866,7 +825,7 @@ TEST_CASE("status and top: select the server") {
         {"http://[::1]", "::1", "80"}};
     for (const auto& [text, host, port] : urls) {
         CAPTURE(text);
-        const auto url = parse_line({"top", "--url", text}).top->server.url;
+        const auto url = parse_line({"top", "--url", text}).as<tools::TopCommand>().server.url;
         REQUIRE(url);
         CHECK(url->host == host);
         CHECK(url->port == port);
@@ -899,8 +858,8 @@ TEST_CASE("status and top: select the server") {
         CAPTURE(row.message);
         CAPTURE(line.message);
         CHECK(line.exit_code == 2);
-        CHECK(line.message.find("gpunbd " + std::string(row.arguments[0]) + ": " + row.message) ==
-              0);
+        CHECK(line.message.starts_with("gpunbd " + std::string(row.arguments[0]) + ": " +
+                                       row.message));
     }
 }
 

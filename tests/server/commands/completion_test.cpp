@@ -1,16 +1,9 @@
 // The scripts for lists of drivers that this program does not have. tests/config/completion_test.py
 // runs the scripts in the shells.
-#include <doctest/doctest.h>
-
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "config/devices/device_drivers.hpp"
 #include "server/commands/commands.hpp"
 #include "server/tools/completion/scripts.hpp"
-#include "tests/contains.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::tools {
 namespace {

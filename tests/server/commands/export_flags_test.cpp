@@ -1,14 +1,9 @@
 // The flags of `gpunbd export create` and the keys of the configuration.
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <set>
-#include <string>
-
 #include "config/schema.hpp"
 #include "config/yaml_file.hpp"
 #include "server/tools/export/export_command.hpp"
 #include "server/tools/export/key_flags.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::tools {
 namespace {
@@ -57,8 +52,8 @@ TEST_CASE("export create: rules of access") {
     const auto& access = *std::ranges::find(flags, "--access", &config::Flag::name);
     CHECK_FALSE(access.store("uid=0").has_value());
     CHECK_FALSE(access.store("tls_name=a.example,mode=read-only").has_value());
-    CHECK(access.store("network").value().find("'network' is no condition of a rule") == 0);
-    CHECK(access.store("mode=maybe").value().find("mode: 'maybe' is") == 0);
+    CHECK(access.store("network").value().starts_with("'network' is no condition of a rule"));
+    CHECK(access.store("mode=maybe").value().starts_with("mode: 'maybe' is"));
 }
 
 TEST_CASE("export: only requests that take long wait long for a server that does not respond") {

@@ -1,12 +1,8 @@
 // Compares the manuals, the help and the example with the program.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <fstream>
-#include <set>
 #include <sstream>
-#include <string_view>
 
 #include "config/command_line/parse.hpp"
 #include "config/schema.hpp"
@@ -14,6 +10,7 @@
 #include "server/commands/commands.hpp"
 #include "server/tools/manual/subcommand.hpp"
 #include "tests/config/text.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::config {
 namespace {
@@ -75,7 +72,7 @@ bool is_taken(const std::string& command, const std::string& flag) {
     const char* const arguments[] = {"gpunbd", command.c_str(), text.c_str(), "x"};
     const Commands commands = server::all_commands();
     const Parsed line = parse(commands, 4, arguments);
-    return line.message.find("unknown flag") == std::string::npos;
+    return !contains(line.message, "unknown flag");
 }
 
 TEST_CASE("gpunbd(8) and --help list the same flags, and the program accepts all of them") {
@@ -101,8 +98,8 @@ TEST_CASE("gpunbd(8) and --help list the same flags, and the program accepts all
     }
     for (const char* letter : {"p", "b", "U", "h"}) {
         CAPTURE(letter);
-        CHECK(manual.find(std::string("Fl ") + letter) != std::string::npos);
-        CHECK(help_of({"serve"}).find(std::string("\n  -") + letter + ", --") != std::string::npos);
+        CHECK(contains(manual, std::string("Fl ") + letter));
+        CHECK(contains(help_of({"serve"}), std::string("\n  -") + letter + ", --"));
     }
 }
 
@@ -130,9 +127,7 @@ TEST_CASE("every help text has the same parts, in 80 columns") {
 TEST_CASE("the output of check fits 80 columns with any number of devices") {
     std::string text = "exports: [{devices: [host";
     for (int i = 0; i < 63; ++i) text += ", cuda:" + std::to_string(i);
-    const Loaded many = load_text(text + "]}]", "f");
-    REQUIRE(joined(many.problems) == "");
-    for (const Options& options : {many.options, load_file(GPUNBD_EXAMPLE).options}) {
+    for (const Options& options : {options_of(text + "]}]"), load_file(GPUNBD_EXAMPLE).options}) {
         std::istringstream lines(to_yaml(options));
         for (std::string line; std::getline(lines, line);) {
             CAPTURE(line);
@@ -147,7 +142,7 @@ TEST_CASE("the first paragraph of gpunbd(8) says that nothing is persistent") {
     const std::string paragraph = manual.substr(start, manual.find(".Pp", start) - start);
     for (const char* word : {"persistent", "FLUSH", "FUA", "complete in device memory"}) {
         CAPTURE(word);
-        CHECK(paragraph.find(word) != std::string::npos);
+        CHECK(contains(paragraph, word));
     }
 }
 
@@ -207,10 +202,10 @@ TEST_CASE("gpunbd(8) gives the values of the key that each flag sets") {
             const KeyText& key = key_text(flag.key);
             if (!key.words.empty() || key.type == "Integer") {
                 constexpr std::string_view title = "Default: ";
-                CHECK(entry.find(key.fallback.substr(title.size())) != std::string::npos);
+                CHECK(contains(entry, key.fallback.substr(title.size())));
                 ++checked;
             }
-            if (key.type == "Integer") CHECK(entry.find(key.range) != std::string::npos);
+            if (key.type == "Integer") CHECK(contains(entry, key.range));
         }
     }
     CHECK(checked == 8);
@@ -225,13 +220,10 @@ std::string example_in(const std::string& manual, const std::string& section) {
 
 TEST_CASE("the examples in gpunbd.yaml(5) are valid configurations") {
     const std::string manual = page("gpunbd.yaml.5");
-    const Loaded loaded = load_text(example_in(manual, "EXAMPLES"), "f");
-    CHECK(joined(loaded.problems) == "");
-    CHECK(loaded.options.exports.size() == 2);
-    const Loaded spilling = load_text(example_in(manual, "GIVING MEMORY BACK"), "f");
-    CHECK(joined(spilling.problems) == "");
-    REQUIRE(spilling.options.devices.size() == 1);
-    CHECK(spilling.options.devices[0].spill.size() == 2);
+    CHECK(options_of(example_in(manual, "EXAMPLES")).exports.size() == 2);
+    const Options spilling = options_of(example_in(manual, "GIVING MEMORY BACK"));
+    REQUIRE(spilling.devices.size() == 1);
+    CHECK(spilling.devices[0].spill.size() == 2);
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 #include "server/counters/longest_requests.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
 #include <numeric>
-#include <thread>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,17 +1,13 @@
 #include "server/daemon/run_command.hpp"
 
-#include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdlib>
 #include <fstream>
-#include <string>
-#include <thread>
-#include <utility>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

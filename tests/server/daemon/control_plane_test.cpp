@@ -1,10 +1,5 @@
-#include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -12,6 +7,7 @@
 #include "tests/server/daemon/control_plane/in_process_server.hpp"
 #include "tests/server/daemon/control_plane/in_process_supervisor.hpp"
 #include "tests/server/daemon/control_plane/sequence.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -99,7 +95,7 @@ TEST_CASE("control plane: a failed restore is withdrawn later if it cannot be at
     rig.server->context.lifecycle.enter(Phase::handing_over);
     disk::release(EIO);
     rig.server->run_until([&] { return restore->has_value(); });
-    CHECK(refusal_of(*restore).find(std::strerror(EIO)) != std::string::npos);
+    CHECK(contains(refusal_of(*restore), std::strerror(EIO)));
     const auto served = [&] { return rig.server->context.exports.find("new"); };
     REQUIRE(served());
     CHECK(served()->use->enter("someone").lease == nullptr);

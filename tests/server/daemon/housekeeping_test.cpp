@@ -1,19 +1,15 @@
 #include "server/daemon/housekeeping.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <optional>
-#include <vector>
 
-#include "tests/checked.hpp"
-#include "tests/contains.hpp"
 #include "tests/server/rig.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

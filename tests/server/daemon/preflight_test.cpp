@@ -2,15 +2,14 @@
 #include "server/daemon/preflight.hpp"
 
 #include <arpa/inet.h>
-#include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
 
-#include "tests/contains.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,18 +1,8 @@
 #include "server/daemon/reclaim_service.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <future>
-#include <memory>
-#include <set>
-#include <thread>
-#include <utility>
-#include <variant>
-
-#include "tests/checked.hpp"
 #include "tests/server/supervisor/living_supervisor.hpp"
 #include "tests/storage/pages/latch_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

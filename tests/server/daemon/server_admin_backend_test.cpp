@@ -1,22 +1,9 @@
 #include "server/daemon/server_admin_backend.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <future>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <variant>
-#include <vector>
-
 #include "storage/base/long_work.hpp"
 #include "tests/server/captured_log.hpp"
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -81,15 +68,13 @@ TEST_CASE("observed: requests by type, with their bytes and errors") {
     Watched watched;
     CHECK(watched.exported().requests.empty());
     Client client = watched.rig.enter();
-    const Ask write{.type = CommandType::write, .offset = 0, .length = page_of_rig};
+    const Ask write{CommandType::write, 0, page_of_rig};
     const Ask read{.offset = 100, .length = 1000};
     CHECK(client.ask(write).error == Error::none);
     for (int i = 0; i != 3; ++i) CHECK(client.ask(read).error == Error::none);
-    CHECK(client.ask({.type = CommandType::flush}).error == Error::none);
-    CHECK(client.ask({.type = CommandType::block_status, .length = page_of_rig}).error ==
-          Error::none);
-    const Ask beyond{.offset = 1 << 30, .length = 512};
-    CHECK(client.ask(beyond).error == Error::einval);
+    CHECK(client.ask({CommandType::flush}).error == Error::none);
+    CHECK(client.ask({CommandType::block_status, 0, page_of_rig}).error == Error::none);
+    CHECK(client.ask({.offset = 1 << 30, .length = 512}).error == Error::einval);
 
     CHECK(client.ask({.type = static_cast<CommandType>(77)}).error == Error::einval);
 
@@ -120,16 +105,14 @@ TEST_CASE("observed: a full device") {
     Watched watched;
     watched.rig.script.allocations_until_failure = 0;
     Client client = watched.rig.enter();
-    const Ask more{.type = CommandType::write, .offset = page_of_rig, .length = page_of_rig};
-    CHECK(client.ask(more).error == Error::enospc);
+    CHECK(client.ask({CommandType::write, page_of_rig, page_of_rig}).error == Error::enospc);
     CHECK(of_type(watched.exported(), "write").errors == CountsByReason{{"ENOSPC", 1}});
 }
 
 TEST_CASE("observed: requests in flight, and a copy that fails") {
     Watched watched;
     Client client = watched.rig.enter();
-    const Ask write{.type = CommandType::write, .offset = 0, .length = 4 * kib};
-    CHECK(client.ask(write).error == Error::none);
+    CHECK(client.ask({CommandType::write, 0, 4 * kib}).error == Error::none);
     watched.rig.script.hold = true;
     const std::uint64_t held = client.send({.offset = 0, .length = 4 * kib});
     watched.rig.let_run();
@@ -152,7 +135,7 @@ TEST_CASE("observed: the longest request, and where it waited") {
     Watched watched;
     Client client = watched.rig.enter();
     constexpr std::uint32_t chunk = 8 * kib;  // of RigOptions
-    const Ask write{.type = CommandType::write, .offset = 0, .length = page_of_rig};
+    const Ask write{CommandType::write, 0, page_of_rig};
     CHECK(client.ask(write).error == Error::none);
     const auto longest = [&] { return watched.exported().longest; };
     const auto wait_of = [&](std::string_view stage) {
@@ -244,8 +227,7 @@ TEST_CASE("observed: a READ counts the bytes that were sent, not those requested
             Watched watched({.devices = "h", .size = 64 * mib});
             Client client = watched.rig.enter({.structured = structured});
             constexpr std::uint64_t length = 8 * mib;
-            const Ask write{.type = CommandType::write, .offset = 0, .length = length};
-            if (!hole) CHECK(client.ask(write).error == Error::none);
+            if (!hole) CHECK(client.ask({CommandType::write, 0, length}).error == Error::none);
             std::vector<std::uint64_t> asked;
             for (int i = 0; i != 4; ++i) asked.push_back(client.send({.length = length}));
             watched.rig.let_run();
@@ -273,8 +255,7 @@ TEST_CASE("observed: requests that failed because of the client") {
     for (int i = 0; i != 3; ++i) {
         CHECK(client.ask({.offset = 1 << 30, .length = 512}).error == Error::einval);
     }
-    const Ask write{.type = CommandType::write, .offset = 0, .length = 512};
-    CHECK(client.ask(write).error == Error::none);
+    CHECK(client.ask({CommandType::write, 0, 512}).error == Error::none);
     watched.rig.script.copies_until_failure = 0;
     CHECK(client.ask({.length = 512}).error == Error::eio);
     CHECK(other.ask({.offset = page_of_rig, .length = 512}).error == Error::none);
@@ -323,7 +304,7 @@ TEST_CASE("observed: a client that does not read its replies is stalled until it
             lines = log.lines(config::LogFormat::text);
         }
         REQUIRE(lines.size() == 1);
-        CHECK(lines[0].find("; the client did not read replies for 1") != std::string::npos);
+        CHECK(contains(lines[0], "; the client did not read replies for 1"));
     }
 }
 
@@ -371,7 +352,7 @@ TEST_CASE("observed: the map of an export, its pages, and recent accesses") {
     REQUIRE(map.has_value());
     CHECK(map->cell == page_of_rig);
     CHECK(map->used == std::vector<std::uint8_t>(watched.rig.pages(), 0));
-    const Ask write{.type = CommandType::write, .offset = 2 * page_of_rig, .length = page_of_rig};
+    const Ask write{CommandType::write, 2 * page_of_rig, page_of_rig};
     // The map shows the accesses of the last second, so they are repeated if the machine has
     // stalled.
     const auto now = [] { return std::chrono::steady_clock::now(); };
@@ -412,8 +393,7 @@ TEST_CASE("observed: the map of an export, its pages, and recent accesses") {
     CHECK(some->runs.size() == 2);
     CHECK(some->next == 3 * page_of_rig);
     // A hole again.
-    const Ask trim{.type = CommandType::trim, .offset = 2 * page_of_rig, .length = page_of_rig};
-    CHECK(client.ask(trim).error == Error::none);
+    CHECK(client.ask({CommandType::trim, 2 * page_of_rig, page_of_rig}).error == Error::none);
     watched.rig.settle();
     CHECK(watched.observed.map(name, 0, size, 1024)->used[2] == 0);
 
@@ -427,8 +407,7 @@ TEST_CASE("observed: the map of an export, its pages, and recent accesses") {
 TEST_CASE("observed: no request of a client that has hung up is in flight") {
     Watched watched;
     Client client = watched.rig.enter();
-    const Ask write{.type = CommandType::write, .offset = 0, .length = 4 * kib};
-    CHECK(client.ask(write).error == Error::none);
+    CHECK(client.ask({CommandType::write, 0, 4 * kib}).error == Error::none);
     watched.rig.script.hold = true;
     client.send({.offset = 0, .length = 4 * kib});
     watched.rig.let_run();
@@ -487,7 +466,7 @@ TEST_CASE("observed: a change that the server refuses, or does not complete") {
     watched.observed.perform(SetReadOnly{.name = name, .read_only = true}, completion());
     watched.io.reset();  // as at the end of the server
     REQUIRE(outcome);
-    CHECK(std::get<NotDone>(*outcome).why.find("the server is ending") != std::string::npos);
+    CHECK(contains(std::get<NotDone>(*outcome).why, "the server is ending"));
 }
 
 TEST_CASE("observed: a destroyed backend makes no change") {

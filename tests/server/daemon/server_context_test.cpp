@@ -1,7 +1,6 @@
 #include "server/daemon/server_context.hpp"
 
-#include <doctest/doctest.h>
-
+#include "tests/test.hpp"
 #include "tests/transitions.hpp"
 
 namespace gpunbd::server::test {

@@ -1,9 +1,7 @@
 // The order of services, and rounds of a poll that fail.
 #include "server/daemon/service.hpp"
 
-#include <doctest/doctest.h>
-
-#include <stdexcept>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,17 +1,14 @@
 #include "server/daemon/state_folder.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <string>
-#include <tuple>
-#include <utility>
 
 #include "config/rules.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -53,7 +50,7 @@ TEST_CASE("state folder: exports are read as they were written, until they are r
     CHECK(folder.remove(options.name).has_value());
     CHECK(folder.read().exports.empty());
     options.name = std::string(300, 'x');
-    CHECK(folder.write(options).error().find("its name is too long") == 0);
+    CHECK(folder.write(options).error().starts_with("its name is too long"));
 }
 
 TEST_CASE("state folder: a renamed export has one file, whenever the server is killed") {
@@ -86,15 +83,15 @@ TEST_CASE("state folder: a renamed export has one file, whenever the server is k
     REQUIRE(state.folder.write(one).has_value());
     REQUIRE(state.folder.rename(one, two).has_value());
     std::filesystem::copy(state.path("two.yaml"), state.path("one.yaml"));
-    CHECK(state.first_problem().find("/one.yaml: name: 'two' belongs in the file two.yaml") == 0);
+    CHECK(state.first_problem().starts_with("/one.yaml: name: 'two' belongs in the file two.yaml"));
     std::filesystem::remove(state.path("one.yaml"));
     // What fails changes nothing.
     config::ExportOptions three = two;
     three.name = std::string(300, 'x');
-    CHECK(state.folder.rename(two, three).error().find("its name is too long") == 0);
+    CHECK(state.folder.rename(two, three).error().starts_with("its name is too long"));
     three.name = "three";
     std::filesystem::create_directory(state.path("three.yaml"));
-    CHECK(state.folder.rename(two, three).error().find("the state folder ") == 0);
+    CHECK(state.folder.rename(two, three).error().starts_with("the state folder "));
     std::filesystem::remove(state.path("three.yaml"));
     check_two();
 }
@@ -105,7 +102,7 @@ TEST_CASE("state folder: problems have the file, the line and the key") {
     state.write("other.txt", "{");
     CHECK(state.first_problem() == "");
     state.write("a.yaml", "name: a\nsize: 1000\n");
-    CHECK(state.first_problem().find("/a.yaml:2:7: size: '1000' is not a multiple of 512") == 0);
+    CHECK(state.first_problem().starts_with("/a.yaml:2:7: size: '1000' is not a multiple of 512"));
     state.write("a.yaml", "name: b\nsize: 1M\n");
     CHECK(state.first_problem() ==
           "/a.yaml: name: 'b' belongs in the file b.yaml; rename the file, or correct the name");

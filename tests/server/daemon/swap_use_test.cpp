@@ -1,9 +1,8 @@
 // Detects swap on an export by size and instance.
 #include "server/daemon/swap_protection.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tests/server/protection/fake_swaps.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

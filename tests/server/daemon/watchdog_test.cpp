@@ -1,12 +1,10 @@
 #include "server/daemon/supervision.hpp"
 
-#include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <latch>
-#include <string>
-#include <thread>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -2,17 +2,10 @@
 // that any TCP client may open, and answers which exports a client may open.
 #include "server/exports/access_list.hpp"
 
-#include <doctest/doctest.h>
-
-#include <stdexcept>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
-
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "tests/config/text.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -202,11 +195,7 @@ TEST_CASE("access: without a list every client has access") {
     CHECK(AccessList().why({.access = Access::read_write}) == "it has no access list");
 }
 
-config::Options options_of(const std::string& text) {
-    config::Loaded loaded = config::load_text(text, "f");
-    REQUIRE(config::joined(loaded.problems) == "");
-    return std::move(loaded.options);
-}
+using config::options_of;
 
 TEST_CASE("exposure: an export is open to all if a TCP client of any address may open it") {
     const std::pair<const char*, const char*> rows[] = {
@@ -238,7 +227,7 @@ TEST_CASE("exposure: an export is open to all if a TCP client of any address may
 TEST_CASE("exposure: TLS without client verification is reported") {
     config::Options options = options_of("exports: [{name: a, access: [{uid: 0}]}, {name: b}]");
     options.tls = {config::TlsMode::required, "/f", false, ""};
-    CHECK(unproved_in_tls(options).value_or("").find("open export 'b'") != std::string::npos);
+    CHECK(contains(unproved_in_tls(options).value_or(""), "open export 'b'"));
     options.exports.erase_if([](const auto& each) { return each.name == "b"; });
     CHECK_FALSE(unproved_in_tls(options).has_value());
     options.exports.front().access.clear();

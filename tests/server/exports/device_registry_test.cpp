@@ -1,17 +1,8 @@
 // Finds and opens devices with drivers, some of them for fake GPUs.
 #include "server/exports/device_registry.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <set>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
 #include "storage/devices/host/host_device.hpp"
-#include "tests/checked.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,15 +1,11 @@
 // The registry alone, and with sessions that use it.
 #include "server/exports/export_registry.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <thread>
-
 #include "server/daemon/export_factory.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/offered_exports.hpp"
 #include "tests/server/happy_script.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -160,8 +156,8 @@ TEST_CASE("export factory: a new configuration keeps the volumes that it does no
     b.size = {.bytes = std::uint64_t{1} << 60};
     const MadeExports third = make_exports({a, b}, devices, second.exports);
     REQUIRE(third.problems.size() == 2);
-    CHECK(third.problems[0].find("export 'a'") == 0);
-    CHECK(third.problems[1].find("export 'b'") == 0);
+    CHECK(third.problems[0].starts_with("export 'a'"));
+    CHECK(third.problems[1].starts_with("export 'b'"));
 }
 
 TEST_CASE("exports: block sizes are advertised, and data are not truncated to fit them") {
@@ -186,8 +182,7 @@ TEST_CASE("exports: block sizes are advertised, and data are not truncated to fi
     options.block_size.minimum = 64 * kib;
     const MadeExports second = make_exports({options}, devices, first.exports);
     REQUIRE(second.problems.size() == 1);
-    CHECK(second.problems[0].find("is not a multiple of block_size.minimum (65536)") !=
-          std::string::npos);
+    CHECK(contains(second.problems[0], "is not a multiple of block_size.minimum (65536)"));
     options.size = config::Size{.percent = 34};
     const MadeExports third = make_exports({options}, devices, first.exports);
     CHECK(third.problems.empty());

@@ -2,17 +2,8 @@
 // buckets have a simulated clock: their tests do not wait, and all results are exact.
 #include "server/exports/export_use.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <limits>
-#include <map>
-#include <thread>
-#include <vector>
-
 #include "tests/storage/random.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -2,15 +2,10 @@
 // an unknown name.
 #include "server/exports/offered_exports.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "config/client_clones.hpp"
 #include "config/rules.hpp"
 #include "tests/protocol/handshake.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -293,10 +288,10 @@ TEST_CASE("offered: a template is refused to clients without its kind of identit
     CHECK(exports.enter("node") == "this export has a clone for each IP address: connect by TCP");
     registry.replace({export_of("base")}, node_template(config::ClientId::tls_name));
     CHECK(exports.ready("node"));
-    CHECK(exports.enter("node").find("certificate") != std::string::npos);
+    CHECK(contains(exports.enter("node"), "certificate"));
     peer.tls = TlsIdentity{.names = {"a name"}, .psk_user = {}};
     CHECK(exports.ready("node"));
-    CHECK(exports.enter("node").find("certificate") != std::string::npos);
+    CHECK(contains(exports.enter("node"), "certificate"));
     peer.tls->names = {"Node-1", "other"};
     CHECK_FALSE(exports.ready("node"));
     CHECK(exports.take_clone_request().client == "node-1");

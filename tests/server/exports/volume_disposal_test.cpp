@@ -1,15 +1,9 @@
 // Volumes are created and destroyed off the main thread, and the owner of the last one.
 #include "server/exports/volume_disposal.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <thread>
-
-#include "tests/checked.hpp"
 #include "tests/server/rig.hpp"
 #include "tests/storage/pages/latch_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,13 +1,9 @@
 // Computes the size of a volume from the options of its export, and the error if it does not fit.
 #include "server/exports/volume_plan.hpp"
 
-#include <doctest/doctest.h>
-
-#include <array>
-
 #include "storage/devices/host/host_device.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -111,7 +107,7 @@ TEST_CASE("volume plan: without a GPU a share is one of the host, and the defaul
     options.size = config::Size{.percent = 100};
     CHECK(plan_volume(options, registry).options.size == capacity);
     options.size.reset();
-    CHECK(complaint(options, registry).find("1G do not fit on host") == 0);
+    CHECK(complaint(options, registry).starts_with("1G do not fit on host"));
 }
 
 TEST_CASE("volume plan: memory promised to other volumes is not available") {

@@ -1,13 +1,7 @@
 // Kept contents that share pages: they are taken over together, and each ends by itself.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstring>
-#include <set>
-#include <string>
-
-#include "tests/contains.hpp"
 #include "tests/server/handover/kept_rig.hpp"
+#include "tests/storage/pages/words.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -25,18 +19,12 @@ config::ExportOptions kept_clone(const std::string& name, const std::string& sou
 }
 
 void write(Life& life, std::size_t number, std::uint64_t page, std::uint64_t word) {
-    storage::PageRef ref;
-    REQUIRE(life.exports.at(number)->volume->map(page, ref) == storage::Status::ok);
-    std::memcpy(reinterpret_cast<void*>(ref.address()), &word, sizeof word);
+    storage::test::write_word(*life.exports.at(number)->volume, page, word);
 }
 
 // 0: a hole.
 std::uint64_t read(Life& life, std::size_t number, std::uint64_t page) {
-    const storage::PageRef ref = life.exports.at(number)->volume->find(page);
-    if (ref.hole()) return 0;
-    std::uint64_t word = 0;
-    std::memcpy(&word, reinterpret_cast<const void*>(ref.address()), sizeof word);
-    return word;
+    return storage::test::read_word(*life.exports.at(number)->volume, page);
 }
 
 const config::ExportList both = {kept_export("source"), kept_clone("clone", "source")};
@@ -50,6 +38,11 @@ void leave_both(LivingSupervisor& supervisor) {
     REQUIRE(life.make(both).problems.empty());
     CHECK_FALSE(life.settle(Clock::now()));
     write(life, 1, 1, 3);
+}
+
+void end_grace(Life& life) {
+    life.settle(Clock::now());
+    life.settle(Clock::now() + beyond_grace);
 }
 
 TEST_CASE("kept clones: the next server takes them over with their source") {
@@ -143,8 +136,7 @@ TEST_CASE("kept clones: they outlive their source") {
     CHECK(next.contents.summaries().size() == 1);
     // The last one frees everything.
     CHECK(next.make({}).problems.empty());
-    next.settle(Clock::now());
-    next.settle(Clock::now() + beyond_grace);
+    end_grace(next);
     CHECK(supervisor.names().empty());
 }
 
@@ -208,11 +200,11 @@ TEST_CASE("kept clones: contents that were made for another export are refused")
     Life next(supervisor);
     const MadeExports made = next.make({both[0], kept_export("clone")});
     REQUIRE(made.refused.size() == 1);
-    CHECK(made.refused[0].why.find("export 'clone': its kept contents cannot be taken over: they "
-                                   "were made for size unset") == 0);
+    CHECK(made.refused[0].why.starts_with(
+        "export 'clone': its kept contents cannot be taken over: they "
+        "were made for size unset"));
     // They are not freed while the export is refused, and are there for the right one.
-    next.settle(Clock::now());
-    next.settle(Clock::now() + beyond_grace);
+    end_grace(next);
     REQUIRE(next.make(both).refused.empty());
     CHECK(read(next, 1, 1) == 3);
 }
@@ -248,7 +240,8 @@ TEST_CASE("kept clones: keep does not change while pages are shared") {
     without[0].keep = without[1].keep = false;
     const MadeExports made = life.make(without);
     REQUIRE_FALSE(made.problems.empty());
-    CHECK(made.problems[0].find("export 'source': keep cannot change while it shares memory") == 0);
+    CHECK(
+        made.problems[0].starts_with("export 'source': keep cannot change while it shares memory"));
 }
 
 TEST_CASE("kept clones: a snapshot does not become writable, by a change or by the next server") {
@@ -299,15 +292,14 @@ TEST_CASE("kept clones: without the table of one, none is taken over, and nothin
     leave_both(supervisor);
     const Names names = supervisor.names();
     const auto of_clone = std::ranges::find_if(
-        names, [](const std::string& each) { return each.find("/table/") != std::string::npos; });
+        names, [](const std::string& each) { return contains(each, "/table/"); });
     REQUIRE(of_clone != names.end());
     supervisor.corrupt(*of_clone, 0);
     Life next(supervisor);
     const MadeExports made = next.make({both[0]});
     REQUIRE(made.refused.size() == 1);
-    CHECK(made.refused[0].why.find("they share pages with the contents ") != std::string::npos);
-    next.settle(Clock::now());
-    next.settle(Clock::now() + beyond_grace);
+    CHECK(contains(made.refused[0].why, "they share pages with the contents "));
+    end_grace(next);
     CHECK(supervisor.names() == names);
 }
 
@@ -319,8 +311,7 @@ TEST_CASE("kept clones: none is made while another process takes the contents ov
     life.contents.quiesce();
     const MadeExports made = life.make(both);
     REQUIRE(made.problems.size() == 1);
-    CHECK(made.problems[0].find("a kept export with clone_of cannot be added by an upgrade") !=
-          std::string::npos);
+    CHECK(contains(made.problems[0], "a kept export with clone_of cannot be added by an upgrade"));
     life.contents.resume();
     REQUIRE(life.make(both).problems.empty());
     CHECK(read(life, 1, 0) == 1);

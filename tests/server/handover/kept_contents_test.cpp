@@ -1,21 +1,12 @@
 // Contents passed from one server to the next with a fake supervisor: which are taken over, which
 // are rejected, and that nothing is freed without a request. Quiesced contents, as while another
 // process takes them over: no slab is added or removed, by any thread or operation in progress.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <future>
-#include <memory>
-#include <thread>
-#include <utility>
-
 #include "server/daemon/contents_service.hpp"
 #include "server/exports/reload_report.hpp"
 #include "storage/migration/migrator.hpp"
 #include "tests/server/handover/kept_rig.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -25,7 +16,7 @@ using Clock = KeptContents::Clock;
 
 bool has(const std::string& text, const std::string& part) {
     INFO(text);
-    const bool found = text.find(part) != std::string::npos && text.find('\n') == std::string::npos;
+    const bool found = contains(text, part) && text.find('\n') == std::string::npos;
     CHECK(found);
     return found;
 }

@@ -2,18 +2,12 @@
 // driver's files.
 #include "server/handover/kept_device_state.hpp"
 
-#include <doctest/doctest.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "tests/server/supervisor/living_supervisor.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,16 +1,11 @@
 // The options of exports that were created at run time, with the supervisor and for a successor.
 // Exports that get another name: what stays, and that a server that is killed meanwhile leaves each
 // with one of the two names.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <memory>
-#include <string>
-
-#include "server/exports/reload_report.hpp"
 #include "server/handover/kept_exports.hpp"
+#include "server/exports/reload_report.hpp"
 #include "tests/server/handover/kept_rig.hpp"
 #include "tests/server/supervisor/living_supervisor.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,18 +1,14 @@
 // Taking over contents fails at each step: all parts stay with the supervisor, a later attempt is
 // possible, and no descriptor leaks.
-#include <doctest/doctest.h>
 #include <sys/resource.h>
 
-#include <cstring>
-#include <vector>
-
-#include "tests/checked.hpp"
-#include "tests/contains.hpp"
 #include "tests/server/failing_allocation.hpp"
 #include "tests/server/handover/kept_rig.hpp"
 #include "tests/storage/no_threads.hpp"
 #include "tests/storage/open_files.hpp"
 #include "tests/storage/pages/abandoned_volume.hpp"
+#include "tests/storage/pages/words.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -24,20 +20,13 @@ constexpr std::uint64_t failing_pages = 5;
 
 void stamp(storage::Volume& volume) {
     for (std::uint64_t page = 0; page != failing_pages; ++page) {
-        storage::PageRef held;
-        REQUIRE(volume.map(page, held) == storage::Status::ok);
-        const std::uint64_t word = page + 1;
-        std::memcpy(held.cpu(), &word, sizeof word);
+        storage::test::write_word(volume, page, page + 1);
     }
 }
 
 bool is_stamped(const storage::Volume& volume) {
     for (std::uint64_t page = 0; page != failing_pages; ++page) {
-        const storage::PageRef held = volume.find(page);
-        std::uint64_t word = 0;
-        if (held.hole()) return false;
-        std::memcpy(&word, held.cpu(), sizeof word);
-        if (word != page + 1) return false;
+        if (storage::test::read_word(volume, page) != page + 1) return false;
     }
     return true;
 }

@@ -1,23 +1,12 @@
 // Consecutive servers with kept contents, with a fake supervisor.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "server/daemon/export_factory.hpp"
 #include "server/handover/kept_contents.hpp"
 #include "tests/server/supervisor/living_supervisor.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/latch_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

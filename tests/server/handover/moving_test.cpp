@@ -1,12 +1,8 @@
 // A connection that pauses between two requests, or within the payload of a WRITE, and continues in
 // the same process or in the one that takes it over.
-#include <doctest/doctest.h>
-
-#include <future>
-#include <thread>
-
 #include "server/handover/message.hpp"
 #include "tests/server/happy_script.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,16 +1,12 @@
 // The messages between a server and its successor: each is complete, or rejected.
 #include "server/handover/message.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <string>
-
 #include "server/net/transport/receive_buffer.hpp"
-#include "tests/checked.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -85,10 +81,10 @@ TEST_CASE("upgrade messages: invalid heads") {
     for (const int kind : {0, 18, 255}) {
         other = good;
         other[7] = static_cast<std::byte>(kind);
-        CHECK(why_refused(other, -1).find("unknown kind") != std::string::npos);
+        CHECK(contains(why_refused(other, -1), "unknown kind"));
     }
     const int fd = some_descriptor();
-    CHECK(why_refused(other, fd).find("unknown kind") != std::string::npos);
+    CHECK(contains(why_refused(other, fd), "unknown kind"));
     CHECK(::fcntl(fd, F_GETFD) < 0);
 }
 

@@ -1,20 +1,14 @@
 // Starting the process that is to serve next fails at each allocation, and leaks neither a
 // descriptor nor a process.
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
-
-#include <array>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <vector>
 
 #include "server/handover/upgrade.hpp"
 #include "tests/server/failing_allocation.hpp"
 #include "tests/server/handover/kept_rig.hpp"
 #include "tests/storage/open_files.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -2,16 +2,11 @@
 // continues, and no part is stored in place of another.
 #include "server/handover/supervisor_parts.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/mman.h>
-
-#include <algorithm>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "tests/server/failing_allocation.hpp"
 #include "tests/server/supervisor/living_supervisor.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

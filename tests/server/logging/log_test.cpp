@@ -1,23 +1,12 @@
 #include "server/logging/log.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstdlib>
-#include <ctime>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
 
 #include "server/base/line_limit.hpp"
 #include "storage/base/log_line.hpp"
 #include "tests/server/captured_log.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,6 +1,6 @@
 #include "server/logging/log.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

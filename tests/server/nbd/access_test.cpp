@@ -1,15 +1,7 @@
 // Sessions under access lists, connection limits and rates, and the effect of a reload on them.
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <functional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "tests/server/captured_log.hpp"
 #include "tests/server/happy_script.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,12 +1,7 @@
 #include "server/nbd/all_workers.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <optional>
-#include <thread>
-
 #include "server/base/task_group.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,14 +1,9 @@
 // Hostile or faulty clients, and their effect on other clients of the same worker. The tests count
 // work and measure no time.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <thread>
-
 #include "server/nbd/command_cost.hpp"
 #include "server/nbd/read_operation.hpp"
 #include "tests/server/happy_script.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

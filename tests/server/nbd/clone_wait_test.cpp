@@ -1,17 +1,10 @@
 // Sessions that wait for a clone that another thread makes.
 #include "server/nbd/session.hpp"
 
-#include <doctest/doctest.h>
-
-#include <future>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-
 #include "server/exports/export_registry.hpp"
 #include "tests/server/client.hpp"
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

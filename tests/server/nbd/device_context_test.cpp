@@ -1,8 +1,7 @@
 // gpunbd:device, alone and together with base:allocation, with structured replies and with extended
 // headers.
-#include <doctest/doctest.h>
-
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -93,8 +92,7 @@ TEST_CASE("gpunbd:device: a reply with alternating pages is no longer than its c
     for (std::uint64_t at = 0; at != pages; at += 2) {
         client.ask({CommandType::write, at * page_bytes, 1});
     }
-    const Ask ask{CommandType::block_status, 0, pages * page_bytes};
-    const Answer answer = client.ask(ask);
+    const Answer answer = client.ask({CommandType::block_status, 0, pages * page_bytes});
     CHECK(answer.extents.size() == pages);
     CHECK(answer.devices.size() == pages);
     const protocol::Command command{.type = CommandType::block_status,

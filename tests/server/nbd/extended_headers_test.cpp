@@ -1,10 +1,7 @@
 // Sessions with extended headers: lengths beyond 4 GiB, payloads of commands other than WRITE, and
 // protocol violations.
-#include <doctest/doctest.h>
-
-#include <span>
-
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

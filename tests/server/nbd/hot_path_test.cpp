@@ -1,12 +1,10 @@
 // A kernel that swaps to an export waits for it while memory is short. So, once a worker is warm,
 // none of the requests that swap sends may allocate memory.
-#include <doctest/doctest.h>
-
 #include <new>
-#include <vector>
 
 #include "tests/server/failing_allocation.hpp"
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,10 +1,9 @@
 // Many requests over little staging memory, and clients that do not read replies: no client
 // starves, and memory use stays bounded.
-#include <doctest/doctest.h>
-
 #include "tests/sanitized.hpp"
 #include "tests/server/happy_script.hpp"
 #include "tests/storage/random.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -16,11 +15,9 @@ using storage::test::Random;
 constexpr std::size_t buffers = 8 * mib;
 
 RigOptions tiny(std::uint32_t pinned, std::uint32_t slots = 2) {
-    RigOptions options;
-    options.page_size = 64 * kib;
-    options.size = 4 * mib;
-    options.channels = {.chunk_size = 16 * kib, .slots = slots, .pinned = pinned};
-    return options;
+    return {.page_size = 64 * kib,
+            .size = 4 * mib,
+            .channels = {.chunk_size = 16 * kib, .slots = slots, .pinned = pinned}};
 }
 
 TEST_CASE("limits: many large requests complete with little staging memory") {

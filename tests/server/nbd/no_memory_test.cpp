@@ -1,17 +1,12 @@
 // Replays the happy script while allocations of the worker fail in turn. At worst the connection
 // ends, and it leaks nothing.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <span>
-
 #include "server/net/transport/tls_context.hpp"
 #include "tests/sanitized.hpp"
 #include "tests/server/failing_allocation.hpp"
 #include "tests/server/happy_script.hpp"
 #include "tests/server/net/transport/tls_client.hpp"
 #include "tests/server/net/transport/tls_files.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

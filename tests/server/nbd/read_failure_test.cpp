@@ -1,7 +1,6 @@
 // The error reply to a failed READ contains the offset, if replies are chunks, and the reason.
-#include <doctest/doctest.h>
-
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

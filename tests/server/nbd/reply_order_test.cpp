@@ -1,8 +1,7 @@
 // READs that are answered in one piece: one header and then all data, while other replies wait.
 // These are simple replies and structured replies with DF.
-#include <doctest/doctest.h>
-
 #include "tests/server/happy_script.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,17 +1,10 @@
 #include "server/nbd/scheduler.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <thread>
-#include <vector>
 
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

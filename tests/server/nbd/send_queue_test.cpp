@@ -2,15 +2,9 @@
 // once.
 #include "server/nbd/send_queue.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstring>
 #include <deque>
-#include <functional>
-#include <span>
-#include <string>
-#include <vector>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

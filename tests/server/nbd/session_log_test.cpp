@@ -1,11 +1,9 @@
 // The log lines of a session about failed requests and about its end.
-#include <doctest/doctest.h>
-
 #include <regex>
-#include <string>
 
 #include "tests/server/captured_log.hpp"
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,11 +1,8 @@
 // Runs the happy script, and replays it with each step failing in turn. Each time the session ends
 // and leaks no pages or buffers.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-
 #include "tests/sanitized.hpp"
 #include "tests/server/happy_script.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,11 +1,11 @@
 // Shutdown of a session: requests in flight are answered, new ones are refused, and clients that do
 // not disconnect are disconnected.
-#include <doctest/doctest.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "tests/server/happy_script.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,10 +1,8 @@
 #include "server/nbd/trace.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
 #include <sstream>
-#include <string>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,8 +1,8 @@
 #include "server/net/listener.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cerrno>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

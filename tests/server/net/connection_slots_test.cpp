@@ -1,13 +1,8 @@
 // Connection slots: no peer can occupy all of them, and every handshake ends.
 #include "server/net/connection_slots.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <utility>
-#include <vector>
-
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -2,7 +2,6 @@
 #include "server/net/listener.hpp"
 
 #include <arpa/inet.h>
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -14,25 +13,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "config/network.hpp"
 #include "server/base/file_checks.hpp"
 #include "server/net/address_error.hpp"
 #include "server/net/unix_address.hpp"
 #include "server/net/vsock_address.hpp"
-#include "tests/checked.hpp"
-#include "tests/contains.hpp"
 #include "tests/server/client.hpp"
 #include "tests/server/failing_allocation.hpp"
 #include "tests/storage/open_files.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -211,19 +204,16 @@ TEST_CASE("listener: invalid paths are refused") {
     CHECK(longest.size() == 107);
     place.options.path = longest;
     CHECK(place.refusal() == "");
-    const struct {
-        std::string path;
-        const char* refusal;
-    } rows[] = {
+    const std::pair<std::string, const char*> rows[] = {
         {"", "1 to 107 bytes"},
         {longest + "s", "1 to 107 bytes"},
         {"/no/such/directory/s", "the folder /no/such/directory does not exist; create it"},
         {"/dev/null/s", "/dev/null is not a folder"},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.path);
-        place.options.path = row.path;
-        CHECK(contains(place.refusal(), row.refusal));
+    for (const auto& [path, refusal] : rows) {
+        CAPTURE(path);
+        place.options.path = path;
+        CHECK(contains(place.refusal(), refusal));
     }
     CHECK(
         contains(create_error("/mnt/s", ENOLCK), "/mnt is on a file system without locks (flock)"));

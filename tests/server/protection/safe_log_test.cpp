@@ -1,13 +1,11 @@
 #include "server/protection/protection.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
-
 #include "storage/base/owned_fd.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -16,7 +14,7 @@ TEST_CASE("safe log: only a file in a tmpfs is unsafe") {
     const OwnedFd in_memory(::memfd_create("log", MFD_CLOEXEC));
     const auto why = why_log_may_hang(in_memory.get());
     REQUIRE(why);
-    CHECK(why->find("a file in a tmpfs") != std::string::npos);
+    CHECK(contains(*why, "a file in a tmpfs"));
 
     std::array<int, 2> ends{};
     REQUIRE(::pipe(ends.data()) == 0);

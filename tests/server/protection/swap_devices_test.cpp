@@ -1,9 +1,8 @@
 // Finds the swap that is on NBD devices, in copies of /proc and /sys.
 #include "server/protection/swap_devices.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tests/server/protection/fake_swaps.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

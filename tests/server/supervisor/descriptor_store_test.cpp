@@ -1,18 +1,13 @@
 #include "server/supervisor/descriptor_store.hpp"
 
-#include <doctest/doctest.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <stdexcept>
-#include <thread>
-
 #include "server/base/process.hpp"
 #include "tests/server/supervisor/supervisor.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

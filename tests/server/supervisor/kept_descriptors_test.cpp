@@ -1,6 +1,5 @@
 #include "server/supervisor/kept_descriptors.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,8 +7,8 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <string>
-#include <utility>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,15 +1,12 @@
 #include "server/supervisor/passed_descriptors.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <stdexcept>
-#include <string>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

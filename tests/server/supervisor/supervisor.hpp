@@ -2,22 +2,13 @@
 // messages.
 #pragma once
 
-#include <doctest/doctest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-
-#include <array>
-#include <cstddef>
-#include <cstdlib>
-#include <cstring>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "server/supervisor/notify_socket.hpp"
 #include "storage/base/owned_fd.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

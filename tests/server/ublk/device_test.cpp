@@ -1,8 +1,7 @@
 #include "server/ublk/device.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tests/server/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,6 +1,6 @@
 #include "server/ublk/parameters.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,14 +1,12 @@
 // Runs a ublk queue on a real worker and volumes, with a simulated kernel.
 #include "server/ublk/queue.hpp"
 
-#include <algorithm>
-#include <optional>
 #include <random>
-#include <vector>
 
 #include "tests/server/failing_allocation.hpp"
 #include "tests/server/rig.hpp"
 #include "tests/server/ublk/simulated_kernel.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

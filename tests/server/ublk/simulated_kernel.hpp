@@ -3,14 +3,10 @@
 // its payload complete.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <cstring>
 #include <deque>
-#include <optional>
-#include <vector>
 
 #include "server/ublk/request.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

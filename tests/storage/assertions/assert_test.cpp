@@ -1,11 +1,11 @@
 #include "storage/assertions/assert.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <string>
+
+#include "tests/test.hpp"
 
 namespace gpunbd {
 

@@ -1,10 +1,6 @@
 #include "storage/base/histogram.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <thread>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,16 +1,11 @@
 #include "storage/base/control_groups.hpp"
 
-#include <doctest/doctest.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,10 +1,6 @@
 #include "storage/devices/channels.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <memory>
-#include <vector>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

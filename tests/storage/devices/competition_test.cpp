@@ -1,6 +1,6 @@
 #include "storage/devices/competition.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,7 +1,6 @@
 #include "storage/devices/page_entry.hpp"
 
-#include <doctest/doctest.h>
-
+#include "tests/test.hpp"
 #include "tests/transitions.hpp"
 
 namespace gpunbd::storage::test {

@@ -1,12 +1,8 @@
 // Allocates and frees ranges.
 #include "storage/devices/ranges.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <vector>
-
 #include "tests/storage/random.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

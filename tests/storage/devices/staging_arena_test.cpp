@@ -1,14 +1,10 @@
 #include "storage/devices/staging_arena.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <bit>
-#include <functional>
 #include <numeric>
-#include <vector>
 
 #include "tests/storage/random.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

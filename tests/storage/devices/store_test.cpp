@@ -1,11 +1,6 @@
 #include "storage/devices/store.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <vector>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,33 +1,21 @@
 // Volumes that are saved and restored.
-#include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <iterator>
-#include <memory>
 #include <stop_token>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <variant>
-#include <vector>
 
 #include "storage/images/image_file.hpp"
 #include "storage/images/replaced_file.hpp"
 #include "storage/images/restore_image.hpp"
 #include "storage/images/save_image.hpp"
 #include "storage/images/volume_reader.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -158,7 +146,7 @@ TEST_CASE("image: a compressed file that is damaged anywhere is refused") {
         CAPTURE(length);
         folder.write("image", good.substr(0, length));
         const auto target = image_volume(device);
-        CHECK(restore(path, *target).find(path + ": it is damaged") == 0);
+        CHECK(restore(path, *target).starts_with(path + ": it is damaged"));
     }
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <unordered_set>
-#include <vector>
 
 namespace gpunbd::interleaving {
 

@@ -1,24 +1,15 @@
 // Spill memory that a volume gets while clients use it.
-#include <doctest/doctest.h>
-
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "tests/checked.hpp"
 #include "tests/storage/family.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/words.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
 
 RigOptions bare_rig(std::string_view home, std::string_view spills) {
-    RigOptions options;
-    options.devices = home;
-    options.spills = spills;
-    options.spills_later = true;
+    RigOptions options{.devices = home, .spills = spills, .spills_later = true};
     options.size = 40 * options.page_size;
     return options;
 }

@@ -1,12 +1,8 @@
 // Requests that block their thread, and what ends them.
 #include "storage/migration/blocking_migrator.hpp"
 
-#include <doctest/doctest.h>
-
-#include <optional>
-#include <thread>
-
 #include "tests/storage/migration/moving_rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -2,15 +2,10 @@
 // while the host is short of memory.
 #include "storage/migration/free_memory_watch.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstdint>
-#include <thread>
-
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -38,9 +33,7 @@ TEST_CASE("memory watch: pages leave when more memory has to be free") {
 
 TEST_CASE("revocable watch: slabs become fixed while the host could not take them") {
     using namespace std::chrono_literals;
-    RigOptions options;
-    options.devices = "s";
-    options.spills = "h";
+    RigOptions options{.devices = "s", .spills = "h"};
     options.size = 4 * options.page_size;
     MovingRig rig(options);
     rig.script.revocable = true;

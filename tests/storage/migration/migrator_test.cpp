@@ -1,26 +1,13 @@
 // Pages leave a device and return while clients read, write and trim them.
 #include "storage/migration/migrator.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstring>
-#include <future>
-#include <initializer_list>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "tests/checked.hpp"
 #include "tests/storage/devices/file/no_writes.hpp"
 #include "tests/storage/family.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/words.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -30,9 +17,7 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t all = MovingRig::all;
 
 RigOptions options_of(std::string_view home, std::string_view spills) {
-    RigOptions options;
-    options.devices = home;
-    options.spills = spills;
+    RigOptions options{.devices = home, .spills = spills};
     options.size = 40 * options.page_size;
     return options;
 }
@@ -41,9 +26,9 @@ void write(MovingRig& rig, std::uint64_t offset, std::uint32_t length, std::uint
     REQUIRE(Requests{rig, Random(seed), {}, seed}.write(offset, length) == Status::ok);
 }
 
-// 5,000 bytes in each of the first pages.
-void write_pages(MovingRig& rig, std::uint32_t pages, std::uint64_t at = 0) {
-    for (std::uint32_t page = 0; page != pages; ++page) {
+// 5,000 bytes in each page before `end`.
+void write_pages(MovingRig& rig, std::uint64_t end, std::uint64_t at = 0, std::uint32_t from = 0) {
+    for (std::uint32_t page = from; page != end; ++page) {
         write(rig, page * rig.options.page_size + at, 5000, page + 1);
     }
 }
@@ -68,24 +53,13 @@ TEST_CASE("migrator: all pages leave the device and return, with their contents"
         unsigned threads;
         bool spills_later = false;
     };
-    for (const auto& [home, spills, threads, spills_later] : {Row{"h", "h", 1},
-                                                              {"h", "h", 4},
-                                                              {"s", "h", 1},
-                                                              {"s", "h", 4},
-                                                              {"h", "s", 4},
-                                                              {"s", "s", 1},
-                                                              {"s", "s", 4},
-                                                              {"s", "hs", 4},
-                                                              {"h", "f", 4},
-                                                              {"s", "f", 1},
-                                                              {"v", "h", 1},
-                                                              {"w", "h", 4},
-                                                              {"h", "w", 4},
-                                                              {"w", "v", 4},
-                                                              {"h", "h", 4, true},
-                                                              {"s", "h", 4, true},
-                                                              {"h", "s", 4, true},
-                                                              {"s", "f", 4, true}}) {
+    constexpr Row rows[] = {{"h", "h", 1},       {"h", "h", 4},       {"s", "h", 1},
+                            {"s", "h", 4},       {"h", "s", 4},       {"s", "s", 1},
+                            {"s", "s", 4},       {"s", "hs", 4},      {"h", "f", 4},
+                            {"s", "f", 1},       {"v", "h", 1},       {"w", "h", 4},
+                            {"h", "w", 4},       {"w", "v", 4},       {"h", "h", 4, true},
+                            {"s", "h", 4, true}, {"h", "s", 4, true}, {"s", "f", 4, true}};
+    for (const auto& [home, spills, threads, spills_later] : rows) {
         if (!has_devices(std::string(home) + spills)) continue;
         CAPTURE(home);
         CAPTURE(spills);
@@ -224,12 +198,7 @@ TEST_CASE("migrator: pages leave revocable memory for slabs of the device, or fo
         if (is_full) options.capacity = options.size;
         MovingRig rig(options);
         rig.script.revocable = true;
-        write_pages(rig, 12);
-        if (is_full) {
-            for (std::uint32_t page = 12; page != 16; ++page) {
-                write(rig, page * options.page_size, 5000, page + 1);
-            }
-        }
+        write_pages(rig, is_full ? 16 : 12);
         rig.script.revocable = false;
         const Migration out = rig.give_up_revocable(64 * mib);
         CHECK(out.released == (leaves ? 64 * mib : 0));
@@ -257,10 +226,10 @@ TEST_CASE(
             return pool.memory().kind_of(
                 pool.memory().slabs().numbers().slab_of(rig.volume->slot(page).load().page()));
         };
-        for (std::uint32_t page = 0; page != written; ++page) {
-            rig.script.revocable = page < 4;
-            write(rig, page * options.page_size, 5000, page + 1);
-        }
+        rig.script.revocable = true;
+        write_pages(rig, 4);
+        rig.script.revocable = false;
+        write_pages(rig, written, 0, 4);
         rig.script.revocable = true;  // if the device has the choice
         for (int tick = 0; tick != 8; ++tick) {
             for (const std::uint64_t used : {1, 2, 5}) {
@@ -312,11 +281,8 @@ RigOptions full_volume(std::string_view home, std::string_view spills) {
 }
 
 TEST_CASE("migrator: the slabs of a full volume leave, and all return with its pages") {
-    struct Row {
-        const char* home;
-        const char* spills;
-    };
-    for (const auto& [home, spills] : {Row{"h", "h"}, Row{"s", "h"}, Row{"h", "s"}}) {
+    for (const auto& [home, spills] :
+         {std::pair("h", "h"), std::pair("s", "h"), std::pair("h", "s")}) {
         CAPTURE(home);
         CAPTURE(spills);
         const RigOptions options = full_volume(home, spills);
@@ -492,11 +458,10 @@ TEST_CASE("page pool: a writer waits for the end of a move, and a trim does not"
             rig.volume->unmap(0);
             CHECK(rig.volume->find(0).hole());
             CHECK_FALSE(home.commit_move(0, source.index(), spill, target));
-            spill.memory().put_back(target, PageAllocator::Purpose::fill);
         } else {
             home.cancel_move(0, source.index());
-            spill.memory().put_back(target, PageAllocator::Purpose::fill);
         }
+        spill.memory().put_back(target, PageAllocator::Purpose::fill);
         source.reset();
         REQUIRE(writer.acquire(*rig.volume, 0, page) == Status::ok);
         CHECK(&page.device() == &rig.home());
@@ -580,9 +545,7 @@ TEST_CASE("migrator: pages that volumes share take memory once") {
     options.size = 4 * options.page_size;  // a slab
     MovingRig rig(options, 1);
     Family family(rig);
-    for (std::uint32_t page = 0; page != rig.pages(); ++page) {
-        write(rig, page * options.page_size, 5000, page + 1);
-    }
+    write_pages(rig, rig.pages());
     REQUIRE(family.clone().empty());
     rig.migrate({rig.volumes[0], family.unowned(0)});
     rig.spill_budget.set_limit(options.size);

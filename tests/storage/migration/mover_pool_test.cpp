@@ -1,14 +1,10 @@
 // The pool works with as many threads as the system and the devices allow.
 #include "storage/migration/page_mover.hpp"
 
-#include <doctest/doctest.h>
-
-#include <stdexcept>
-#include <vector>
-
 #include "tests/storage/no_threads.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

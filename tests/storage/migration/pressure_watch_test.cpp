@@ -1,21 +1,13 @@
 // Pages leave a device while the kernel reports memory pressure, and return gradually afterwards.
 #include "storage/migration/pressure_watch.hpp"
 
-#include <doctest/doctest.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <chrono>
-#include <cstdint>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "tests/socket_pairs.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
-#include "tests/storage/sizes.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,22 +1,13 @@
 // A volume over two devices whose process has ended, and its takeover by another process.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <memory>
-#include <string>
-#include <utility>
-#include <variant>
-#include <vector>
-
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/pages/volume.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/crash_image.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

@@ -1,18 +1,11 @@
 // Volume::acquire does not block, and the page pool stays usable while it waits.
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <memory>
-#include <thread>
-
 #include "storage/pages/volume.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/no_threads.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,15 +1,12 @@
 #include "tests/storage/pages/crash_image.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <new>
-#include <utility>
 
 #include "storage/base/memory_file.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

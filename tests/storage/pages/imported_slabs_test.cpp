@@ -2,14 +2,9 @@
 // others.
 #include "storage/pages/imported_slabs.hpp"
 
-#include <doctest/doctest.h>
-
-#include <memory>
-#include <thread>
-#include <vector>
-
 #include "tests/storage/open_files.hpp"
 #include "tests/storage/pages/abandoned_volume.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

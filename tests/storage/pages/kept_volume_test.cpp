@@ -1,30 +1,15 @@
 // Kills a kept volume, or several that share pages, at every step: after each store into a table or
 // into their slab directory, and before and after each call of a device or of kept parts. Then
 // takes over the remaining state and compares each volume with its model.
-#include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <cstring>
 #include <fstream>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
 #include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "storage/base/memory_file.hpp"
 #include "storage/migration/page_mover.hpp"
 #include "storage/pages/volume.hpp"
-#include "tests/checked.hpp"
 #include "tests/sanitized.hpp"
 #include "tests/storage/pages/crash_image.hpp"
 #include "tests/storage/pages/latch_device.hpp"
@@ -33,6 +18,7 @@
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -109,7 +95,7 @@ StoreWatch::Range mapping_of(const OwnedFd& file, std::uint64_t from = 0) {
         std::uint64_t inode = 0;
         std::istringstream(line) >> std::hex >> begin >> dash >> end >> access >> offset >>
             device >> std::dec >> inode;
-        if (inode != facts.st_ino || line.find("memfd:") == std::string::npos) continue;
+        if (inode != facts.st_ino || !contains(line, "memfd:")) continue;
         return {reinterpret_cast<void*>(begin + from), end - begin - from};
     }
     FAIL("the file is not mapped");

@@ -2,17 +2,8 @@
 // latch. It also calls back before and after each change of memory, if a test wants that.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <functional>
-#include <memory>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-
 #include "tests/storage/memory_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

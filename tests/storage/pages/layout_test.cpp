@@ -1,9 +1,6 @@
 #include "storage/pages/layout.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,18 +1,11 @@
 #include "storage/pages/page_pool.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <optional>
-#include <set>
-#include <thread>
-#include <vector>
-
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
 #include "tests/storage/test_pool.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

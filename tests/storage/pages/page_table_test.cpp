@@ -1,26 +1,17 @@
 #include "storage/pages/page_table.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <boost/crc.hpp>
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "storage/base/memory_file.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -314,7 +305,7 @@ TEST_CASE("page table: each byte of its header is validated") {
                 // Earlier formats have a checksum as well.
                 REQUIRE((why.substr(0, 14) == "its format is " || why == wrong_checksum));
             } else if (at >= bytes_at && at < words_at) {
-                REQUIRE(why.find("bytes, and its header records") != std::string::npos);
+                REQUIRE(contains(why, "bytes, and its header records"));
             } else {
                 REQUIRE((why == wrong_checksum || why == contradiction));
             }
@@ -338,10 +329,7 @@ TEST_CASE("page table: a header of another format or kind, or a contradictory on
     const auto both = [](Spoil one, Spoil other) -> Spoil {
         return [=](const SpoiledTable& table) { one(table), other(table); };
     };
-    const struct {
-        std::string name;
-        Spoil spoil;
-    } rows[] = {
+    const std::pair<std::string, Spoil> rows[] = {
         {"no size", word(size_at, 0)},
         {"a page more", word(size_at, 38 * table_page)},
         {"a page less", word(size_at, 36 * table_page)},
@@ -381,10 +369,10 @@ TEST_CASE("page table: a header of another format or kind, or a contradictory on
         {"fewer pages than the volume", word(pages_at, 19)},
         {"as many pages as can be written down", word(pages_at, huge)},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.name);
+    for (const auto& [name, spoil] : rows) {
+        CAPTURE(name);
         const SpoiledTable table(two_devices());
-        row.spoil(table);
+        spoil(table);
         table.correct_checksum();
         CHECK(table.refusal() == contradiction);
     }

@@ -1,21 +1,13 @@
 // A directory or a table that does not belong to the others is refused, and nothing changes.
 #include "storage/pages/shared_directory.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
-#include <unistd.h>
 
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "storage/base/memory_file.hpp"
 #include "storage/pages/volume.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/crash_image.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

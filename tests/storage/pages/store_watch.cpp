@@ -1,13 +1,10 @@
 #include "tests/storage/pages/store_watch.hpp"
 
-#include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <utility>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

@@ -1,18 +1,9 @@
 // Incomplete or invalid volumes are refused with a reason, and nothing is changed.
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "tests/storage/no_threads.hpp"
 #include "tests/storage/open_files.hpp"
 #include "tests/storage/pages/abandoned_volume.hpp"
 #include "tests/storage/pages/latch_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -29,11 +20,7 @@ void check_refusal(AbandonedVolume& left, TwoDevices& devices, const std::string
 
 TEST_CASE("take over: an incomplete or invalid volume is refused and not changed") {
     using Spoil = std::function<void(CrashImage&)>;
-    const struct {
-        std::string name;
-        Spoil spoil;
-        std::string why;
-    } rows[] = {
+    const std::tuple<std::string, Spoil, std::string> rows[] = {
         {"the first slab is missing",
          [](CrashImage& r) {
              r.slabs.erase({0, 0});
@@ -97,13 +84,13 @@ TEST_CASE("take over: an incomplete or invalid volume is refused and not changed
     };
     for (const Provision provision : {Provision::thin, Provision::full}) {
         const CrashImage whole = whole_volume_image(provision);
-        for (const auto& row : rows) {
-            CAPTURE(row.name);
+        for (const auto& [name, spoil, why] : rows) {
+            CAPTURE(name);
             CrashImage spoiled = whole;
-            row.spoil(spoiled);
+            spoil(spoiled);
             AbandonedVolume left(spoiled);
             TwoDevices devices;
-            check_refusal(left, devices, row.why);
+            check_refusal(left, devices, why);
         }
     }
 }

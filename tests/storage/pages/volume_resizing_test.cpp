@@ -1,17 +1,9 @@
 // Volumes that grow and shrink.
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-
 #include "storage/pages/volume.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,17 +1,5 @@
 // Volumes that share pages.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "storage/pages/volume.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
 #include "tests/storage/pages/crash_image.hpp"
 #include "tests/storage/pages/latch_device.hpp"
@@ -19,6 +7,7 @@
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -38,8 +27,7 @@ TEST_CASE("clone: it may be larger than its source, not smaller, and ends with h
     MemoryDevice device(0, {});
     auto source = create(device, 3);
     write_word(*source, 2, 12);
-    CHECK(failure_of(source->clone("smaller", 2 * page_size)).find("less than") !=
-          std::string::npos);
+    CHECK(contains(failure_of(source->clone("smaller", 2 * page_size)), "less than"));
     auto clone = checked(source->clone("larger", 600 * page_size));
     CHECK(clone->size() == 600 * page_size);
     CHECK(clone->shape().name == "larger");
@@ -296,9 +284,7 @@ class Writer {
 void clone_while_writing(bool moves) {
     CAPTURE(moves);
     constexpr std::uint32_t writers = 4;
-    RigOptions options;
-    options.devices = "h";
-    options.spills = "h";
+    RigOptions options{.devices = "h", .spills = "h"};
     options.page_size = 4 * kib;  // so that copies are fast
     options.size = writers * Writer::pages * options.page_size;
     MovingRig rig(options, 1);

@@ -1,19 +1,12 @@
 #include "storage/pages/volume.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <list>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "tests/checked.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

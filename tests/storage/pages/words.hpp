@@ -1,14 +1,8 @@
 // Maps pages, and writes and reads words of them.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-
 #include "storage/pages/volume.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

@@ -1,15 +1,7 @@
 // Writes of whole pages that are shared with another volume.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "tests/storage/family.hpp"
 #include "tests/storage/pages/words.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -19,12 +11,10 @@ constexpr auto chunk = static_cast<std::uint32_t>(32 * kib);
 constexpr std::uint32_t pages = 4;
 
 RigOptions options_of(const char* devices) {
-    RigOptions options;
-    options.devices = devices;
-    options.size = pages * page_size;
-    options.page_size = page_size;
-    options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 4 * chunk};
-    return options;
+    return {.devices = devices,
+            .size = pages * page_size,
+            .page_size = page_size,
+            .channels = {.chunk_size = chunk, .slots = 2, .pinned = 4 * chunk}};
 }
 
 // A write of `value` to pages of a volume that shares their old contents with a clone.

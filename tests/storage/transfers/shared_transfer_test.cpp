@@ -1,16 +1,7 @@
 // Requests to volumes that share pages, compared with a model of each.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <future>
-#include <memory>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "tests/storage/family.hpp"
 #include "tests/storage/migration/moving_rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -41,15 +32,13 @@ constexpr Setting settings[] = {
 };
 
 RigOptions options_of(const Setting& setting) {
-    RigOptions options;
-    options.devices = setting.devices;
-    options.size = setting.pages * page_size - 5000;
-    options.page_size = page_size;
-    options.stripe_size = setting.stripe_size;
-    options.provision = setting.provision;
-    options.discards = setting.discards;
-    options.capacity = setting.available;
-    return options;
+    return {.devices = setting.devices,
+            .size = setting.pages * page_size - 5000,
+            .page_size = page_size,
+            .stripe_size = setting.stripe_size,
+            .provision = setting.provision,
+            .capacity = setting.available,
+            .discards = setting.discards};
 }
 
 // Volumes that share pages, and requests to any of them, one after another.

@@ -1,12 +1,8 @@
 // Replays a successful script with each step failing. Each time the statuses are correct, the
 // requests end, and nothing stays lent.
-#include <doctest/doctest.h>
-
-#include <memory>
-#include <string_view>
-
 #include "tests/sanitized.hpp"
 #include "tests/storage/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -39,13 +35,11 @@ constexpr std::uint32_t stride = gpunbd::test::is_sanitized ? 3 : 1;
 
 // One page per slab, so that each first write allocates.
 RigOptions options_of(std::string_view devices) {
-    RigOptions options;
-    options.devices = devices;
-    options.size = 8 * page;
-    options.page_size = page;
-    options.stripe_size = devices.size() == 1 ? 0 : page;
-    options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2 * chunk};
-    return options;
+    return {.devices = devices,
+            .size = 8 * page,
+            .page_size = page,
+            .stripe_size = devices.size() == 1 ? 0 : page,
+            .channels = {.chunk_size = chunk, .slots = 2, .pinned = 2 * chunk}};
 }
 
 constexpr std::string_view device_sets[] = {"s", "shsh", "ssssssss"};
@@ -263,10 +257,7 @@ TEST_CASE("failures: a dead device fails requests immediately, and mappings of o
     CHECK(rig.devices[0]->failed());
     settle(*rig.channels);
     const std::uint64_t copies = rig.script.copies_seen;
-    const struct {
-        Step step;
-        Status status;
-    } rows[] = {
+    const std::pair<Step, Status> rows[] = {
         {{Kind::read, 0, 1}, Status::io_error},
         {{Kind::write, 0, 1}, Status::io_error},
         {{Kind::read, page, page}, Status::ok},
@@ -274,25 +265,23 @@ TEST_CASE("failures: a dead device fails requests immediately, and mappings of o
         {{Kind::read, page, page + 1}, Status::io_error},
         {{Kind::write, page + 1, page}, Status::io_error},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.step.offset);
-        const auto job = begin(rig, account, row.step);
+    for (const auto& [step, status] : rows) {
+        CAPTURE(step.offset);
+        const auto job = begin(rig, account, step);
         REQUIRE(run(*rig.channels, {job.get()}, random));
-        CHECK(job->status() == row.status);
+        CHECK(job->status() == status);
     }
     CHECK(rig.script.copies_seen == copies);
     // The reader learns the offset of the failure, even after an earlier one.
     SilentOwner owner;
     ReadTransfer read;
-    const struct {
-        Range range;
-        std::uint64_t failed_at;
-    } reads[] = {{{page, 2 * page}, 2 * page}, {{100, 100}, 100}, {{3 * page, 5 * page}, 4 * page}};
-    for (const auto& row : reads) {
-        CAPTURE(row.failed_at);
-        read.begin({*rig.volume, *rig.channels, account}, owner, row.range);
+    const std::pair<Range, std::uint64_t> reads[] = {
+        {{page, 2 * page}, 2 * page}, {{100, 100}, 100}, {{3 * page, 5 * page}, 4 * page}};
+    for (const auto& [range, failed_at] : reads) {
+        CAPTURE(failed_at);
+        read.begin({*rig.volume, *rig.channels, account}, owner, range);
         CHECK(read.status() == Status::io_error);
-        CHECK(read.failed_at() == row.failed_at);
+        CHECK(read.failed_at() == failed_at);
         read.abandon();
         CHECK(read.idle());
     }

@@ -1,13 +1,7 @@
 // Transfers compared with a model, for various ranges, concurrency and amounts of staging memory.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <memory>
-#include <thread>
-#include <vector>
-
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -53,13 +47,11 @@ constexpr Setting settings[] = {
 };
 
 RigOptions options_of(const Setting& setting) {
-    RigOptions options;
-    options.devices = setting.devices;
-    options.page_size = page;
-    options.stripe_size = setting.stripe_size;
-    options.capacity = setting.capacity;
-    options.channels = {.chunk_size = chunk, .slots = setting.slots, .pinned = setting.pinned};
-    return options;
+    return {.devices = setting.devices,
+            .page_size = page,
+            .stripe_size = setting.stripe_size,
+            .capacity = setting.capacity,
+            .channels = {.chunk_size = chunk, .slots = setting.slots, .pinned = setting.pinned}};
 }
 
 struct CountingOwner final : TransferOwner {

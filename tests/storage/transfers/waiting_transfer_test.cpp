@@ -1,19 +1,11 @@
 // Transfers whose page is being allocated: they continue when it is ready, fail if it cannot be
 // allocated, and do not end before the request completes.
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "storage/transfers/read_transfer.hpp"
 #include "storage/transfers/write_transfer.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/pages/latch_device.hpp"
 #include "tests/storage/pages/words.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

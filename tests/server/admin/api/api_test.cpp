@@ -1,18 +1,11 @@
 // Requests and responses without a socket. An error is one line.
 #include "server/admin/api/api.hpp"
 
-#include <doctest/doctest.h>
-
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
-#include <optional>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <variant>
-#include <vector>
 
 #include "tests/server/admin/fake_server.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::admin::test {
 namespace {
@@ -147,7 +140,7 @@ TEST_CASE("api: invalid queries") {
         const json::value body = json::parse(answer.body);
         const std::string error(std::string_view(body.at("error").as_string()));
         CAPTURE(error);
-        CHECK(error.find(says) != std::string::npos);
+        CHECK(contains(error, says));
         CHECK(error.find('\n') == std::string::npos);
         CHECK(body.as_object().size() == 1);
     }
@@ -256,13 +249,13 @@ TEST_CASE("api: a completion is used once, and reports the end of the server if 
     CHECK(std::get<Done>(outcomes[0]).text == "first");
     { const Completion completion(sink); }
     REQUIRE(outcomes.size() == 2);
-    CHECK(std::get<NotDone>(outcomes[1]).why.find("the server is ending") != std::string::npos);
+    CHECK(contains(std::get<NotDone>(outcomes[1]).why, "the server is ending"));
 }
 
 void check_refused(const Response& answer, const char* says) {
     CAPTURE(answer.body);
     CHECK(answer.status == 400);
-    CHECK(answer.body.find(says) != std::string::npos);
+    CHECK(contains(answer.body, says));
 }
 
 TEST_CASE("api: invalid bodies change nothing") {

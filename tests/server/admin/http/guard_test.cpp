@@ -1,13 +1,8 @@
 // Access checks: names and addresses, origins, tokens, and read-only listeners.
 #include "server/admin/http/guard.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <utility>
-
-#include "tests/checked.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::admin::test {
 namespace {
@@ -153,7 +148,7 @@ TEST_CASE("guard: an unprotected TCP endpoint is read-only") {
     const auto refused = check_access(asking(Method::post, "h"), open);
     REQUIRE(refused);
     CHECK(refused->status == 403);
-    CHECK(refused->body.find("admin.tcp.token") != std::string::npos);
+    CHECK(contains(refused->body, "admin.tcp.token"));
     CHECK(!check_access(asking(Method::post, "h"), tls));
     CHECK(!check_access(asking(Method::post, "h"), EndpointPolicy{}));
 }
@@ -178,15 +173,15 @@ TEST_CASE("guard: invalid token files are refused") {
     const auto wrong = [](const std::string& path) {
         return gpunbd::test::error_of([&] { return Token::load(path); });
     };
-    CHECK(wrong("/nowhere").find("cannot be read") != std::string::npos);
+    CHECK(contains(wrong("/nowhere"), "cannot be read"));
     for (const char* text : {"", "\n", "short", "0123456789abcdef 0123456789abcdef",
                              "0123456789abcdef0123456789abcdef\nanother line\n"}) {
         CAPTURE(text);
         const TokenFile file(text);
-        CHECK(wrong(file.path).find("openssl rand") != std::string::npos);
+        CHECK(contains(wrong(file.path), "openssl rand"));
     }
     const TokenFile readable(secret, 0644);
-    CHECK(wrong(readable.path).find("chmod o=") != std::string::npos);
+    CHECK(contains(wrong(readable.path), "chmod o="));
     const TokenFile windows(std::string(secret) + "\r\n", 0640);
     CHECK(Token::load(windows.path).matches(secret));
 }

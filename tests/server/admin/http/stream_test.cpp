@@ -1,14 +1,12 @@
 // A stream of the administrative interface owns its client's socket from the first moment.
 #include "server/admin/http/stream.hpp"
 
-#include <doctest/doctest.h>
-
 #include <boost/asio/io_context.hpp>
-#include <memory>
 
 #include "tests/server/failing_allocation.hpp"
 #include "tests/socket_pairs.hpp"
 #include "tests/storage/open_files.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,18 +1,12 @@
 #include "server/admin/metrics/metrics.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
 #include <regex>
-#include <set>
 #include <sstream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "tests/server/admin/metrics/sample_status.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -187,9 +181,9 @@ TEST_CASE("metrics: omits values that are unknown") {
     CHECK(values(lines, "gpunbd_export_limit_burst_seconds").size() == 1);
 
     const std::string nothing = metrics_text(Status{}, false);
-    CHECK(nothing.find("gpunbd_device") == std::string::npos);
-    CHECK(nothing.find("gpunbd_export") == std::string::npos);
-    CHECK(nothing.find("gpunbd_progress") == std::string::npos);
+    CHECK_FALSE(contains(nothing, "gpunbd_device"));
+    CHECK_FALSE(contains(nothing, "gpunbd_export"));
+    CHECK_FALSE(contains(nothing, "gpunbd_progress"));
     CHECK(times(lines_of(nothing), R"(gpunbd_connections{state="serving"} 0)") == 1);
 }
 
@@ -217,8 +211,8 @@ TEST_CASE("metrics: the list for the manual has all of them, with their labels")
 
 TEST_CASE("metrics: has no series per client") {
     const std::string text = metrics_text(sample_status(), false);
-    CHECK(text.find("10.9.8.7") == std::string::npos);
-    CHECK(text.find("65432") == std::string::npos);
+    CHECK_FALSE(contains(text, "10.9.8.7"));
+    CHECK_FALSE(contains(text, "65432"));
 }
 
 TEST_CASE("metrics: each family has one header, followed by its samples") {
@@ -253,7 +247,7 @@ TEST_CASE("metrics: both formats have the same samples") {
     const std::string openmetrics = metrics_text(sample_status(), true);
     CHECK(samples(prometheus) == samples(openmetrics));
     CHECK(openmetrics.ends_with("\n# EOF\n"));
-    CHECK(prometheus.find("# EOF") == std::string::npos);
+    CHECK_FALSE(contains(prometheus, "# EOF"));
     for (const auto& [text, lines] :
          {std::pair{prometheus, Lines{"# TYPE gpunbd_handshakes_total counter",
                                       "# TYPE gpunbd_build_info gauge",

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <utility>
+
 #include "config/size.hpp"
 
 namespace gpunbd::server::test {

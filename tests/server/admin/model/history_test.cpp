@@ -1,19 +1,18 @@
 // Tests of the history, the events and the ticks.
 #include "server/admin/model/history.hpp"
 
-#include <doctest/doctest.h>
 #include <spdlog/details/log_msg.h>
 #include <spdlog/spdlog.h>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
-#include <vector>
 
 #include "server/admin/api/encoding.hpp"
 #include "server/admin/api/ticks.hpp"
 #include "server/admin/model/event_log.hpp"
 #include "storage/base/log_line.hpp"
 #include "tests/server/admin/fake_server.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::admin::test {
 namespace {
@@ -280,7 +279,7 @@ TEST_CASE("ticks: the busiest connections, and events since the previous tick") 
     CHECK(tick.at("connections_left_out") == 44);
     CHECK(tick.at("status").at("connections") == 300);
     CHECK(tick.at("events").as_array().size() == 1);
-    CHECK(ticks.tick(seen)->find("\"events\":[]") != std::string::npos);
+    CHECK(contains(*ticks.tick(seen), "\"events\":[]"));
     // Stalled connections are idle but come first. If there are too many, the longest stalled ones
     // do.
     for (std::size_t i = 0; i != 200; ++i) status.connections[i].stalled = 5;

@@ -2,19 +2,6 @@
 // their event loop, step by step.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstdlib>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-
 #include "config/yaml_file.hpp"
 #include "server/daemon/client_clones.hpp"
 #include "server/daemon/contents_service.hpp"
@@ -25,6 +12,7 @@
 #include "server/daemon/worker_pool.hpp"
 #include "tests/server/daemon/control_plane/disk.hpp"
 #include "tests/server/daemon/control_plane/in_process_supervisor.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

@@ -1,11 +1,11 @@
 // Tests of the control plane in one process. tests/README.md has the variables of the environment.
-#include <doctest/doctest.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 
 #include "storage/devices/drivers/device_drivers.hpp"
+#include "tests/test.hpp"
 
 int main(int argc, char** argv) {
     ::signal(SIGPIPE, SIG_IGN);

@@ -1,4 +1,3 @@
-#include <cerrno>
 
 #include "tests/server/daemon/control_plane/disk.hpp"
 #include "tests/server/daemon/control_plane/sequence.hpp"

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "tests/server/daemon/control_plane/page_contents.hpp"
 #include "tests/server/daemon/control_plane/sequence.hpp"
@@ -122,8 +121,8 @@ void Sequence::check_supervisor(std::size_t used, std::size_t unused) const {
     std::uint64_t tables = 0;
     std::uint64_t options = 0;
     for (const std::string& each : supervisor_.names()) {
-        tables += each.find("/table") != std::string::npos ? 1 : 0;
-        options += each.find("/export/") != std::string::npos ? 1 : 0;
+        tables += contains(each, "/table") ? 1 : 0;
+        options += contains(each, "/export/") ? 1 : 0;
     }
     if (tables < used + unused || (unused == 0 && tables != used)) {
         throw Violation("the supervisor has " + to_string(tables) + " tables");

@@ -1,12 +1,9 @@
 #include "server/net/credentials/certificate_folder.hpp"
 
-#include <doctest/doctest.h>
-
 #include <ctime>
-#include <string>
-#include <vector>
 
 #include "tests/server/net/transport/tls_files.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,10 +1,6 @@
 #include "server/net/transport/pool.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <string>
-#include <vector>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

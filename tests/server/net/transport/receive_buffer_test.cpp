@@ -1,12 +1,7 @@
 #include "server/net/transport/receive_buffer.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <string>
-#include <vector>
-
 #include "tests/storage/random.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,18 +1,15 @@
 #include "tests/server/net/transport/tls_client.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 
 #include "tests/protocol/wire.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

@@ -1,12 +1,10 @@
 #include "tests/server/net/transport/tls_files.hpp"
 
-#include <doctest/doctest.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
 
-#include <atomic>
-#include <cstdio>
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 

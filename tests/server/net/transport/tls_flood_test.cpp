@@ -1,23 +1,18 @@
 // TLS clients that send thousands of records that cost the server time but carry little or no
 // payload. A turn of such a connection stays short, and a flood of records without payload ends it.
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <functional>
-#include <thread>
-
-#include "server/net/transport/tls_context.hpp"
 #include "server/net/transport/tls_stream.hpp"
 #include "tests/server/captured_log.hpp"
 #include "tests/server/happy_script.hpp"
 #include "tests/server/net/transport/tls_client.hpp"
 #include "tests/server/net/transport/tls_files.hpp"
 #include "tests/server/net/transport/tls_records.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {

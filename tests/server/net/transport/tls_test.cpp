@@ -1,26 +1,19 @@
 // TLS sessions with clients of any identity and behaviour: before, during and after the handshake.
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <cstdlib>
 #include <random>
-#include <set>
-#include <thread>
-#include <utility>
 
 #include "server/net/transport/tls_context.hpp"
 #include "server/net/transport/tls_stream.hpp"
-#include "tests/checked.hpp"
 #include "tests/server/captured_log.hpp"
 #include "tests/server/happy_script.hpp"
 #include "tests/server/net/transport/tls_client.hpp"
 #include "tests/server/net/transport/tls_files.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -39,7 +32,21 @@ TlsClientOptions with_key(std::string user, std::string key, int version = TLS1_
     return {.version = version, .user = std::move(user), .key = std::move(key)};
 }
 
-std::string shake_hands(TlsClient& client) {
+// A server with TLS, and its log.
+struct TlsServer {
+    TlsFiles files;
+    CapturedLog log{spdlog::level::info};
+    Rig rig{{.tls = context_of(files)}};
+
+    TlsClient connect(int version = TLS1_3_VERSION, Transport transport = Transport::unix_) {
+        return connect(with_certificate(files, version), transport);
+    }
+    TlsClient connect(const TlsClientOptions& options, Transport transport = Transport::unix_) {
+        return TlsClient(rig.connect_socket(transport), options);
+    }
+};
+
+std::string shake_hands(TlsClient&& client) {
     if (!client.ask_for_tls()) return "STARTTLS was refused";
     std::string words = client.shake_hands();
     if (!words.empty()) return words;
@@ -140,39 +147,27 @@ TEST_CASE("tls: a client that reads slowly receives large replies completely and
 }
 
 TEST_CASE("tls: the log names the TLS version, the cipher and the client") {
-    const TlsFiles files;
-    const CapturedLog ends(spdlog::level::info);
-    Rig rig({.tls = context_of(files)});
-    {
-        TlsClient client(rig.connect_socket(), with_certificate(files));
-        CHECK(shake_hands(client) == "");
-    }
-    {
-        TlsClient client(rig.connect_socket(),
-                         with_key("alice", TlsFiles::alices_key, TLS1_2_VERSION));
-        CHECK(shake_hands(client) == "");
-    }
-    rig.check_over();
-    ends.check(
+    TlsServer server;
+    CHECK(shake_hands(server.connect()) == "");
+    const auto options = with_key("alice", TlsFiles::alices_key, TLS1_2_VERSION);
+    CHECK(shake_hands(server.connect(options)) == "");
+    server.rig.check_over();
+    server.log.check(
         "TLS 1.3, TLS_AES_128_GCM_SHA256, in the process, certificate 'alice', 'alice.example'");
-    ends.check(
+    server.log.check(
         "TLS 1.2, TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256, in the process, user 'alice'");
 }
 
 // tests/vm runs these tests with a kernel that supports TLS.
 TEST_CASE("tls: over TCP the kernel does TLS if it can, and the log says so") {
-    const TlsFiles files;
     const bool kernel_can = std::getenv("GPUNBD_KERNEL_TLS") != nullptr;
     for (const int version : versions) {
         CAPTURE(version);
-        const CapturedLog ends(spdlog::level::info);
-        Rig rig({.tls = context_of(files)});
-        TlsClient client(rig.connect_socket(Transport::tcp), with_certificate(files, version));
-        CHECK(shake_hands(client) == "");
-        client.close();
-        rig.check_over();
-        CHECK((ends.count(", kernel sending") != 0 ||
-               (!kernel_can && ends.count(", in the process") != 0)));
+        TlsServer server;
+        CHECK(shake_hands(server.connect(version, Transport::tcp)) == "");
+        server.rig.check_over();
+        CHECK((server.log.count(", kernel sending") != 0 ||
+               (!kernel_can && server.log.count(", in the process") != 0)));
     }
 }
 
@@ -183,13 +178,8 @@ TEST_CASE("tls: a client without a valid certificate is refused, and the log has
     files.issue("early", {.common_name = "early", .from = 3600, .until = 7200});
     files.issue("revoked", {.common_name = "revoked"});
     files.revoke("revoked");
-    struct Row {
-        const char* name;
-        TlsClientOptions options;
-        const char* reason;
-    };
     for (const int version : versions) {
-        const Row rows[] = {
+        const std::tuple<const char*, TlsClientOptions, const char*> rows[] = {
             {"another authority", with_certificate(strangers, version),
              "the client's certificate: "},
             {"expired", with_certificate(files, version, "expired"),
@@ -200,15 +190,14 @@ TEST_CASE("tls: a client without a valid certificate is refused, and the log has
              "the client's certificate: certificate revoked"},
             {"none", with_certificate(files, version, ""), "peer did not return a certificate"},
         };
-        for (const Row& row : rows) {
-            CAPTURE(row.name);
+        for (const auto& [name, options, reason] : rows) {
+            CAPTURE(name);
             CAPTURE(version);
             const CapturedLog ends(spdlog::level::info);
             Rig rig({.tls = context_of(files)});
-            TlsClient client(rig.connect_socket(), row.options);
-            CHECK(shake_hands(client) != "");
+            CHECK(shake_hands(TlsClient(rig.connect_socket(), options)) != "");
             rig.check_over();
-            ends.check(std::string("the TLS handshake failed: ") + row.reason);
+            ends.check(std::string("the TLS handshake failed: ") + reason);
         }
     }
 }
@@ -218,9 +207,9 @@ TEST_CASE("tls: without verify_clients no certificate is requested, and none ide
     const TlsFiles strangers;
     const CapturedLog ends(spdlog::level::info);
     Rig rig({.tls = context_of({TlsMode::required, files.folder(), false, ""})});
-    for (const std::string& name : {std::string(), std::string("client")}) {
-        TlsClient client(rig.connect_socket(), with_certificate(strangers, TLS1_3_VERSION, name));
-        CHECK(shake_hands(client) == "");
+    for (const char* const name : {"", "client"}) {
+        const auto options = with_certificate(strangers, TLS1_3_VERSION, name);
+        CHECK(shake_hands(TlsClient(rig.connect_socket(), options)) == "");
     }
     rig.check_over();
     CHECK(ends.count("alice") == 0);
@@ -237,9 +226,9 @@ TEST_CASE("tls: an unknown user and a wrong key look the same to the client") {
                                         files.path("keys.psk")})});
             std::set<std::string> answers;
             for (const char* user : {"alice", "nobody", "alicf", ""}) {
-                TlsClient client(rig.connect_socket(),
-                                 with_key(*user == 0 ? "a" : user, std::string(64, '7'), version));
-                answers.insert(shake_hands(client));
+                const auto options =
+                    with_key(*user == 0 ? "a" : user, std::string(64, '7'), version);
+                answers.insert(shake_hands(TlsClient(rig.connect_socket(), options)));
             }
             CHECK(answers.size() == 1);
             CHECK(answers.count("") == 0);
@@ -268,41 +257,32 @@ TEST_CASE("tls: a plain client gets TLS_REQD if TLS is required") {
 }
 
 TEST_CASE("tls: older versions are refused") {
-    const TlsFiles files;
-    const CapturedLog ends(spdlog::level::info);
-    Rig rig({.tls = context_of(files)});
+    TlsServer server;
     for (const int version : {TLS1_VERSION, TLS1_1_VERSION}) {
-        TlsClient client(rig.connect_socket(), with_certificate(files, version));
-        CHECK(shake_hands(client) != "");
+        CHECK(shake_hands(server.connect(version)) != "");
     }
-    rig.check_over();
-    ends.check("the TLS handshake failed: unsupported protocol");
+    server.rig.check_over();
+    server.log.check("the TLS handshake failed: unsupported protocol");
 }
 
 TEST_CASE("tls: plain text before and after STARTTLS closes the connection") {
-    const TlsFiles files;
     const Bytes option = protocol::wire::option(protocol::wire::opt::list);
-    const CapturedLog ends(spdlog::level::info);
-    Rig rig({.tls = context_of(files)});
-    {  // in one segment: neither the injected bytes nor STARTTLS are answered
-        TlsClient client(rig.connect_socket(), with_certificate(files));
-        CHECK_FALSE(client.ask_for_tls(option));
-    }
-    {  // after STARTTLS, before the handshake
-        TlsClient client(rig.connect_socket(), with_certificate(files));
-        REQUIRE(client.ask_for_tls());
+    TlsServer server;
+    // In one segment: neither the injected bytes nor STARTTLS are answered.
+    CHECK_FALSE(server.connect().ask_for_tls(option));
+    for (const bool after_handshake : {false, true}) {
+        TlsClient client = server.connect();
+        if (after_handshake) {
+            client.enter();
+        } else {
+            REQUIRE(client.ask_for_tls());
+        }
         client.send_raw(option);
         CHECK(client.hangs_up());
     }
-    {  // after the handshake
-        TlsClient client(rig.connect_socket(), with_certificate(files));
-        client.enter();
-        client.send_raw(option);
-        CHECK(client.hangs_up());
-    }
-    rig.check_over();
-    ends.check("unencrypted bytes after STARTTLS");
-    ends.check("the TLS handshake failed: wrong version number");
+    server.rig.check_over();
+    server.log.check("unencrypted bytes after STARTTLS");
+    server.log.check("the TLS handshake failed: wrong version number");
 }
 
 bool has_something_to_read(int fd) {
@@ -332,11 +312,10 @@ TEST_CASE("tls: a request does not wait behind earlier handshakes") {
 }
 
 TEST_CASE("tls: garbage instead of a ClientHello closes the connection") {
-    const TlsFiles files;
-    Rig rig({.tls = context_of(files)});
+    TlsServer server;
     std::mt19937 random(3);
     for (int i = 0; i != 50; ++i) {
-        TlsClient client(rig.connect_socket(), with_certificate(files));
+        TlsClient client = server.connect();
         REQUIRE(client.ask_for_tls());
         Bytes garbage(1 + random() % 2000);
         for (std::byte& each : garbage) each = static_cast<std::byte>(random());
@@ -347,7 +326,7 @@ TEST_CASE("tls: garbage instead of a ClientHello closes the connection") {
         ::shutdown(client.fd(), SHUT_WR);  // the server may wait for more
         CHECK(client.hangs_up());
     }
-    rig.check_over();
+    server.rig.check_over();
 }
 
 TEST_CASE("tls: a handshake that stalls is closed, at each of its steps") {
@@ -401,9 +380,7 @@ TEST_CASE("tls: a client may disconnect after any byte of its handshake, without
             ::close(server);
             ::close(both.second);
         });
-        TlsClient client(both.first, with_certificate(files));
-        const bool in = shake_hands(client).empty();
-        client.close();
+        const bool in = shake_hands(TlsClient(both.first, with_certificate(files))).empty();
         cut.join();
         if (in) break;
         REQUIRE(passed == length);
@@ -412,68 +389,57 @@ TEST_CASE("tls: a client may disconnect after any byte of its handshake, without
 }
 
 TEST_CASE("tls: a connection cut within a record is closed without a leak") {
-    const TlsFiles files;
     for (const auto& [version, transport] : every_kind) {
-        const CapturedLog ends(spdlog::level::info);
-        Rig rig({.tls = context_of(files)});
-        TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
+        TlsServer server;
+        TlsClient client = server.connect(version, transport);
         client.enter();
         client.open_export();
         const Bytes write = encoded({CommandType::write, 0, 100'000}, 1);
         client.send(std::span(write).first(20'000));
         client.send_raw(protocol::test::hex("17 0303 4000 01020304050607"));
         client.close();
-        rig.check_clean();
-        ends.check("the client hung up");
+        server.rig.check_clean();
+        server.log.check("the client hung up");
     }
 }
 
 TEST_CASE("tls: a modified record ends the connection and is not executed") {
-    const TlsFiles files;
-    Rig rig({.tls = context_of(files)});
-    TlsClient client(rig.connect_socket(), with_certificate(files));
+    TlsServer server;
+    TlsClient client = server.connect();
     client.enter();
     constexpr std::size_t length = 95;
     client.send_raw(
         protocol::test::joined({protocol::test::hex("17 0303 005f"), Bytes(length, std::byte{7})}));
     CHECK(client.hangs_up());
-    rig.check_over();
+    server.rig.check_over();
 }
 
 TEST_CASE("tls: the connection ends with close_notify, whichever side closes it") {
-    const TlsFiles files;
+    enum class Side { client_by_disc, server, client };
     for (const auto& [version, transport] : every_kind) {
-        const CapturedLog ends(spdlog::level::info);
-        Rig rig({.tls = context_of(files)});
-        const auto served = [&](TlsClient& client) {
+        TlsServer server;
+        for (const Side side : {Side::client_by_disc, Side::server, Side::client}) {
+            TlsClient client = server.connect(version, transport);
             client.enter();
             client.open_export();
-        };
-        {
-            TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
-            served(client);
-            client.send(encoded({CommandType::disc}, 1));
-            CHECK_FALSE(client.take(1).has_value());
-            CHECK(::SSL_get_shutdown(&client.ssl()) == SSL_RECEIVED_SHUTDOWN);
-            unsigned char left = 0;
-            CHECK(::recv(client.fd(), &left, 1, 0) == 0);
+            if (side == Side::client_by_disc) {
+                client.send(encoded({CommandType::disc}, 1));
+                CHECK_FALSE(client.take(1).has_value());
+                CHECK(::SSL_get_shutdown(&client.ssl()) == SSL_RECEIVED_SHUTDOWN);
+                unsigned char left = 0;
+                CHECK(::recv(client.fd(), &left, 1, 0) == 0);
+            } else if (side == Side::server) {
+                server.rig.drain();
+                CHECK_FALSE(client.take(1).has_value());
+                CHECK(client.received_close_notify());
+            } else {
+                ::SSL_shutdown(&client.ssl());
+                CHECK(client.hangs_up());
+            }
         }
-        {
-            TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
-            served(client);
-            rig.drain();
-            CHECK_FALSE(client.take(1).has_value());
-            CHECK(client.received_close_notify());
-        }
-        {
-            TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
-            served(client);
-            ::SSL_shutdown(&client.ssl());
-            CHECK(client.hangs_up());
-        }
-        rig.check_over();
-        ends.check("the client hung up");
-        ends.check("the client disconnected");
+        server.rig.check_over();
+        server.log.check("the client hung up");
+        server.log.check("the client disconnected");
     }
 }
 
@@ -494,11 +460,10 @@ TEST_CASE("tls: a client that never reads blocks no other client, and is disconn
 }
 
 TEST_CASE("tls: nothing is renegotiated, resumed or compressed") {
-    const TlsFiles files;
-    Rig rig({.tls = context_of(files)});
+    TlsServer server;
     for (const int version : versions) {
-        TlsClient client(rig.connect_socket(), with_certificate(files, version));
-        CHECK(shake_hands(client) == "");
+        TlsClient client = server.connect(version);
+        CHECK(shake_hands(std::move(client)) == "");
         CHECK(::SSL_get_current_compression(&client.ssl()) == nullptr);
         CHECK(::SSL_SESSION_has_ticket(::SSL_get0_session(&client.ssl())) == 0);
         CHECK(::SSL_SESSION_get_max_early_data(::SSL_get0_session(&client.ssl())) == 0);
@@ -511,17 +476,16 @@ TEST_CASE("tls: nothing is renegotiated, resumed or compressed") {
             ::ERR_clear_error();
         }
     }
-    rig.check_over();
+    server.rig.check_over();
 }
 
 TEST_CASE("tls: a client may change its keys and request new keys of the server") {
-    const TlsFiles files;
     // If the kernel sends, the server cannot change its keys.
     for (const auto& [transport, kind] :
          {std::pair(Transport::unix_, SSL_KEY_UPDATE_REQUESTED),
           std::pair(Transport::tcp, SSL_KEY_UPDATE_NOT_REQUESTED)}) {
-        Rig rig({.tls = context_of(files)});
-        TlsClient client(rig.connect_socket(transport), with_certificate(files));
+        TlsServer server;
+        TlsClient client = server.connect(TLS1_3_VERSION, transport);
         client.enter();
         client.open_export();
         for (std::uint64_t i = 0; i != 20; ++i) {
@@ -535,7 +499,7 @@ TEST_CASE("tls: a client may change its keys and request new keys of the server"
                   payload_of({.length = 5000, .seed = 9}));
         }
         client.close();
-        rig.check_clean();
+        server.rig.check_clean();
     }
 }
 
@@ -679,11 +643,7 @@ TEST_CASE("tls: each invalid file is reported in one line") {
 
     const std::string good(64, 'a');
     CHECK(with_keys("alice:" + good + "\r\n\nbob:" + good) == "");
-    struct Row {
-        std::string text;
-        const char* said;
-    };
-    const Row rows[] = {
+    const std::pair<std::string, const char*> rows[] = {
         {"", "k: has no users; "},
         {"alice\n", "k:1: no ':'; write user:hexkey"},
         {"a:" + good + "\n\n:" + good, "k:3: the user's name is empty"},
@@ -700,11 +660,11 @@ TEST_CASE("tls: each invalid file is reported in one line") {
         {std::string(129, 'x') + ":" + good,
          "k:1: the user's name has 129 bytes; the maximum is 128"},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.text);
-        const std::string wrong = with_keys(row.text);
-        CHECK(wrong.starts_with(files.folder() + "/" + row.said));
-        CHECK(wrong.find(good) == std::string::npos);
+    for (const auto& [text, reason] : rows) {
+        CAPTURE(text);
+        const std::string wrong = with_keys(text);
+        CHECK(wrong.starts_with(files.folder() + "/" + reason));
+        CHECK_FALSE(contains(wrong, good));
     }
     CHECK(with_keys("alice:" + good, 0644).starts_with(at("k") + "contains a secret"));
     CHECK(said({TlsMode::required, "", true, files.folder()}) ==

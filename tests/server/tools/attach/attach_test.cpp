@@ -1,12 +1,10 @@
 // The parts of `gpunbd attach` that need no kernel client: URIs, uses of a device, the list, swap
 // areas, and steps.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
-#include <string>
 
 #include "server/tools/attach/attachment.hpp"
 #include "server/tools/attach/device.hpp"
@@ -15,6 +13,7 @@
 #include "server/tools/attach/step.hpp"
 #include "server/tools/attach/swap.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::attach {
 namespace {
@@ -90,7 +89,7 @@ TEST_CASE("attach: gives the commands that release a device") {
         root.put("sys/block/md5/dev", "9:5\n");
         root.put("sys/block/md5/md5p1/dev", "259:9\n");
         root.put("proc/self/mountinfo", "30 22 259:9 / /mnt rw - ext4 /dev/md5p1 rw\n");
-        CHECK(joined_holders(root).find("md5p1 is mounted on /mnt") != std::string::npos);
+        CHECK(contains(joined_holders(root), "md5p1 is mounted on /mnt"));
         CHECK(remedies() == "umount /mnt && mdadm --stop /dev/md5");
     }
     SUBCASE("a program") {
@@ -224,7 +223,7 @@ TEST_CASE("attach: creates swap on an empty device only") {
         const std::string before = start_with(at, "x");
         const auto failed = make_swap(file, size);
         REQUIRE(failed);
-        CHECK(failed->text.find("wipefs -a") != std::string::npos);
+        CHECK(contains(failed->text, "wipefs -a"));
         CHECK(root.read("disk") == before);
     }
     CHECK(make_swap(file, 9 * page));
@@ -243,10 +242,11 @@ TEST_CASE("attach: a step reports its result") {
     CHECK_FALSE(result_of([] { return std::nullopt; }));
     CHECK(result_of([] { return Failure{"why"}; })->text == "why");
     CHECK(result_of([] { return Failure{std::string(100'000, 'x')}; })->text.size() == 4096);
-    CHECK(result_of([]() -> std::optional<Failure> {
-              ::raise(SIGKILL);
-              return std::nullopt;
-          })->text.find("killed") != std::string::npos);
+    CHECK(contains(result_of([]() -> std::optional<Failure> {
+                       ::raise(SIGKILL);
+                       return std::nullopt;
+                   })->text,
+                   "killed"));
 }
 
 TEST_CASE("attach: an attribute longer than its message is rejected") {

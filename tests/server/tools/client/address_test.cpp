@@ -1,12 +1,10 @@
 #include "server/tools/client/address.hpp"
 
-#include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 
-#include <cstring>
-
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::client {
 namespace {
@@ -58,7 +56,7 @@ TEST_CASE("address: an unknown name has a remedy") {
     const std::string host(64, 'a');
     const auto found = resolve({.host = host + ".invalid", .port = "10809"});
     REQUIRE(!found);
-    CHECK(found.error().remedy.find("numeric address") != std::string::npos);
+    CHECK(contains(found.error().remedy, "numeric address"));
 }
 
 TEST_CASE("address: a failed connection has a remedy") {

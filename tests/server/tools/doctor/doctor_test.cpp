@@ -1,10 +1,6 @@
 // Runs the doctor's checks on simulated machines: folders with the files that it reads.
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
-#include <tuple>
 
 #include "server/tools/doctor/subcommand.hpp"
 #include "server/tools/doctor/tls_files.hpp"
@@ -12,6 +8,7 @@
 #include "server/tools/tls_setup/subcommand.hpp"
 #include "storage/devices/cuda/cuda_diagnosis.hpp"
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -107,7 +104,7 @@ TEST_CASE("doctor: checks a machine that swaps to its own server") {
     machine.put("/proc/meminfo", "MemTotal:  222000 kB");
     machine.put("/proc/sys/vm/min_free_kbytes", "65536");
     CHECK(reserve().verdict == Verdict::warn);
-    CHECK(reserve().is.find("more than a fifth") != std::string::npos);
+    CHECK(contains(reserve().is, "more than a fifth"));
     CHECK(reserve().remedy == "sysctl vm.min_free_kbytes=37000");
     machine.put("/proc/sys/vm/compact_unevictable_allowed", "1");
     CHECK(of(check_swap(machine), "locked memory").remedy ==
@@ -195,12 +192,12 @@ TEST_CASE("doctor: keys that other users can read, or that do not match") {
     tls.take("server-key.pem", other);
     CHECK(tls.look(tls.file("server-key.pem")).is == "belongs to another certificate");
     tls.write("tls/server-key.pem", "no key");
-    CHECK(tls.look("private key").is.find("is not a private key") != std::string::npos);
+    CHECK(contains(tls.look("private key").is, "is not a private key"));
     for (const auto& [file, what] :
          {std::pair("server-key.pem", "private key"), std::pair("keys.psk", "shared keys")}) {
         std::filesystem::permissions(tls.file(file), std::filesystem::perms(0644));
         CHECK(tls.look(what).verdict == Verdict::fail);
-        CHECK(tls.look(what).is.find("all users may open it") != std::string::npos);
+        CHECK(contains(tls.look(what).is, "all users may open it"));
     }
 }
 
@@ -273,7 +270,7 @@ TEST_CASE("doctor: checks the origins that the configuration names") {
     mode = "write-back";
     constexpr const char* write_back = "write-back of 'disk'";
     CHECK(look("keep", write_back).verdict == Verdict::warn);
-    CHECK(look("keep", write_back).is.find("changes of up to 30 s") != std::string::npos);
+    CHECK(contains(look("keep", write_back).is, "changes of up to 30 s"));
     machine.put("/run/systemd/system/a", "");
     CHECK(look("keep", write_back).verdict == Verdict::ok);
     CHECK(look_at_all("keep").size() == 1);
@@ -339,9 +336,9 @@ TEST_CASE("doctor: a GPU whose memory the CPU can address, and one without") {
 
 TEST_CASE("doctor: checks that contents can outlive the server") {
     MadeUpMachine machine;
-    CHECK(of(check_keep(machine), "supervisor").is.find("gpunbd keep") != std::string::npos);
+    CHECK(contains(of(check_keep(machine), "supervisor").is, "gpunbd keep"));
     machine.line_ = "systemd 252 (252.39-1~deb12u1)";  // installed, but not running
-    CHECK(of(check_keep(machine), "supervisor").is.find("gpunbd keep") != std::string::npos);
+    CHECK(contains(of(check_keep(machine), "supervisor").is, "gpunbd keep"));
     machine.put("/run/systemd/system/a", "");
     CHECK(of(check_keep(machine), "supervisor").is.starts_with("systemd 252: contents outlive"));
     machine.line_ = "systemd 219";

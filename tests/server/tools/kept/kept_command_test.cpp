@@ -1,9 +1,7 @@
 // `gpunbd kept` with untrusted server replies.
 #include "server/tools/kept/subcommand.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
+#include "tests/test.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -21,9 +19,9 @@ TEST_CASE("kept: a table of the known fields") {
         {"name":"4c7f0e0c6a5b","size":null,"used":null,"devices":null,"made":null,"instance":null,
         "state":"its checksum is wrong"}]})");
     CHECK(table.starts_with("EXPORT          SIZE   USED   DEVICES  SINCE "));
-    CHECK(table.find("'a b'           1 GiB  2 MiB  host     19") != std::string::npos);
-    CHECK(table.find("'4c7f0e0c6a5b'  -      -      -        -  ") != std::string::npos);
-    CHECK(table.find("its checksum is wrong\n") != std::string::npos);
+    CHECK(contains(table, "'a b'           1 GiB  2 MiB  host     19"));
+    CHECK(contains(table, "'4c7f0e0c6a5b'  -      -      -        -  "));
+    CHECK(contains(table, "its checksum is wrong\n"));
     CHECK(table_of(R"({"kept":[]})") == "no contents are kept\n");
 }
 
@@ -35,7 +33,7 @@ TEST_CASE("kept: invalid replies, and texts with control characters") {
     const std::string table = table_of(
         R"({"kept":[{"name":7,"size":-1,"used":1e300,"devices":"\u001b[2J","made":"x","state":[]}]})");
     CHECK(table.find('\x1b') == std::string::npos);
-    CHECK(table.find("\n-  ") != std::string::npos);
+    CHECK(contains(table, "\n-  "));
 }
 
 }  // namespace

@@ -1,15 +1,13 @@
 // Servers that are found without a name.
 #include "server/tools/status/admin_server.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
-
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 #include "tests/unprivileged_user.hpp"
 
 namespace gpunbd::status {

@@ -2,12 +2,8 @@
 // invalid.
 #include "server/tools/status/http_call.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
-
 #include "server/tools/status/feed.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -83,7 +79,7 @@ TEST_CASE("a truncated response is rejected") {
             CHECK_FALSE(answer.complete());
             const auto failed = answer.take_end();
             REQUIRE(failed);
-            CHECK(failed->text.find("the server closed the connection") == 0);
+            CHECK(failed->text.starts_with("the server closed the connection"));
         }
     }
 }
@@ -96,7 +92,7 @@ TEST_CASE("an invalid response is rejected with a reason") {
                                   "HTTP/1.1 200 OK\r\nA: " + std::string(20'000, 'x')}) {
         CAPTURE(text.substr(0, 60));
         HttpAnswer answer(100);
-        CHECK(taken(answer, text).find("the response is not HTTP: ") == 0);
+        CHECK(taken(answer, text).starts_with("the response is not HTTP: "));
         CHECK(answer.is_nbd() == text.starts_with("NBDMAGIC"));
     }
 }
@@ -114,9 +110,8 @@ TEST_CASE("a request has a host and, if given, a token and a body") {
     CHECK(
         http_request({.target = "/a?b"}, "localhost", "") ==
         "GET /a?b HTTP/1.1\r\nHost: localhost\r\nUser-Agent: gpunbd\r\nConnection: close\r\n\r\n");
-    CHECK(
-        http_request({.target = "/"}, "h", "secret").find("\r\nAuthorization: Bearer secret\r\n") !=
-        std::string::npos);
+    CHECK(contains(http_request({.target = "/"}, "h", "secret"),
+                   "\r\nAuthorization: Bearer secret\r\n"));
     CHECK(http_request({.target = "/", .json = R"({"a":1})"}, "h", "") ==
           "POST / HTTP/1.1\r\nHost: h\r\nUser-Agent: gpunbd\r\nConnection: close\r\n"
           "Content-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"a\":1}");

@@ -1,10 +1,7 @@
 // Names from a server on a terminal.
 #include "server/tools/status/sanitized_text.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <utility>
+#include "tests/test.hpp"
 
 namespace gpunbd::status {
 namespace {

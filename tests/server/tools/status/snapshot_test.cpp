@@ -1,13 +1,9 @@
 // Responses of servers: valid ones, those of other versions, and malicious ones.
 #include "server/tools/status/snapshot.hpp"
 
-#include <doctest/doctest.h>
-
-#include <limits>
-#include <string>
-
 #include "server/tools/status/status_text.hpp"
 #include "tests/server/tools/status/sample.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -117,23 +113,25 @@ TEST_CASE("status has a row for each device and export, and no control character
     const auto read = read_status(text);
     const std::string printed = status_text(good(read));
     CAPTURE(printed);
-    CHECK(printed.find("gpunbd 0.1.0 (abc1234), pid 4711, serving for 1h00: 2 workers, 2 "
-                       "connections, 3 refused, 4 failed handshakes\n") == 0);
-    CHECK(printed.find("?[2J\xe6\xbc\xa2 ") != std::string::npos);
+    CHECK(
+        printed.starts_with("gpunbd 0.1.0 (abc1234), pid 4711, serving for 1h00: 2 workers, 2 "
+                            "connections, 3 refused, 4 failed handshakes\n"));
+    CHECK(contains(printed, "?[2J\xe6\xbc\xa2 "));
     CHECK(printed.find('\x1b') == std::string::npos);
-    CHECK(printed.find("NVIDIA H200\n") != std::string::npos);
-    CHECK(printed.find("host memory (failed)\n") != std::string::npos);
-    CHECK(printed.find("fast ") != std::string::npos);
-    CHECK(printed.find("WITHOUT EXPORT   SIZE   USED    OWN  ALLOCATED  STATE\n"
-                       "gone            1 GiB  8 MiB  4 MiB     64 MiB  no export has them; freed "
-                       "in 4m59\n") != std::string::npos);
+    CHECK(contains(printed, "NVIDIA H200\n"));
+    CHECK(contains(printed, "host memory (failed)\n"));
+    CHECK(contains(printed, "fast "));
+    CHECK(contains(printed,
+                   "WITHOUT EXPORT   SIZE   USED    OWN  ALLOCATED  STATE\n"
+                   "gone            1 GiB  8 MiB  4 MiB     64 MiB  no export has them; freed "
+                   "in 4m59\n"));
 }
 
 TEST_CASE("status counts the stalled clients of an export beside its connections") {
     const auto stalled = read_status(sample_status(1'700'003'600, 0, 2));
-    CHECK(status_text(good(stalled)).find(" 1 (2 stalled) ") != std::string::npos);
+    CHECK(contains(status_text(good(stalled)), " 1 (2 stalled) "));
     const auto none = read_status(sample_status());
-    CHECK(status_text(good(none)).find("stalled") == std::string::npos);
+    CHECK_FALSE(contains(status_text(good(none)), "stalled"));
 }
 
 TEST_CASE("status has the times of requests to an origin, by operation") {

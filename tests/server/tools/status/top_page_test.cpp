@@ -1,14 +1,11 @@
 // The page of `gpunbd top`: every line has exactly the width of the terminal.
 #include "server/tools/status/top_page.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
-
-#include <string>
-#include <vector>
 
 #include "server/tools/status/sanitized_text.hpp"
 #include "tests/server/tools/status/sample.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -43,7 +40,7 @@ std::string text_of(const Picture& picture, const View& view, PageSize size = us
 bool has(const std::string& text, const std::string& part) {
     CAPTURE(text);
     CAPTURE(part);
-    return text.find(part) != std::string::npos;
+    return contains(text, part);
 }
 
 Picture with_exports(std::size_t count) {
@@ -94,7 +91,7 @@ TEST_CASE("stalled clients and new errors are highlighted") {
     const Canvas canvas = draw(picture, {}, usual);
     std::size_t warnings = 0;
     for (const std::string& line : canvas.lines(true)) {
-        if (line.find("\x1b[0;1;31m") != std::string::npos) ++warnings;
+        if (contains(line, "\x1b[0;1;31m")) ++warnings;
     }
     // The line of the connections, the export, its client, and the device that has failed.
     CHECK(warnings == 4);
@@ -293,7 +290,7 @@ TEST_CASE("styles end with each line, and are absent without colours") {
         const std::size_t last = line.rfind('\x1b');
         if (last != std::string::npos) CHECK(line.substr(last, 4) == "\x1b[0m");
     }
-    CHECK(page.lines(true)[0].find("\x1b[0;1m") == 0);
+    CHECK(page.lines(true)[0].starts_with("\x1b[0;1m"));
 }
 
 TEST_CASE("no half of a wide character remains") {

@@ -1,7 +1,7 @@
 // Each reason for which CUDA finds no GPU has a remedy of its own.
 #include "storage/devices/cuda/cuda_start.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::cuda::test {
 namespace {
@@ -51,9 +51,9 @@ TEST_CASE("CUDA start: a machine without a driver needs one") {
     CudaStart start = failed(35);
     start.supported = 0;
     start.driver_loaded = false;
-    CHECK(reason_without_gpu(start).find("(there is no libcuda.so.1), but there is an NVIDIA card "
-                                         "(0000:01:00.0): install NVIDIA's driver") !=
-          std::string::npos);
+    CHECK(contains(reason_without_gpu(start),
+                   "(there is no libcuda.so.1), but there is an NVIDIA card "
+                   "(0000:01:00.0): install NVIDIA's driver"));
     start.cards.clear();
     CHECK(reason_without_gpu(start) == "no NVIDIA driver is installed (there is no libcuda.so.1)");
 }

@@ -1,9 +1,6 @@
 #include "storage/devices/file/block_cipher.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <vector>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

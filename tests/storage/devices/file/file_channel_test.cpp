@@ -1,19 +1,12 @@
 // Copies of any length and alignment, by two channels at once, compared with a model.
 #include "storage/devices/file/file_channel.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <thread>
-#include <vector>
-
 #include "storage/devices/file/file_device.hpp"
 #include "tests/storage/devices/file/file_folder.hpp"
 #include "tests/storage/devices/file/no_writes.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -301,7 +294,7 @@ TEST_CASE("file channel: the file contains the payload only if it is not encrypt
         const std::string all = rig.folder.read("spill");
         REQUIRE(all.size() > FileRig::bytes);
         const std::string clear(32, static_cast<char>(secret));
-        CHECK((all.find(clear) == std::string::npos) == mode.encrypt);
+        CHECK(contains(all, clear) != mode.encrypt);
         // Equal blocks do not look equal.
         const std::uint64_t at = rig.slab.address + 4096;
         CHECK((all.substr(at, 4096) != all.substr(at + 4096, 4096)) == mode.encrypt);

@@ -1,22 +1,20 @@
 // Which files are accepted, what they look like, and how slabs are allocated in them.
 #include "storage/devices/file/file_device.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <string>
 
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/file/file_driver.hpp"
 #include "storage/devices/file/spill_file.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/devices/file/file_folder.hpp"
 #include "tests/storage/devices/file/no_writes.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -129,12 +127,11 @@ TEST_CASE("file device: needs a size, and space for it") {
     CHECK_FALSE(fs::exists(path));
     {
         const NoWrites none;
-        CHECK(file_refusal(path).find("(LimitFSIZE=, ulimit -f)") != std::string::npos);
+        CHECK(contains(file_refusal(path), "(LimitFSIZE=, ulimit -f)"));
     }
     CHECK_FALSE(fs::exists(path));
     // More than any file system has, and more than a file can have.
-    CHECK(file_refusal(path, {.capacity = std::uint64_t{1} << 60}).find(" has ") !=
-          std::string::npos);
+    CHECK(contains(file_refusal(path, {.capacity = std::uint64_t{1} << 60}), " has "));
     CHECK_FALSE(fs::exists(path));
 }
 
@@ -187,10 +184,7 @@ TEST_CASE("file driver: the id of a file has one spelling") {
     std::string why_none;
     CHECK(file_driver().enumerate(why_none).empty());
     const std::string longest = "file:/" + std::string(4094, 'x');
-    const struct {
-        std::string text;
-        std::optional<std::string> id;
-    } rows[] = {
+    const std::pair<std::string, std::optional<std::string>> rows[] = {
         {"file:/var/lib/gpunbd/spill", "file:/var/lib/gpunbd/spill"},
         {"file:/a b/c:d", "file:/a b/c:d"},
         {"file://a/./b///c/", "file:/a/b/c"},
@@ -209,9 +203,9 @@ TEST_CASE("file driver: the id of a file has one spelling") {
         {"file:/a\x7f", {}},
         {std::string("file:/a\0b", 9), {}},
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.text);
-        CHECK(info.parse(row.text) == row.id);
+    for (const auto& [text, id] : rows) {
+        CAPTURE(text);
+        CHECK(info.parse(text) == id);
     }
 }
 

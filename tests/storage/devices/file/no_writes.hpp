@@ -1,10 +1,11 @@
 // Makes writes to all files of the process fail.
 #pragma once
 
-#include <doctest/doctest.h>
 #include <sys/resource.h>
 
 #include <csignal>
+
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

@@ -1,7 +1,6 @@
 #include "storage/devices/gpu/policy.hpp"
 #include "tests/storage/sizes.hpp"
-
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -91,12 +90,7 @@ TEST_CASE("calibrated policy: a path that loses at one size is not used for larg
 }
 
 TEST_CASE("calibrated policy: chooses the shortest chunks that are fast in both directions") {
-    struct Row {
-        const char* name;
-        std::vector<ChunkRates> table;
-        std::uint32_t bytes;
-    };
-    const Row rows[] = {
+    const std::tuple<const char*, std::vector<ChunkRates>, std::uint32_t> rows[] = {
         {"the first is fast enough", {{256, 86, 86}, {512, 100, 100}}, 256},
         {"too slow for reads", {{256, 84, 100}, {512, 100, 100}}, 512},
         {"too slow for writes", {{256, 100, 84}, {512, 100, 100}}, 512},
@@ -104,9 +98,9 @@ TEST_CASE("calibrated policy: chooses the shortest chunks that are fast in both 
         {"none is fast both ways", {{256, 100, 10}, {512, 50, 50}, {1024, 10, 100}}, 1024},
         {"there is but one", {{256, 1, 1}}, 256},
     };
-    for (const Row& row : rows) {
-        CAPTURE(row.name);
-        CHECK(choose_chunk_size(row.table) == row.bytes);
+    for (const auto& [name, table, bytes] : rows) {
+        CAPTURE(name);
+        CHECK(choose_chunk_size(table) == bytes);
     }
 }
 

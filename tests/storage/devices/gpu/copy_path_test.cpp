@@ -1,10 +1,6 @@
 #include "storage/devices/gpu/copy_path.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <vector>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,13 +1,9 @@
 #include "storage/devices/gpu/eviction_watch.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
 #include <new>
-#include <utility>
-#include <vector>
 
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -59,6 +55,10 @@ class WatchRig {
         watch.step();
         return std::exchange(fetched_, {});
     }
+    void evict() {
+        free = 0;
+        step();
+    }
 
     std::uint64_t free = 20 * gib;
     std::uint64_t host = 20 * gib;
@@ -107,16 +107,14 @@ TEST_CASE("eviction watch: the CPU accesses all slabs until memory has been free
     CHECK(rig.slabs.yielded() == 0);
     CHECK(rig.watch.evictions() == 1);
 
-    rig.free = 0;
-    rig.step();
+    rig.evict();
     CHECK(rig.access.by_cpu());
     CHECK(rig.watch.evictions() == 2);
 }
 
 TEST_CASE("eviction watch: memory has to be free for the whole time") {
     WatchRig rig;
-    rig.free = 0;
-    rig.step();
+    rig.evict();
     for (int i = 0; i != 3; ++i) {
         rig.free = 20 * gib;
         CHECK(rig.run(EvictionWatch::patience - 10ms).empty());
@@ -129,8 +127,7 @@ TEST_CASE("eviction watch: memory has to be free for the whole time") {
 
 TEST_CASE("eviction watch: returning pages leave half of the link to clients") {
     WatchRig rig;
-    rig.free = 0;
-    rig.step();
+    rig.evict();
     rig.free = 20 * gib;
     rig.fetch_takes = 3ms;
     rig.run(EvictionWatch::patience);
@@ -141,8 +138,7 @@ TEST_CASE("eviction watch: returning pages leave half of the link to clients") {
 
 TEST_CASE("eviction watch: returning ends before it makes the free memory low") {
     WatchRig rig;
-    rig.free = 0;
-    rig.step();
+    rig.evict();
     rig.free = marks.high;
     rig.run(EvictionWatch::patience);
     CHECK(rig.step() == Fetched{1024});
@@ -162,8 +158,7 @@ TEST_CASE("eviction watch: returning ends before it makes the free memory low") 
 
 TEST_CASE("eviction watch: a failed return is tried again later") {
     WatchRig rig;
-    rig.free = 0;
-    rig.step();
+    rig.evict();
     rig.free = 20 * gib;
     rig.fetches_work = false;
     CHECK(rig.run(EvictionWatch::patience + 5ms) == Fetched{1024});
@@ -185,8 +180,7 @@ TEST_CASE("eviction watch: a stalled copy counts only while the driver does not 
     };
     rig.step();  // the answer is that nothing was taken
     CHECK_FALSE(rig.access.by_cpu());
-    rig.free = 0;
-    rig.step();
+    rig.evict();
     CHECK(rig.access.by_cpu());
 }
 

@@ -1,9 +1,8 @@
 // Each copy ends exactly once, with its own status, on every path and after every failure.
-#include <doctest/doctest.h>
-
 #include <random>
 
 #include "tests/storage/devices/gpu/gpu_channel_rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

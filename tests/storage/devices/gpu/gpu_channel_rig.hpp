@@ -1,18 +1,11 @@
 // A GPU channel with fake paths, which record their calls and end copies on request.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
 #include <deque>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "storage/devices/gpu/gpu_channel.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 

@@ -1,10 +1,7 @@
 #include "storage/devices/gpu/gpu_channel.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-
 #include "tests/storage/devices/gpu/gpu_channel_rig.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,8 +1,7 @@
 #include "storage/devices/gpu/gpu_id.hpp"
 
-#include <doctest/doctest.h>
-
 #include "storage/devices/vulkan/physical_device.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,13 +1,10 @@
 #include "storage/devices/gpu/managed_path.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/mman.h>
-
-#include <algorithm>
-#include <vector>
 
 #include "tests/storage/devices/gpu/gpu_channel_rig.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,9 +1,8 @@
 // A fake sysfs with cards.
 #include "storage/devices/gpu/nvidia_card.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -48,8 +47,8 @@ TEST_CASE("nvidia card: the error names the software to install") {
           "there is an NVIDIA card (0000:04:00.0): install the CUDA Toolkit, 12.4 or later (tested "
           "with 13.0), https://docs.nvidia.com/cuda/cuda-installation-guide-linux/, and build "
           "gpunbd again");
-    CHECK(gpu_remedy({"a", "b"}, true).find("there are 2 NVIDIA cards: install NVIDIA's driver") ==
-          0);
+    CHECK(gpu_remedy({"a", "b"}, true)
+              .starts_with("there are 2 NVIDIA cards: install NVIDIA's driver"));
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 // Descriptors of one file that are opened while OpenedFiles watches.
 #include "storage/devices/gpu/opened_files.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <optional>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,12 +1,8 @@
 // PCI facts from a fake sysfs.
 #include "storage/devices/gpu/pci.hpp"
 
-#include <doctest/doctest.h>
-
-#include <iterator>
-#include <string>
-
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,7 +1,6 @@
 #include "storage/devices/gpu/policy.hpp"
 #include "tests/storage/sizes.hpp"
-
-#include <doctest/doctest.h>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,9 +1,6 @@
 #include "storage/devices/gpu/gpu_channel.hpp"
 
-#include <doctest/doctest.h>
-
-#include <thread>
-#include <vector>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

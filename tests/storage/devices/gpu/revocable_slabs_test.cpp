@@ -1,11 +1,7 @@
 #include "storage/devices/gpu/revocable_slabs.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <thread>
-
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

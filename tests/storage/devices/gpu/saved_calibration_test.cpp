@@ -1,10 +1,7 @@
 // Saving a calibration result and reading it back.
 #include "storage/devices/gpu/measured_calibration.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

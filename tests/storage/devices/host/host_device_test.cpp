@@ -1,18 +1,13 @@
 #include "storage/devices/host/host_device.hpp"
 #include "tests/storage/devices/host/fake_machine.hpp"
+#include "tests/storage/owned_slab.hpp"
+#include "tests/test.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <fstream>
-#include <limits>
-#include <memory>
-#include <string>
-#include <vector>
 
 namespace gpunbd::storage::test {
 namespace {
@@ -147,12 +142,9 @@ TEST_CASE("host device: memory that is resident from the start is not counted as
     const FakeMachine machine;
     machine.set_available(100 * mib);
     const auto device = machine.host();
-    Slab slab;
-    REQUIRE(device->allocate({.bytes = 32 * mib, .provision = Provision::full}, slab) ==
-            Status::ok);
+    const OwnedSlab slab(*device, {.bytes = 32 * mib, .provision = Provision::full});
     machine.set_available(68 * mib);
     CHECK(device->available() == 68 * mib);
-    device->release(slab);
 }
 
 // More slabs than one allocation checks, all touched since they were allocated.
@@ -203,8 +195,7 @@ TEST_CASE("host device: a slab is zeroed, CPU-addressable and aligned to a huge 
         for (const std::uint64_t bytes : {64 * mib / 1024, mib, 2 * mib, 3 * mib + 4096, 8 * mib}) {
             CAPTURE(bytes);
             const auto device = host(16 * mib);
-            Slab slab;
-            REQUIRE(device->allocate({.bytes = bytes, .provision = provision}, slab) == Status::ok);
+            const OwnedSlab slab(*device, {.bytes = bytes, .provision = provision});
             CHECK(slab.bytes == bytes);
             CHECK(slab.address ==
                   reinterpret_cast<std::uintptr_t>(static_cast<std::byte*>(slab.cpu)));
@@ -212,7 +203,6 @@ TEST_CASE("host device: a slab is zeroed, CPU-addressable and aligned to a huge 
             if (bytes >= 2 * mib) CHECK(slab.address % (2 * mib) == 0);
             CHECK(zeroes(slab.cpu, bytes));
             std::memset(slab.cpu, 0x5A, bytes);
-            device->release(slab);
         }
     }
 }
@@ -221,55 +211,44 @@ TEST_CASE("host device: slabs are not inherited by child processes") {
     for (const bool kept : {false, true}) {
         CAPTURE(kept);
         const auto device = host(16 * mib);
-        Slab slab;
-        REQUIRE(device->allocate({.bytes = 4 * mib, .kept = kept}, slab) == Status::ok);
-        CHECK(mapping_flags(slab.cpu).find(" dc") != std::string::npos);  // "do not copy"
-        device->release(slab);
+        const OwnedSlab slab(*device, {.bytes = 4 * mib, .kept = kept});
+        CHECK(contains(mapping_flags(slab.cpu), " dc"));  // "do not copy"
     }
 }
 
 TEST_CASE("host device: full slabs are resident from the start, thin ones are not") {
     const auto device = host(16 * mib);
-    Slab thin;
-    Slab full;
-    REQUIRE(device->allocate({.bytes = 4 * mib}, thin) == Status::ok);
-    REQUIRE(device->allocate({.bytes = 4 * mib, .provision = Provision::full}, full) == Status::ok);
+    const OwnedSlab thin(*device, {.bytes = 4 * mib});
+    const OwnedSlab full(*device, {.bytes = 4 * mib, .provision = Provision::full});
     CHECK(resident(thin, 0, 4 * mib) == 0);
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     CHECK(resident(full, 0, 4 * mib) == 4 * mib / page);
-    device->release(thin);
-    device->release(full);
 }
 
 TEST_CASE("host device: discard frees memory, which reads as zeroes afterwards") {
     const auto device = host(16 * mib);
-    Slab slab;
-    REQUIRE(device->allocate({.bytes = 8 * mib}, slab) == Status::ok);
+    const OwnedSlab slab(*device, {.bytes = 8 * mib});
     std::memset(slab.cpu, 0x5A, 8 * mib);
     REQUIRE(device->discard(slab, 2 * mib, 2 * mib));
     CHECK(resident(slab, 2 * mib, 2 * mib) == 0);
     CHECK(zeroes(slab.cpu + 2 * mib, 2 * mib));
     CHECK(slab.cpu[2 * mib - 1] == std::byte{0x5A});
     CHECK(slab.cpu[4 * mib] == std::byte{0x5A});
-    device->release(slab);
 
     // Fully provisioned slabs stay resident.
-    REQUIRE(device->allocate({.bytes = 2 * mib, .provision = Provision::full}, slab) == Status::ok);
-    std::memset(slab.cpu, 0x5A, 2 * mib);
-    CHECK_FALSE(device->discard(slab, 0, 2 * mib));
-    device->release(slab);
+    const OwnedSlab full(*device, {.bytes = 2 * mib, .provision = Provision::full});
+    std::memset(full.cpu, 0x5A, 2 * mib);
+    CHECK_FALSE(device->discard(full, 0, 2 * mib));
 }
 
 TEST_CASE("host device: clear zeroes only its range") {
     const auto device = host(4 * mib);
-    Slab slab;
-    REQUIRE(device->allocate({.bytes = mib, .provision = Provision::full}, slab) == Status::ok);
+    const OwnedSlab slab(*device, {.bytes = mib, .provision = Provision::full});
     std::memset(slab.cpu, 0x5A, mib);
     REQUIRE(device->clear(slab, 65536, 65536) == Status::ok);
     CHECK(slab.cpu[65535] == std::byte{0x5A});
     CHECK(zeroes(slab.cpu + 65536, 65536));
     CHECK(slab.cpu[131072] == std::byte{0x5A});
-    device->release(slab);
 }
 
 }  // namespace

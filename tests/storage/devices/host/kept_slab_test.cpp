@@ -2,21 +2,15 @@
 #include "storage/base/log_line.hpp"
 #include "storage/devices/host/host_device.hpp"
 #include "tests/storage/devices/host/fake_machine.hpp"
+#include "tests/storage/owned_slab.hpp"
+#include "tests/test.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
 
 namespace gpunbd::storage::test {
 namespace {
@@ -27,13 +21,9 @@ std::unique_ptr<Device> a_host(std::uint64_t capacity = 64 * mib) {
     return open_host_device(0, {.reserve = 0, .capacity = capacity});
 }
 
-Slab kept_slab(Device& device, std::uint64_t bytes = slab_bytes,
-               Provision provision = Provision::thin) {
-    Slab slab;
-    REQUIRE(device.allocate({.bytes = bytes, .provision = provision, .kept = true}, slab) ==
-            Status::ok);
-    REQUIRE(slab.descriptor);
-    return slab;
+OwnedSlab kept_slab(Device& device, std::uint64_t bytes = slab_bytes,
+                    Provision provision = Provision::thin) {
+    return OwnedSlab(device, {.bytes = bytes, .provision = provision, .kept = true});
 }
 
 SlabRecord record_of(const Slab& slab) {
@@ -84,7 +74,8 @@ class Captured {
 TEST_CASE("kept slab: zeroed, aligned to a huge page, and close-on-exec") {
     const auto device = a_host();
     for (const Provision provision : {Provision::thin, Provision::full}) {
-        Slab slab = kept_slab(*device, slab_bytes, provision);
+        OwnedSlab slab = kept_slab(*device, slab_bytes, provision);
+        REQUIRE(slab.descriptor);
         CHECK(slab.address % (2 * mib) == 0);
         CHECK(slab.resident == (provision == Provision::full));
         CHECK(given(slab.descriptor.get()) == (provision == Provision::full ? slab_bytes : 0));
@@ -96,10 +87,7 @@ TEST_CASE("kept slab: zeroed, aligned to a huge page, and close-on-exec") {
         CHECK_FALSE(slab.descriptor);
     }
     CHECK(device->available() == 64 * mib);
-    Slab other;
-    REQUIRE(device->allocate({.bytes = slab_bytes}, other) == Status::ok);
-    CHECK_FALSE(other.descriptor);
-    device->release(other);
+    CHECK_FALSE(OwnedSlab(*device, {.bytes = slab_bytes}).descriptor);
 }
 
 TEST_CASE("kept slab: another device takes it over with its contents") {
@@ -108,11 +96,10 @@ TEST_CASE("kept slab: another device takes it over with its contents") {
         SlabRecord record;
         {
             const auto device = a_host();
-            Slab slab = kept_slab(*device, slab_bytes, provision);
+            const OwnedSlab slab = kept_slab(*device, slab_bytes, provision);
             std::memset(slab.cpu + mib, 0x5A, mib);
             record = record_of(slab);
             copy = OwnedFd::copy_of(slab.descriptor.get());
-            device->release(slab);
         }
         const auto device = a_host();
         Slab slab;
@@ -143,7 +130,7 @@ struct Refused {
 
 TEST_CASE("kept slab: an invalid descriptor is refused with one line, and stays open") {
     const auto device = a_host();
-    Slab good = kept_slab(*device);
+    const OwnedSlab good = kept_slab(*device);
     const std::string path = "/proc/self/fd/" + std::to_string(good.descriptor.get());
     const int read_only = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     REQUIRE(read_only >= 0);
@@ -195,12 +182,11 @@ TEST_CASE("kept slab: an invalid descriptor is refused with one line, and stays 
          {read_only, unsealed, half_sealed, write_sealed, file, pipe[0], pipe[1]}) {
         ::close(each);
     }
-    device->release(good);
 }
 
 TEST_CASE("kept slab: discard frees memory, which reads as zeroes afterwards") {
     const auto device = a_host();
-    Slab slab = kept_slab(*device, 8 * mib);
+    const OwnedSlab slab = kept_slab(*device, 8 * mib);
     std::memset(slab.cpu, 0x5A, 8 * mib);
     REQUIRE(given(slab.descriptor.get()) == 8 * mib);
     REQUIRE(device->discard(slab, 2 * mib, 2 * mib));
@@ -208,12 +194,10 @@ TEST_CASE("kept slab: discard frees memory, which reads as zeroes afterwards") {
     CHECK(all_are(slab.cpu, 2 * mib, 0x5A));
     CHECK(all_are(slab.cpu + 2 * mib, 2 * mib, 0));
     CHECK(all_are(slab.cpu + 4 * mib, 4 * mib, 0x5A));
-    device->release(slab);
 
-    slab = kept_slab(*device, 2 * mib, Provision::full);
-    CHECK_FALSE(device->discard(slab, 0, 2 * mib));
-    CHECK(given(slab.descriptor.get()) == 2 * mib);
-    device->release(slab);
+    const OwnedSlab full = kept_slab(*device, 2 * mib, Provision::full);
+    CHECK_FALSE(device->discard(full, 0, 2 * mib));
+    CHECK(given(full.descriptor.get()) == 2 * mib);
 }
 
 // Returns true if the system can collapse memory files into pages of 2 MiB.
@@ -235,7 +219,7 @@ bool makes_huge_pages() {
 
 TEST_CASE("kept slab: memory is collapsed into huge pages, and contents are unchanged") {
     const auto device = a_host();
-    Slab slab = kept_slab(*device, 8 * mib);
+    const OwnedSlab slab = kept_slab(*device, 8 * mib);
     slab.cpu[2 * mib + 5] = std::byte{0x5A};
     device->populate(slab, 2 * mib, 2 * mib);
     device->populate(slab, 6 * mib, 65536);
@@ -247,19 +231,17 @@ TEST_CASE("kept slab: memory is collapsed into huge pages, and contents are unch
     CHECK(slab.cpu[2 * mib + 5] == std::byte{0x5A});
     slab.cpu[2 * mib + 5] = std::byte{0};
     CHECK(all_are(slab.cpu, 8 * mib, 0));
-    device->release(slab);
     // Private memory gets huge pages when it is touched.
-    REQUIRE(device->allocate({.bytes = 8 * mib}, slab) == Status::ok);
-    device->populate(slab, 0, 8 * mib);
-    CHECK(all_are(slab.cpu, 8 * mib, 0));
-    device->release(slab);
+    const OwnedSlab own(*device, {.bytes = 8 * mib});
+    device->populate(own, 0, 8 * mib);
+    CHECK(all_are(own.cpu, 8 * mib, 0));
 }
 
 TEST_CASE("kept slab: promised memory is counted exactly, per page") {
     const FakeMachine machine;
     machine.set_available(100 * mib);
     const auto device = machine.host();
-    Slab slab = kept_slab(*device, 64 * mib);
+    OwnedSlab slab = kept_slab(*device, 64 * mib);
     CHECK(device->available() == 36 * mib);
     std::memset(slab.cpu, 1, 40 * mib);
     machine.set_available(60 * mib);
@@ -273,17 +255,18 @@ TEST_CASE("kept slab: promised memory is counted exactly, per page") {
     device->release(slab);
     CHECK(device->available() == 70 * mib);
     const auto next = machine.host();
-    REQUIRE(next->take_over(copy, record, slab) == Status::ok);
+    Slab taken;
+    REQUIRE(next->take_over(copy, record, taken) == Status::ok);
     CHECK(next->available() == 36 * mib);
-    std::memset(slab.cpu, 1, 64 * mib);
+    std::memset(taken.cpu, 1, 64 * mib);
     machine.set_available(36 * mib);
     CHECK(next->available() == 36 * mib);
-    next->release(slab);
+    next->release(taken);
 }
 
 TEST_CASE("kept slab: is taken over even beyond the capacity, and counts against it") {
     const auto device = a_host(4 * mib);
-    Slab slab = kept_slab(*device);
+    const OwnedSlab slab = kept_slab(*device);
     OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     const auto next = a_host(2 * mib);
     Slab taken;
@@ -293,12 +276,11 @@ TEST_CASE("kept slab: is taken over even beyond the capacity, and counts against
     CHECK(next->allocate({.bytes = mib}, refused) == Status::no_space);
     next->release(taken);
     CHECK(next->available() == 2 * mib);
-    device->release(slab);
 }
 
 TEST_CASE("kept slab: a full slab that was not completed is completed by the takeover") {
     const auto device = a_host();
-    Slab slab = kept_slab(*device);
+    const OwnedSlab slab = kept_slab(*device);
     std::memset(slab.cpu, 0x5A, mib);
     OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     Slab taken;
@@ -308,7 +290,6 @@ TEST_CASE("kept slab: a full slab that was not completed is completed by the tak
     CHECK(all_are(taken.cpu, mib, 0x5A));
     CHECK(all_are(taken.cpu + mib, 3 * mib, 0));
     device->release(taken);
-    device->release(slab);
 }
 
 TEST_CASE("kept slab: a lack of descriptors fails the allocation, and is logged once") {
@@ -340,8 +321,7 @@ TEST_CASE("kept slab: a lack of descriptors fails the allocation, and is logged 
         CHECK(text ==
               "host: no slab that outlives the process can be created: Too many open files\n");
         CHECK(device->available() == 64 * mib);
-        slab = kept_slab(*device);
-        device->release(slab);
+        CHECK(kept_slab(*device).descriptor);
     }
 }
 

@@ -1,13 +1,7 @@
 #include "storage/devices/host/system_memory.hpp"
 #include "tests/storage/sizes.hpp"
 #include "tests/temporary_folder.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

@@ -1,22 +1,18 @@
 // A device on a BAR that is a regular file: all reasons for refusing it, and its operations.
 #include "storage/devices/pci/bar_device.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <fstream>
-#include <iterator>
-#include <vector>
 
 #include "storage/devices/channel.hpp"
 #include "storage/devices/device_driver.hpp"
-#include "tests/checked.hpp"
 #include "tests/storage/devices/pci/fake_card.hpp"
+#include "tests/storage/owned_slab.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -204,8 +200,7 @@ TEST_CASE("bar channel: writes in place only with write combining, and never rea
         made.add(2, mib, combined);
         const auto device = open_bar_of(made, 2);
         CHECK(device->info().access.starts_with("write-combined") == combined);
-        Slab slab;
-        REQUIRE(device->allocate({.bytes = mib}, slab) == Status::ok);
+        const OwnedSlab slab(*device, {.bytes = mib});
         CHECK_FALSE(device->sends_in_place());
         const auto channel = device->open_channel({});
         for (const std::uint32_t length : {1U, 4096U, 1U << 20}) {
@@ -213,7 +208,6 @@ TEST_CASE("bar channel: writes in place only with write combining, and never rea
         }
         CHECK(channel->options().chunk_size == 64 * kib);
         CHECK(device->open_channel({.chunk_size = 128 * kib})->options().chunk_size == 128 * kib);
-        device->release(slab);
     }
 }
 
@@ -224,8 +218,7 @@ TEST_CASE("bar channel: copies complete in several polls, and reads are charged 
     FakeCard made;
     made.add(2, 8 * mib, combined);
     const auto device = open_bar_of(made, 2);
-    Slab slab;
-    REQUIRE(device->allocate({.bytes = 8 * mib}, slab) == Status::ok);
+    const OwnedSlab slab(*device, {.bytes = 8 * mib});
     const auto channel = device->open_channel({});
     constexpr std::uint32_t length = 64 << 10;
     std::vector<std::byte> staging(length);
@@ -254,7 +247,6 @@ TEST_CASE("bar channel: copies complete in several polls, and reads are charged 
     CHECK(read == staging);
     CHECK(copy_all(Copy::Kind::zero, nullptr) == 4);
     CHECK(all_are(slab.cpu, 8 * mib, std::byte{0}));
-    device->release(slab);
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 // Real memory, and memory that appears at several addresses: one file that is mapped repeatedly.
 #include "storage/devices/pci/bar_rules.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstring>
-
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

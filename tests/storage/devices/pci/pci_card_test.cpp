@@ -1,12 +1,11 @@
 // PCI cards in a fake sysfs, and the BARs that may be served.
 #include "storage/devices/pci/pci_card.hpp"
 
-#include <doctest/doctest.h>
-
 #include "storage/devices/pci/bar_device.hpp"
 #include "storage/devices/pci/bar_rules.hpp"
 #include "tests/storage/devices/pci/fake_card.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/test.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

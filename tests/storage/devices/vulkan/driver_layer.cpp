@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <mutex>
 #include <set>
 #include <string_view>

@@ -1,18 +1,16 @@
 #include "storage/devices/vulkan/kept_memory.hpp"
 
-#include <doctest/doctest.h>
-
 #include <unistd.h>
 
-#include <cstring>
-#include <utility>
-
 #include "tests/storage/devices/vulkan/driver_layer.hpp"
+#include "tests/storage/owned_slab.hpp"
+#include "tests/test.hpp"
 
 namespace {
 
 using namespace gpunbd;
 using namespace gpunbd::storage;
+using gpunbd::storage::test::OwnedSlab;
 using gpunbd::storage::vulkan::PhysicalDevice;
 using gpunbd::storage::vulkan::test::DriverLayer;
 
@@ -22,16 +20,13 @@ constexpr std::uint64_t slab_bytes = 4 << 20;
 OwnedFd keep_one(DriverLayer& layer, SlabRecord& record) {
     const auto device = layer.open({.reserve = 0});
     REQUIRE(device->reason_not_kept() == "");
-    Slab slab;
-    REQUIRE(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::ok);
+    const OwnedSlab slab(*device, {.bytes = slab_bytes, .kept = true});
     REQUIRE(slab.descriptor);
     REQUIRE(slab.cpu != nullptr);
     for (std::uint64_t at = 0; at != slab_bytes; ++at) REQUIRE(slab.cpu[at] == std::byte{0});
     std::memset(slab.cpu, 0x5a, slab_bytes);
     record = {.bytes = slab_bytes, .provision = Provision::thin, .kind = slab.kind};
-    OwnedFd copy = OwnedFd::copy_of(slab.descriptor);
-    device->release(slab);
-    return copy;
+    return OwnedFd::copy_of(slab.descriptor);
 }
 
 }  // namespace
@@ -67,10 +62,8 @@ TEST_CASE("Vulkan: kept slabs are not mapped where the driver exports only other
     const auto device = layer.open({.reserve = 0});
     REQUIRE(device->reason_not_kept() == "");
     for (const bool kept : {false, true}) {
-        Slab slab;
-        REQUIRE(device->allocate({.bytes = slab_bytes, .kept = kept}, slab) == Status::ok);
+        const OwnedSlab slab(*device, {.bytes = slab_bytes, .kept = kept});
         CHECK((slab.cpu == nullptr) == kept);
-        device->release(slab);
     }
 }
 
@@ -90,9 +83,7 @@ TEST_CASE("Vulkan: no kept slab is used in place where the driver exports only o
           "its driver does not export memory that the CPU can address; set mapped: 0");
     Slab slab;
     CHECK(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::io_error);
-    REQUIRE(device->allocate({.bytes = slab_bytes}, slab) == Status::ok);
-    CHECK(slab.cpu != nullptr);
-    device->release(slab);
+    CHECK(OwnedSlab(*device, {.bytes = slab_bytes}).cpu != nullptr);
 }
 
 TEST_CASE("Vulkan: a kept slab for which the driver makes no buffer is refused") {
@@ -103,9 +94,7 @@ TEST_CASE("Vulkan: a kept slab for which the driver makes no buffer is refused")
     layer.changes.create_buffer = VK_ERROR_OUT_OF_HOST_MEMORY;
     CHECK(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::no_space);
     layer.changes.create_buffer = VK_SUCCESS;
-    REQUIRE(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::ok);
-    CHECK(slab.cpu != nullptr);
-    device->release(slab);
+    CHECK(OwnedSlab(*device, {.bytes = slab_bytes, .kept = true}).cpu != nullptr);
 }
 
 TEST_CASE("Vulkan: what is not a kept slab of this driver is refused") {
@@ -135,7 +124,7 @@ TEST_CASE("Vulkan: a driver that does not keep contents is refused with the reas
     GPUNBD_LAYER(layer);
     const auto device = layer.open({.reserve = 0});
     layer.changes.garble = true;  // what is read from kept memory is something else
-    CHECK(device->reason_not_kept().find("does not keep contents") != std::string::npos);
+    CHECK(contains(device->reason_not_kept(), "does not keep contents"));
     layer.changes.garble = false;
     Slab slab;
     CHECK(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::io_error);

@@ -1,8 +1,6 @@
 #include "storage/devices/vulkan/queue.hpp"
 
-#include <doctest/doctest.h>
-
-#include <initializer_list>
+#include "tests/test.hpp"
 
 using namespace gpunbd::storage::vulkan;
 

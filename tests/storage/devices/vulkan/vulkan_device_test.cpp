@@ -1,13 +1,9 @@
 #include "storage/devices/vulkan/vulkan_device.hpp"
 
-#include <doctest/doctest.h>
-
-#include <thread>
-#include <vector>
-
 #include "storage/devices/vulkan/physical_device.hpp"
 #include "tests/gpu/channel_exercise.hpp"
 #include "tests/storage/devices/vulkan/driver_layer.hpp"
+#include "tests/test.hpp"
 
 namespace {
 
@@ -45,26 +41,26 @@ std::size_t copy_there_and_back(Channel& channel, const Slab& slab) {
 TEST_CASE("Vulkan: memory that the CPU caches is used in place") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open({.reserve = 0});
-    const OwnedSlab owned(*device, 4 * mib);
+    const OwnedSlab owned(*device, {.bytes = 4 * mib});
     const auto channel = device->open_channel(usual);
-    REQUIRE(owned.slab.cpu != nullptr);
-    CHECK(channel->receives_into(owned.slab, 1 << 20));
+    REQUIRE(owned.cpu != nullptr);
+    CHECK(channel->receives_into(owned, 1 << 20));
     CHECK(device->sends_in_place());
-    for (std::uint64_t at = 0; at != owned.slab.bytes; at += 4096) {
-        REQUIRE(owned.slab.cpu[at] == std::byte{0});
+    for (std::uint64_t at = 0; at != owned.bytes; at += 4096) {
+        REQUIRE(owned.cpu[at] == std::byte{0});
     }
-    CHECK(device->use(owned.slab.bytes).mapped == owned.slab.bytes);
+    CHECK(device->use(owned.bytes).mapped == owned.bytes);
 }
 
 TEST_CASE("Vulkan: each path copies any range at any alignment") {
     GPUNBD_LAYER(layer);
     for (const DeviceOptions& options : {staged(), mapped()}) {
         const auto device = layer.open(options);
-        const OwnedSlab owned(*device, 8 * mib);
+        const OwnedSlab owned(*device, {.bytes = 8 * mib});
         for (const PathKind path : {PathKind::copy_engine, PathKind::kernel, PathKind::mapping}) {
             const auto channel = open_channel(*device, only(path));
-            exercise(*channel, owned.slab, 0, 8 * mib, 20, mib, 1);
-            exercise(*channel, owned.slab, 4093, mib, 100, 70'000, 2);
+            exercise(*channel, owned, 0, 8 * mib, 20, mib, 1);
+            exercise(*channel, owned, 4093, mib, 100, 70'000, 2);
         }
     }
 }
@@ -85,30 +81,30 @@ TEST_CASE("Vulkan: devices without device addresses or a working shader use tran
         layer.changes.compile = VK_ERROR_OUT_OF_DEVICE_MEMORY;
     }
     const auto device = layer.open(staged());
-    CHECK(device->info().access.find("no shader") != std::string::npos);
-    const OwnedSlab owned(*device, 8 * mib);
+    CHECK(contains(device->info().access, "no shader"));
+    const OwnedSlab owned(*device, {.bytes = 8 * mib});
     const auto channel = open_channel(*device, only(PathKind::kernel));
-    exercise(*channel, owned.slab, 0, 8 * mib, 20, 100'000, 1);
+    exercise(*channel, owned, 0, 8 * mib, 20, 100'000, 1);
 }
 
 TEST_CASE("Vulkan: without imported host memory, staging memory is the driver's") {
     GPUNBD_LAYER(layer);
     layer.changes.describe = [](PhysicalDevice& physical) { physical.host_import_alignment = 0; };
     const auto device = layer.open(staged());
-    const OwnedSlab owned(*device, 8 * mib);
+    const OwnedSlab owned(*device, {.bytes = 8 * mib});
     const auto channel = device->open_channel(usual);
-    exercise(*channel, owned.slab, 0, 8 * mib, 20, 100'000, 1);
+    exercise(*channel, owned, 0, 8 * mib, 20, 100'000, 1);
 }
 
 TEST_CASE("Vulkan: many threads share one queue") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(staged());
-    const OwnedSlab owned(*device, 16 * mib);
+    const OwnedSlab owned(*device, {.bytes = 16 * mib});
     std::vector<std::thread> workers;
     for (std::uint64_t number = 0; number < 4; ++number) {
         workers.emplace_back([&, number] {
             const auto channel = device->open_channel(usual);
-            exercise(*channel, owned.slab, number * 4 * mib, 4 * mib, 20, 100'000, number);
+            exercise(*channel, owned, number * 4 * mib, 4 * mib, 20, 100'000, number);
         });
     }
     for (std::thread& worker : workers) worker.join();
@@ -124,14 +120,14 @@ TEST_CASE("Vulkan: a device whose queues do not copy is refused") {
 TEST_CASE("Vulkan: what cannot be mapped is used without a mapping") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(mapped());
-    OwnedSlab first(*device, 2 * mib);
-    CHECK(first.slab.cpu != nullptr);
+    OwnedSlab first(*device, {.bytes = 2 * mib});
+    CHECK(first.cpu != nullptr);
     layer.changes.allocate_mapped = VK_ERROR_MEMORY_MAP_FAILED;
-    const OwnedSlab second(*device, 2 * mib);
-    CHECK(second.slab.cpu == nullptr);
+    const OwnedSlab second(*device, {.bytes = 2 * mib});
+    CHECK(second.cpu == nullptr);
     CHECK(device->use(0).mapped == 2 * mib);
     const auto channel = device->open_channel(usual);
-    CHECK(copy_there_and_back(*channel, second.slab) == 0);
+    CHECK(copy_there_and_back(*channel, second) == 0);
 }
 
 TEST_CASE("Vulkan: the driver's lack of memory is no space, and nothing stays allocated") {
@@ -150,7 +146,7 @@ TEST_CASE("Vulkan: the driver's lack of memory is no space, and nothing stays al
     CHECK(slab.bytes == 0);
     CHECK(device->available() <= before);
     CHECK(device->use(0).mapped == 0);
-    const OwnedSlab owned(*device, 2 * mib);
+    const OwnedSlab owned(*device, {.bytes = 2 * mib});
 }
 
 TEST_CASE("Vulkan: slabs respect the limits of the driver") {
@@ -205,7 +201,7 @@ TEST_CASE("Vulkan: a slab that the driver has placed in host memory is given bac
     };
     layer.changes.host_fill_ticks = 40;  // so much faster is the memory of the device
     const auto device = layer.open(staged());
-    CHECK(device->info().access.find("cannot be measured") == std::string::npos);
+    CHECK_FALSE(contains(device->info().access, "cannot be measured"));
     const std::uint64_t before = device->available();
     Slab slab;
     layer.changes.fill_ticks = 40;
@@ -216,36 +212,36 @@ TEST_CASE("Vulkan: a slab that the driver has placed in host memory is given bac
     device->release(slab);
 
     layer.changes.host_fill_ticks = 1;
-    CHECK(layer.open(staged())->info().access.find("cannot be measured") != std::string::npos);
+    CHECK(contains(layer.open(staged())->info().access, "cannot be measured"));
 }
 
 TEST_CASE("Vulkan: a copy that cannot be submitted fails alone") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(staged());
-    const OwnedSlab owned(*device, 2 * mib);
+    const OwnedSlab owned(*device, {.bytes = 2 * mib});
     for (const PathKind path : {PathKind::copy_engine, PathKind::kernel}) {
         const auto channel = open_channel(*device, only(path));
         layer.changes.submit = VK_ERROR_OUT_OF_HOST_MEMORY;
-        CHECK(copy_there_and_back(*channel, owned.slab) == 2);
+        CHECK(copy_there_and_back(*channel, owned) == 2);
         layer.changes.submit = VK_SUCCESS;
         CHECK_FALSE(device->failed());
-        CHECK(copy_there_and_back(*channel, owned.slab) == 0);
+        CHECK(copy_there_and_back(*channel, owned) == 0);
     }
 }
 
 TEST_CASE("Vulkan: a lost device fails all copies at once") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(staged());
-    OwnedSlab owned(*device, 2 * mib);
+    OwnedSlab owned(*device, {.bytes = 2 * mib});
     const auto channel = device->open_channel(usual);
     SUBCASE("seen when copies are submitted") { layer.changes.submit = VK_ERROR_DEVICE_LOST; }
     SUBCASE("seen when copies are awaited") { layer.changes.counter = VK_ERROR_DEVICE_LOST; }
-    CHECK(copy_there_and_back(*channel, owned.slab) == 2);
+    CHECK(copy_there_and_back(*channel, owned) == 2);
     CHECK(device->failed());
     Slab slab;
     CHECK(device->allocate({.bytes = mib}, slab) == Status::io_error);
-    CHECK(device->clear(owned.slab, 0, mib) == Status::io_error);
-    CHECK(device->copy(owned.slab, 0, owned.slab, mib, mib) == Status::io_error);
+    CHECK(device->clear(owned, 0, mib) == Status::io_error);
+    CHECK(device->copy(owned, 0, owned, mib, mib) == Status::io_error);
     layer.changes.submit = VK_SUCCESS;  // the driver has lost nothing, and has to end its work
     layer.changes.counter = VK_SUCCESS;
 }
@@ -253,7 +249,7 @@ TEST_CASE("Vulkan: a lost device fails all copies at once") {
 TEST_CASE("Vulkan: calibration finds a policy, which can be restored") {
     GPUNBD_LAYER(layer);
     const auto device = layer.open(staged());
-    CHECK(device->calibrate().find("chunk size") != std::string::npos);
+    CHECK(contains(device->calibrate(), "chunk size"));
     const std::string state = device->calibration_state();
     CHECK_FALSE(state.empty());
     CHECK(layer.open(staged())->restore_calibration(state));

@@ -1,8 +1,7 @@
 #include "storage/devices/vulkan/vulkan_driver.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tests/temporary_folder.hpp"
+#include "tests/test.hpp"
 
 using namespace gpunbd::storage;
 using diagnosis::Diagnosis;
