@@ -193,13 +193,13 @@ bool OriginCache::perform_for_memory(Worker& worker) {
 }
 
 bool OriginCache::work_ahead(Worker& worker) {
-    const bool may_fetch = fetching_ < most_ahead;
+    const bool may_fetch = fetching_ < most_in_background;
     const auto fetches = [&](std::optional<std::uint64_t> page) REQUIRES(mutex_) {
         if (page) perform_fetch(*page, worker);
         return page.has_value();
     };
     if (may_fetch && fetches(fetches_.next_in_sequence())) return true;
-    if (writes_now()) {
+    if (rounds_ < most_in_background && writes_now()) {
         const auto page = written_.next_by_age([this](std::uint64_t each)
                                                    REQUIRES(mutex_) { return may_write(each); });
         if (page) return perform_round(*page, worker), true;

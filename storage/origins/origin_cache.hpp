@@ -74,7 +74,9 @@ class OriginCache final : public PageCache, private SlabLender {
     Unwritten unwritten() const override EXCLUDES(mutex_);
 
     bool has(std::uint64_t page) const override { return data_.test(page); }
-    void fetch(PageRequest& request) noexcept override EXCLUDES(mutex_);
+    void fetch(PageRequest& request) noexcept override EXCLUDES(mutex_) { want(request, true); }
+    // What follows a write is not read ahead: clients that write in sequence replace it.
+    void map(PageRequest& request) noexcept override EXCLUDES(mutex_) { want(request, false); }
     void make_room(PageRequest& request) noexcept override EXCLUDES(mutex_);
     bool drop(std::uint64_t page) override EXCLUDES(mutex_);
     std::uint64_t evict(std::uint64_t pages) override EXCLUDES(mutex_);
@@ -112,8 +114,8 @@ class OriginCache final : public PageCache, private SlabLender {
     // Reads and writes of the origin at once: at the start, and when many of them take long.
     static constexpr std::uint32_t first_workers = 8;
     static constexpr std::uint32_t most_workers = 32;
-    static constexpr std::uint32_t most_ahead =
-        first_workers - 2;                                      // of fetches that nothing waits for
+    // Of the reads, and of the writes, that no request waits for: others do not wait behind them.
+    static constexpr std::uint32_t most_in_background = first_workers - 2;
     static constexpr std::uint64_t pages_at_once = 1024;        // with the mutex held
     static constexpr std::uint32_t copied_at_once = 512 << 10;  // bytes, by each worker
     // A page that was dropped is free once the clients that were reading it have gone on.
@@ -172,6 +174,8 @@ class OriginCache final : public PageCache, private SlabLender {
     void perform_room(PageRequest& request) REQUIRES(mutex_);
     void perform_for_clone(const CloneRequest& request, Worker& worker) REQUIRES(mutex_);
 
+    // `reads`: the client reads.
+    void want(PageRequest& request, bool reads) noexcept EXCLUDES(mutex_);
     void submit(const CloneRequest& request) noexcept EXCLUDES(mutex_);
 
     // no_space: there is no memory for a page that no client waits for.
@@ -239,7 +243,7 @@ class OriginCache final : public PageCache, private SlabLender {
     const Options options_;
     OriginTransfers transfers_;
     Atomic<std::uint64_t> pages_in_memory_;
-    PageBits data_;                      // set by writes that have begun, reset by clear_data()
+    PageBits data_;                      // set by writes that have ended, reset by clear_data()
     Atomic<std::uint32_t> failures_{0};  // of devices, that were noticed
     Atomic<std::uint32_t> waiting_workers_{0};
 

@@ -21,12 +21,14 @@ constexpr std::chrono::seconds patience{10};
 
 }  // namespace
 
-void OriginCache::fetch(PageRequest& request) noexcept {
+void OriginCache::want(PageRequest& request, bool reads) noexcept {
     try {
         const Lock lock(mutex_);
         fetches_.add(request);
         counters_.misses.add();
-        if (options_.reads_ahead != Ahead::nothing) fetches_.follow(request.number, request.parts);
+        if (reads && options_.reads_ahead != Ahead::nothing) {
+            fetches_.follow(request.number, request.parts);
+        }
         fetches_.reads_ahead() ? changed_.notify_all() : changed_.notify_one();
     } catch (const std::exception&) {  // no memory
         complete(request, Status::io_error);

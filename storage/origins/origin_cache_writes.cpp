@@ -20,9 +20,7 @@ bool OriginCache::begin_record(std::uint64_t page) {
     if (records_.bytes() >= options_.max_unwritten) return false;
     // So that other pages can be evicted for clients that read.
     const bool may_add = records_.size() < std::max<std::uint64_t>(pages_in_memory() / 2, 1);
-    if (!records_.begin(page, may_add)) return false;
-    if (!has(page)) data_.set(page, true);
-    return true;
+    return records_.begin(page, may_add);
 }
 
 std::optional<Status> OriginCache::begin_write(std::uint64_t page, SourceRequest& write,
@@ -52,6 +50,8 @@ std::optional<Status> OriginCache::begin_write(std::uint64_t page, SourceRequest
 void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
                             SourceRequest& write) noexcept {
     const std::uint64_t page = volume_.page_of(offset);
+    // Not before: a hole would be fetched. And not later: the page may be dropped.
+    if (!has(page)) data_.set(page, true);
     const bool waits = waits_for_origin(write);
     const auto now = Clock::now();
     const auto is_valid = [&] { return write.failures == failures_.load(); };

@@ -85,7 +85,6 @@ class PageCache : public PageSource {
 
     PageCache* cache() final { return this; }
     PageRef find(std::uint64_t, Parts) const final { return {}; }
-    void map(PageRequest& request) noexcept final { fetch(request); }
     void zeroed(std::uint64_t) final {}
 
     // For users: a path or an address.
