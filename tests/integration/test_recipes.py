@@ -45,6 +45,7 @@ ELSEWHERE = {
     ('server/manual/diskless-nodes.md', 'Diskless nodes', 'nbdcopy'): 'tests/vm/test_diskless.py',
     ('server/manual/many-hosts.md', 'By md', '/dev/md0'): 'tests/vm/test_many_hosts.py',
     ('server/manual/many-hosts.md', 'By LVM', '/dev/nbd1'): 'tests/vm/test_many_hosts.py',
+    ('server/manual/origins.md', 'With bcache instead', 'bcache'): 'tests/vm/test_ublk.py',
     ('server/manual/sharing-a-gpu.md', 'A stripe over GPUs', 'layout: stripe'): 'tests/vm/test_systemd.py',
     ('server/manual/sharing-a-gpu.md', 'Memory of a PCI card', 'pci:'): 'tests/vm/test_pci.py',
     ('server/manual/swap.md', 'Swap by systemd', '/proc/swaps'): 'tests/vm/test_systemd.py',
