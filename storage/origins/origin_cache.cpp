@@ -28,6 +28,7 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
       transfers_(volume_, *origin_, options_.export_name),
       pages_in_memory_(volume.pool(0).memory().slabs().config().pages),
       data_(volume.pages()),
+      in_origin_(volume.pages()),
       written_(volume, options_.writes == Writes::back ? volume.kept_cache() : KeptCache()),
       fetches_(volume_, data_, busy_, pages_in_memory_),
       cached_(volume_, written_, busy_),
@@ -39,6 +40,7 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
             const std::uint64_t end = volume_.page_of(data->end - 1) + 1;
             for (std::uint64_t page = volume_.page_of(data->begin); page != end; ++page) {
                 data_.set(page, true);
+                in_origin_.set(page, true);
             }
             at = data->end;
         }

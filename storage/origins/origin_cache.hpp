@@ -243,7 +243,10 @@ class OriginCache final : public PageCache, private SlabLender {
     const Options options_;
     OriginTransfers transfers_;
     Atomic<std::uint64_t> pages_in_memory_;
-    PageBits data_;                      // set by writes that have ended, reset by clear_data()
+    PageBits data_;  // set by writes that have begun, reset by clear_data()
+    // Pages that may have other contents than zeroes in the origin. Changed by the worker that uses
+    // the page.
+    PageBits in_origin_;
     Atomic<std::uint32_t> failures_{0};  // of devices, that were noticed
     Atomic<std::uint32_t> waiting_workers_{0};
 

@@ -24,6 +24,7 @@ void OriginCache::adopt() {
         const Parts unwritten = left.unwritten(page) & volume_.division().all();
         if (unwritten == 0) continue;
         data_.set(page, true);
+        in_origin_.set(page, true);
         written_.adopt(page, unwritten, since);
     }
     left.set_handed_over(false);

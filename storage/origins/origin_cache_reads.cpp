@@ -201,7 +201,9 @@ void OriginCache::lose(std::uint64_t page) {
 
 Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier) {
     if (to.device().failed()) return Status::io_error;
-    const OriginTransfers::ReadResult result = transfers_.read(page, parts, to, copier);
+    const OriginTransfers::ReadResult result = in_origin_.test(page)
+                                                   ? transfers_.read(page, parts, to, copier)
+                                                   : transfers_.clear(parts, to, copier);
     const Lock lock(mutex_);
     counters_.read_bytes.add(result.bytes);
     return result.status;

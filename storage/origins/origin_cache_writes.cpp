@@ -20,7 +20,9 @@ bool OriginCache::begin_record(std::uint64_t page) {
     if (records_.bytes() >= options_.max_unwritten) return false;
     // So that other pages can be evicted for clients that read.
     const bool may_add = records_.size() < std::max<std::uint64_t>(pages_in_memory() / 2, 1);
-    return records_.begin(page, may_add);
+    if (!records_.begin(page, may_add)) return false;
+    if (!has(page)) data_.set(page, true);
+    return true;
 }
 
 std::optional<Status> OriginCache::begin_write(std::uint64_t page, SourceRequest& write,
@@ -50,8 +52,6 @@ std::optional<Status> OriginCache::begin_write(std::uint64_t page, SourceRequest
 void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
                             SourceRequest& write) noexcept {
     const std::uint64_t page = volume_.page_of(offset);
-    // Not before: a hole would be fetched. And not later: the page may be dropped.
-    if (!has(page)) data_.set(page, true);
     const bool waits = waits_for_origin(write);
     const auto now = Clock::now();
     const auto is_valid = [&] { return write.failures == failures_.load(); };
@@ -117,6 +117,7 @@ bool OriginCache::has_to_write() const {
 void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
     busy_.begin(number_of(worker), {page, page + 1});
     ++rounds_;
+    in_origin_.set(page, true);
     const WrittenPages::Blocks& blocks = written_.begin_round(page);
     const std::uint64_t bytes = blocks.count() * WrittenPages::block_size;
     Status status = Status::ok;
@@ -277,6 +278,7 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
             settle(page);
         }
         if (is_zeroed && !zero.keeps_space && origin_->can_zero()) clear_data(page);
+        if (is_zeroed) in_origin_.set(page, false);
         if (is_zeroed) set_lost(page, false);
         if (volume_.mapped(page)) written_.unmap(page, [&] { volume_.unmap(page); });
     }

@@ -17,41 +17,54 @@ namespace gpunbd::storage {
 OriginTransfers::ReadResult OriginTransfers::read(std::uint64_t page, Parts parts,
                                                   const PageRef& to, SlabCopier& copier) {
     ReadResult out;
-    const std::uint64_t size = volume_.division().part_size();
-    while (parts != 0 && out.status == Status::ok) {
-        const auto first = static_cast<std::uint64_t>(std::countr_zero(parts));
-        const auto count = static_cast<std::uint64_t>(std::countr_one(parts >> first));
-        SlabPosition position = to.position();
-        position.offset += first * size;
-        out.status = read_run(page * volume_.page_size() + first * size, count * size, position,
-                              copier, out.bytes);
-        parts &= ~PageDivision::run(first, count);
-    }
+    const std::uint64_t begin = page * volume_.page_size();
+    out.status = fill(parts, to, copier, [&](std::uint64_t in_page, std::span<std::byte> memory) {
+        const std::uint64_t offset = begin + in_page;
+        // A page may go on after the end of the origin, with zeroes.
+        const std::uint64_t left = volume_.size() - std::min(offset, volume_.size());
+        const auto part = memory.first(std::min<std::uint64_t>(memory.size(), left));
+        std::ranges::fill(memory.subspan(part.size()), std::byte{});
+        if (part.empty()) return Status::ok;
+        if (const auto why = origin_.read(offset, part)) {
+            log_error("cannot be read", *why);
+            return Status::io_error;
+        }
+        out.bytes += part.size();
+        return Status::ok;
+    });
     if (out.status == Status::ok) has_failed_ = false;
     return out;
 }
 
-Status OriginTransfers::read_run(std::uint64_t offset, std::uint64_t length, SlabPosition to,
-                                 SlabCopier& copier, std::uint64_t& bytes) {
-    const auto get = [&](std::uint64_t done, std::span<std::byte> memory) {
-        // A clone may go on after the end of the origin, with zeroes.
-        const std::uint64_t left = volume_.size() - std::min(offset + done, volume_.size());
-        const auto part = memory.first(std::min<std::uint64_t>(memory.size(), left));
-        std::memset(memory.data() + part.size(), 0, memory.size() - part.size());
-        if (part.empty()) return Status::ok;
-        if (const auto why = origin_.read(offset + done, part)) {
-            log_error("cannot be read", *why);
-            return Status::io_error;
-        }
-        bytes += part.size();
+OriginTransfers::ReadResult OriginTransfers::clear(Parts parts, const PageRef& to,
+                                                   SlabCopier& copier) {
+    const auto clear = [](std::uint64_t, std::span<std::byte> memory) {
+        std::ranges::fill(memory, std::byte{});
         return Status::ok;
     };
-    try {
-        return copier.fill(to, length, get);
-    } catch (const std::exception& error) {  // the device may be failing
-        log_error("cannot be read", error.what());
-        return Status::io_error;
+    return {.status = fill(parts, to, copier, clear)};
+}
+
+Status OriginTransfers::fill(Parts parts, const PageRef& to, SlabCopier& copier, const Get& get) {
+    const std::uint64_t size = volume_.division().part_size();
+    while (parts != 0) {
+        const auto first = static_cast<std::uint64_t>(std::countr_zero(parts));
+        const auto count = static_cast<std::uint64_t>(std::countr_one(parts >> first));
+        SlabPosition position = to.position();
+        position.offset += first * size;
+        try {
+            const Status status = copier.fill(position, count * size,
+                                              [&](std::uint64_t done, std::span<std::byte> memory) {
+                                                  return get(first * size + done, memory);
+                                              });
+            if (status != Status::ok) return status;
+        } catch (const std::exception& error) {  // the device may be failing
+            log_error("cannot be read", error.what());
+            return Status::io_error;
+        }
+        parts &= ~PageDivision::run(first, count);
     }
+    return Status::ok;
 }
 
 Status OriginTransfers::write(std::uint64_t page, const WriteRecords::Blocks& blocks,

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 
 #include "storage/base/status.hpp"
@@ -30,8 +33,10 @@ class OriginTransfers {
         Status status = Status::ok;
         std::uint64_t bytes = 0;  // also of a read that failed later
     };
-    // Brings parts of a page from the origin to `to`. Throws std::bad_alloc.
+    // Brings parts of a page from the origin to `to`.
     ReadResult read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier);
+    // The same for a page that the origin has no data for.
+    ReadResult clear(Parts parts, const PageRef& to, SlabCopier& copier);
     // Writes these blocks of a page to the origin. Throws std::bad_alloc, and what
     // Device::open_channel() throws.
     Status write(std::uint64_t page, const WriteRecords::Blocks& blocks, const PageRef& from,
@@ -49,9 +54,9 @@ class OriginTransfers {
     void log_loss(const std::string& why) noexcept { log_line("lacks data", why); }
 
  private:
-    // `bytes`: grows by those that were read.
-    Status read_run(std::uint64_t offset, std::uint64_t length, SlabPosition to, SlabCopier& copier,
-                    std::uint64_t& bytes);
+    // Fills these parts of a page. `get` brings the bytes from an offset in the page on.
+    using Get = std::function<Status(std::uint64_t offset, std::span<std::byte> memory)>;
+    Status fill(Parts parts, const PageRef& to, SlabCopier& copier, const Get& get);
     Status write_run(std::uint64_t offset, std::uint64_t length, SlabPosition from,
                      SlabCopier& copier);
     Origin::Error zero_origin(const ZeroRequest& zero);

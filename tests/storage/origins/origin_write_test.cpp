@@ -143,6 +143,40 @@ TEST_CASE("origin: what clients write is read again, and the origin has it in th
     }
 }
 
+TEST_CASE("origin: a write to a hole reads nothing from the origin") {
+    WriteRig origin(Writes::back);
+    ZeroJob zero(origin.rig, *origin.rig.channels, origin.client.account, 5 * cached_page,
+                 2 * cached_page, false);
+    CHECK(origin.client.finish(zero) == Status::ok);
+    CHECK(origin.write(6 * cached_page - 4096, 8192) == Status::ok);
+    CHECK(origin.contents.reads == 0);
+    CHECK(origin.flush() == Status::ok);
+    while (origin.cache->evict(pages) == 0) std::this_thread::yield();
+    CHECK(origin.client.read_all() == Status::ok);
+}
+
+TEST_CASE("origin: many pages are read at once from an origin that takes long") {
+    constexpr std::uint32_t at_once = 20;
+    WriteRig origin(Writes::back, "h", pages);
+    origin.contents.blocks_reads = true;
+    std::thread releases([&] {
+        while (origin.contents.reads < at_once) std::this_thread::yield();
+        origin.contents.blocks_reads = false;
+    });
+    std::vector<ClientAccount> accounts(at_once);
+    std::vector<std::unique_ptr<ReadJob>> reads;
+    std::vector<Job*> jobs;
+    for (std::uint64_t page = 0; page != at_once; ++page) {
+        reads.push_back(std::make_unique<ReadJob>(origin.rig, *origin.rig.channels, accounts[page],
+                                                  page * cached_page, 512));
+        jobs.push_back(reads.back().get());
+    }
+    Random random(1);
+    origin.rig.finish(jobs, random);
+    releases.join();
+    for (const Job* job : jobs) CHECK(job->status() == Status::ok);
+}
+
 TEST_CASE("origin: a write is as safe as the mode, FUA and FLUSH promise") {
     SUBCASE("write-through: the origin has an answered write") {
         WriteRig origin(Writes::through);
