@@ -108,9 +108,8 @@ void Connection::stop_taking() {
 }
 
 bool Connection::settle() {
-    send_queue_.sequencer().resume_entering();
-    flush();
-    wakeup_.clear();  // what flush() announced is checked here
+    flush_all();
+    wakeup_.clear();  // what flush_all() announced is checked here
     return closed_ || (operations_.empty() && send_queue_.empty());
 }
 
@@ -209,6 +208,13 @@ void Connection::leave() noexcept {
     closed_ = true;
     transport_.leave();
     wakeup_.resume();
+}
+
+void Connection::flush_all() {
+    do {
+        send_queue_.sequencer().resume_entering();
+        flush();
+    } while (send_queue_.sequencer().can_enter());
 }
 
 void Connection::flush() {

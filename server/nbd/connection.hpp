@@ -223,6 +223,8 @@ class Connection final : public OperationContext,
     bool reading_is_over() const { return end_of_requests_ || closed_; }
 
     void flush();
+    // Also what begins because of that.
+    void flush_all();
     void flush_or_close() noexcept;
     void wait_to_send();
 

@@ -16,7 +16,7 @@ Connection::Round Connection::round() {
     wakeup_.clear();  // this round handles all pending wakeups
     send_queue_.sequencer().resume_entering();
     if (quiesced_ != Quiesced::no) [[unlikely]] {
-        flush();
+        flush_all();
         wakeup_.clear();
         if (reading_is_over()) return Round::over;
         if (quiesced_ == Quiesced::yes || half_written_ != nullptr) return Round::blocked;

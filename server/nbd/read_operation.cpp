@@ -120,7 +120,11 @@ void ReadOperation::begin() {
     }
     if (context_->encoder().splits(command_)) return enter(Form::chunks);
     const storage::TransferContext& transfer = context_->transfer_context();
-    if (transfer.volume.source() == nullptr) return enter(Form::whole);
+    // The pages of a longer READ may evict each other, so it fetches them one after another.
+    const bool is_short = command_.length <= transfer.volume.page_size();
+    has_fetched_ = transfer.volume.source() != nullptr && is_short &&
+                   context_->send_queue().sequencer().begin_fetch();
+    if (!has_fetched_) return enter(Form::whole);
     // While it waits for pages, other requests are taken.
     become(RequestState::fetching);
     transfer_.fetch_absent(transfer, *this, range());
@@ -129,6 +133,7 @@ void ReadOperation::begin() {
 
 void ReadOperation::advance_fetch() {
     if (transfer_.is_fetching()) return;
+    context_->send_queue().sequencer().end_fetch();
     if (transfer_.status() != storage::Status::ok) {
         fail(transfer_.status(), transfer_.failed_at());
         context_->ended(*this);
@@ -150,7 +155,8 @@ void ReadOperation::resume() {
     if (state() == RequestState::waiting) {
         if (!context_->send_queue().sequencer().begin(*this)) return;
         become(RequestState::executing);
-        waits.begin(std::max(now(), received_at));
+        // What it has waited for pages counts as such.
+        if (!has_fetched_) waits.begin(std::max(now(), received_at));
         transfer_.begin(context_->transfer_context(), *this, range());
     }
     advance();

@@ -61,6 +61,7 @@ class ReadOperation : public Operation {
 
     storage::ReadTransfer transfer_;
     std::uint32_t in_queue_ = 0;  // pieces
+    bool has_fetched_ = false;    // before it entered the sequence of replies
 };
 
 }  // namespace gpunbd::server

@@ -44,6 +44,7 @@ void ReplySequencer::wait(Reply& reply) {
 }
 
 void ReplySequencer::clear() {
+    fetching_ = 0;
     unanswered_ = {};
     needs_memory_ = holder_ = nullptr;
     entering_.clear();

@@ -27,14 +27,26 @@ namespace gpunbd::server {
 // - Only the holder of the stream sends between its header and its last byte.
 class ReplySequencer {
  public:
+    // A whole reply fetches what is absent before it enters. False: there are so many of these that
+    // it has to enter at once. end_fetch() follows, unless all replies are forgotten.
+    bool begin_fetch() {
+        if (fetching_ == most_fetching) return false;
+        ++fetching_;
+        return true;
+    }
+    void end_fetch() {
+        GPUNBD_ASSERT(fetching_ != 0, "a fetch ends once");
+        --fetching_;
+    }
     // A whole reply that needs no memory yet enters once requests may be taken again:
     // resume_entering() resumes it.
     void wait_to_enter(Reply& reply) {
         GPUNBD_ASSERT(!reply.waiting_.is_linked(), "a reply waits once");
         entering_.push_back(reply);
     }
+    bool can_enter() const { return !entering_.empty() && takes_requests(); }
     void resume_entering() {
-        while (!entering_.empty() && takes_requests()) {
+        while (can_enter()) {
             Reply& next = entering_.front();
             entering_.pop_front();
             next.resume();
@@ -90,6 +102,10 @@ class ReplySequencer {
     void wait(Reply& reply);
     void resume_in_order();
 
+    // An upgrade waits for all of them.
+    static constexpr std::uint32_t most_fetching = 32;
+
+    std::uint32_t fetching_ = 0;
     std::array<std::uint32_t, 2> unanswered_{};  // by form
     const Reply* needs_memory_ = nullptr;  // the whole reply that does not have all its memory
     const Reply* holder_ = nullptr;

@@ -128,17 +128,26 @@ void OriginCache::run(Worker& worker) noexcept {
     const Lock lock(mutex_);
     while (!is_stopping_) {
         ++working_;
-        try {
-            if (working_ >= most_fetching() && started_ != most_workers) start_worker();
-        } catch (const std::exception&) {  // no thread; those that there are do the work
-        }
+        const auto began = Clock::now();
         const bool has_worked = work(worker);
         --working_;
-        if (has_worked) continue;
+        if (has_worked) {
+            start_another(Clock::now() - began);
+            continue;
+        }
         // Before it looks at what is unwritten: a write that ends later wakes it.
         waiting_workers_.fetch_add(1);
         wait_for_work();
         waiting_workers_.fetch_sub(1);
+    }
+}
+
+void OriginCache::start_another(Clock::duration worked) {
+    const bool are_busy = waiting_workers_.load() == 0 || fetching_ + 1 >= most_fetching();
+    if (worked < long_work || !are_busy || started_ == most_workers || is_stopping_) return;
+    try {
+        start_worker();
+    } catch (const std::exception&) {  // no thread; those that there are do the work
     }
 }
 
@@ -164,7 +173,7 @@ bool OriginCache::work_on_request(Worker& worker) {
     if (!is_zeroing_ && !zeroes_.empty()) return perform_zero(*zeroes_.pop(), worker), true;
     // Half of the workers prefer writes, so that neither reads nor writes wait for all of the
     // other.
-    if (rounds_ < started_ / 2 && perform_urgent_round(worker)) return true;
+    if (rounds_.load() < started_ / 2 && perform_urgent_round(worker)) return true;
     return perform_for_memory(worker) || perform_urgent_round(worker);
 }
 
@@ -195,13 +204,13 @@ bool OriginCache::perform_for_memory(Worker& worker) {
 }
 
 bool OriginCache::work_ahead(Worker& worker) {
-    const bool may_fetch = fetching_ < most_in_background;
+    const bool may_fetch = fetching_ < most_ahead;
     const auto fetches = [&](std::optional<std::uint64_t> page) REQUIRES(mutex_) {
         if (page) perform_fetch(*page, worker);
         return page.has_value();
     };
     if (may_fetch && fetches(fetches_.next_in_sequence())) return true;
-    if (rounds_ < most_in_background && writes_now()) {
+    if (rounds_.load() < most_rounds_by_age && writes_now()) {
         const auto page = written_.next_by_age([this](std::uint64_t each)
                                                    REQUIRES(mutex_) { return may_write(each); });
         if (page) return perform_round(*page, worker), true;

@@ -74,6 +74,7 @@ class OriginCache final : public PageCache, private SlabLender {
     Unwritten unwritten() const override EXCLUDES(mutex_);
 
     bool has(std::uint64_t page) const override { return data_.test(page); }
+    bool lacks(std::uint64_t page, Parts parts) const override;
     void fetch(PageRequest& request) noexcept override EXCLUDES(mutex_) { want(request, true); }
     // What follows a write is not read ahead: clients that write in sequence replace it.
     void map(PageRequest& request) noexcept override EXCLUDES(mutex_) { want(request, false); }
@@ -113,9 +114,11 @@ class OriginCache final : public PageCache, private SlabLender {
     using Clock = std::chrono::steady_clock;
     // Reads and writes of the origin at once: at the start, and when many of them take long.
     static constexpr std::uint32_t first_workers = 8;
-    static constexpr std::uint32_t most_workers = 32;
-    // Of the reads, and of the writes, that no request waits for: others do not wait behind them.
-    static constexpr std::uint32_t most_in_background = first_workers - 2;
+    static constexpr std::uint32_t most_workers = 16;
+    // Of these, what no request waits for: requests do not wait behind all of it.
+    static constexpr std::uint32_t most_ahead = first_workers - 2;
+    static constexpr std::uint32_t most_rounds_by_age = first_workers;
+    static constexpr std::chrono::milliseconds long_work{2};
     static constexpr std::uint64_t pages_at_once = 1024;        // with the mutex held
     static constexpr std::uint32_t copied_at_once = 512 << 10;  // bytes, by each worker
     // A page that was dropped is free once the clients that were reading it have gone on.
@@ -145,8 +148,14 @@ class OriginCache final : public PageCache, private SlabLender {
     // Throws std::system_error if there is no thread.
     void start_worker() REQUIRES(mutex_);
     void run(Worker& worker) noexcept;
-    // These may wait for memory, which writes make free.
-    std::uint32_t most_fetching() const REQUIRES(mutex_) { return started_ - 2; }
+    // It has worked for so long: another one starts if more could be done at the same time.
+    void start_another(Clock::duration worked) REQUIRES(mutex_);
+    // These may wait for memory, which writes make free. Each has a page, so a small cache has
+    // fewer.
+    std::uint32_t most_fetching() const REQUIRES(mutex_) {
+        const std::uint64_t pages = std::max<std::uint64_t>(pages_in_memory() / 4, most_ahead);
+        return static_cast<std::uint32_t>(std::min<std::uint64_t>(started_ - 2, pages));
+    }
     // Does what is most urgent, if there is anything.
     bool work(Worker& worker) REQUIRES(mutex_);
     bool work_on_request(Worker& worker) REQUIRES(mutex_);
@@ -272,7 +281,7 @@ class OriginCache final : public PageCache, private SlabLender {
     // A flush has failed, so what was written before may be lost: no later flush may succeed.
     bool is_unsafe_ GUARDED_BY(mutex_) = false;
     Clock::time_point retry_at_ GUARDED_BY(mutex_);  // of failed writes that no request waits for
-    std::uint32_t rounds_ GUARDED_BY(mutex_) = 0;    // workers that write a page
+    Atomic<std::uint32_t> rounds_{0};                // workers that write a page
     std::uint32_t fetching_ GUARDED_BY(mutex_) = 0;  // that fetch one, or make room for one
     std::int32_t starving_ GUARDED_BY(mutex_) = 0;   // that find no page to evict for a client
     bool makes_room_next_ GUARDED_BY(mutex_) = false;

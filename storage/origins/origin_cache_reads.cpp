@@ -21,6 +21,10 @@ constexpr std::chrono::seconds patience{10};
 
 }  // namespace
 
+bool OriginCache::lacks(std::uint64_t page, Parts parts) const {
+    return has(page) && (volume_.missing_parts(page) & parts) != 0;
+}
+
 void OriginCache::want(PageRequest& request, bool reads) noexcept {
     try {
         const Lock lock(mutex_);
@@ -223,7 +227,11 @@ Status OriginCache::take(std::uint64_t page, PageRef& out, GetDemand demand) {
         if (status != Status::no_space) return status;
         const Demand now = demand();
         if (now == Demand::none) return status;
-        if (evict_one()) continue;
+        // The memory of the evicted page is used at once.
+        volume_.pool(0).memory().keep_freed(true);
+        const bool has_evicted = evict_one();
+        volume_.pool(0).memory().keep_freed(false);
+        if (has_evicted) continue;
         if (now == Demand::expected) return status;
         const bool is_late = Clock::now() > deadline;
         // While another pool asks for memory, this one gets none, but soon may.

@@ -80,6 +80,8 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
 }
 
 void OriginCache::wake_worker() noexcept {
+    // A worker that ends a round looks for more.
+    if (rounds_.load() >= most_rounds_by_age) return;
     if (waiting_workers_.load() == 0) return;  // see run()
     {
         const Lock lock(mutex_);  // a worker that is about to wait does so now
@@ -116,7 +118,7 @@ bool OriginCache::has_to_write() const {
 
 void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
     busy_.begin(number_of(worker), {page, page + 1});
-    ++rounds_;
+    rounds_.fetch_add(1);
     in_origin_.set(page, true);
     const WrittenPages::Blocks& blocks = written_.begin_round(page);
     const std::uint64_t bytes = blocks.count() * WrittenPages::block_size;
@@ -125,7 +127,7 @@ void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
         const Unlock unlock(mutex_);
         status = store(page, blocks, worker.copier);
     }
-    --rounds_;
+    rounds_.fetch_sub(1);
     // Requests wait for all changes of Writes::through, and fail.
     const WrittenPages::Requests done =
         written_.end_round(page, status,

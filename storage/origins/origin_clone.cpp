@@ -40,6 +40,10 @@ bool OriginClone::has(std::uint64_t page) const {
     return page < base_->pages() && !zeroed_.test(page) && base_->has_contents(page);
 }
 
+bool OriginClone::lacks(std::uint64_t page, Parts parts) const {
+    return has(page) && base_->source()->lacks(page, parts);
+}
+
 PageRef OriginClone::find(std::uint64_t page, Parts parts) const {
     if (page >= base_->pages() || zeroed_.test(page)) return {};
     return base_->find(page, parts);

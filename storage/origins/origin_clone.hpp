@@ -30,6 +30,7 @@ class OriginClone final : public PageSource {
     ~OriginClone() override;
 
     bool has(std::uint64_t page) const override;
+    bool lacks(std::uint64_t page, Parts parts) const override;
     PageRef find(std::uint64_t page, Parts parts) const override;
     void fetch(PageRequest& request) noexcept override;
     void map(PageRequest& request) noexcept override;

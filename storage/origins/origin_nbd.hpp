@@ -49,7 +49,7 @@ class OriginNbd final : public Origin {
  private:
     using Clock = std::chrono::steady_clock;
     using Result = NbdConnection::Result;
-    static constexpr std::size_t most_connections = 8;
+    static constexpr std::size_t most_connections = 16;
     static constexpr std::size_t leader = 0;
     enum class Kind : std::uint8_t { read, write, flush };
     // Of a connection.

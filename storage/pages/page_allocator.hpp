@@ -106,9 +106,11 @@ class PageAllocator {
     void promise(std::int64_t pages) REQUIRES(mutex_);
     // From now on each slab has the same number of pages.
     void use_whole_slabs() REQUIRES(mutex_) { promise_.in_whole_slabs = true; }
-    // This pool is that of one of the device's SlabLenders: it asks none of them. Pages that become
-    // free are used again soon, so the device keeps their memory.
+    // This pool is that of one of the device's SlabLenders: it asks none of them.
     void lend() { lends_.store(true); }
+    // Until it is called with false, once for each time, the device keeps the memory of pages that
+    // become free: others take them now.
+    void keep_freed(bool keeps) { keeps ? keeps_freed_.fetch_add(1) : keeps_freed_.fetch_sub(1); }
     // The slab directory of kept slabs is there from now on, so that further tables can share
     // it. It is kept already.
     void move_directory(const std::shared_ptr<const SharedDirectory>& target) EXCLUDES(mutex_);
@@ -176,7 +178,7 @@ class PageAllocator {
     bool take_free_page(FreePages::Page& page, SlabKind kind) REQUIRES(mutex_);
     // Whether the device may release the memory of a page that becomes free. Not if the pool is
     // quiesced: another process may use the page already.
-    bool may_discard() const REQUIRES(mutex_) { return !quiesced_ && !lends_.load(); }
+    bool may_discard() const REQUIRES(mutex_) { return !quiesced_ && keeps_freed_.load() == 0; }
     void free(PageIndex page, bool discards) EXCLUDES(mutex_);
     void end_pending() REQUIRES(mutex_);
     // Updates PendingReleases. Must be called after each change of the slabs to be released.
@@ -214,6 +216,7 @@ class PageAllocator {
     Client& client_;
     const bool works_ahead_;  // a thread allocates, clears and releases ahead of need
     Atomic<bool> lends_{false};
+    Atomic<std::uint32_t> keeps_freed_{0};  // callers of keep_freed()
     PoolSlabs slabs_;
     PageStates pages_;
 

@@ -47,6 +47,8 @@ class PageSource {
     virtual PageCache* cache() { return nullptr; }
     // Whether the page has contents. Otherwise it reads as zeroes.
     virtual bool has(std::uint64_t page) const = 0;
+    // Whether some of these parts, of a page that the volume does not have, have to be fetched.
+    virtual bool lacks(std::uint64_t page, Parts parts) const = 0;
     // A page of another volume that has the contents of these parts, pinned for reading; a hole:
     // there is none.
     virtual PageRef find(std::uint64_t page, Parts parts) const = 0;

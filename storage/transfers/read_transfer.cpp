@@ -21,8 +21,10 @@ void ReadTransfer::fetch_absent(const TransferContext& context, TransferOwner& o
 void ReadTransfer::fetch_next() {
     while (position_ != end_) {
         const std::uint32_t length = next_length();
-        PageRef page;
-        if (!is_absent(length, page)) {
+        const std::uint64_t page = volume_->page_of(position_);
+        // It does not pin the page, which would count as another use.
+        if (!volume_->in_source(page) ||
+            !volume_->source()->lacks(page, volume_->parts_at(position_, length))) {
             position_ += length;
         } else if (const std::optional<Status> error = fetch()) {
             status_ = *error;

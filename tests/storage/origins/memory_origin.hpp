@@ -28,7 +28,7 @@ struct OriginContents {
     std::atomic<bool> fails_writes{false};
     std::atomic<bool> fails_flushes{false};
     std::atomic<std::uint64_t> bad_byte{~std::uint64_t{0}};  // reads of it fail
-    std::atomic<bool> blocks_reads{false};
+    std::atomic<std::uint32_t> allowed_reads{~0U};           // later ones wait
     std::atomic<bool> blocks_writes{false};
     std::atomic<bool> blocks_flushes{false};
     std::chrono::milliseconds delay{0};  // of reads
@@ -59,9 +59,9 @@ class MemoryOrigin final : public Origin {
         return Extent{offset, size()};
     }
     Error do_read(std::uint64_t offset, std::span<std::byte> to) override {
-        ++contents_.reads;
+        const std::uint32_t number = ++contents_.reads;
         std::this_thread::sleep_for(contents_.delay);
-        while (contents_.blocks_reads) std::this_thread::yield();
+        while (number > contents_.allowed_reads) std::this_thread::yield();
         const bool is_bad = contents_.bad_byte - offset < to.size();
         if (contents_.fails_reads || is_bad) return "broken";
         const std::lock_guard lock(contents_.mutex);

@@ -156,12 +156,18 @@ TEST_CASE("origin: a write to a hole reads nothing from the origin") {
 }
 
 TEST_CASE("origin: many pages are read at once from an origin that takes long") {
-    constexpr std::uint32_t at_once = 20;
+    constexpr std::uint32_t at_once = pages;
     WriteRig origin(Writes::back, "h", pages);
-    origin.contents.blocks_reads = true;
+    OriginContents& contents = origin.contents;
+    contents.allowed_reads = 0;
     std::thread releases([&] {
-        while (origin.contents.reads < at_once) std::this_thread::yield();
-        origin.contents.blocks_reads = false;
+        // Each read that ends after a long time makes room for two.
+        for (std::uint32_t ended = 1; ended != 6; ++ended) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(3));
+            contents.allowed_reads = ended;
+            while (contents.reads < 6 + 2 * ended) std::this_thread::yield();
+        }
+        contents.allowed_reads = ~0U;
     });
     std::vector<ClientAccount> accounts(at_once);
     std::vector<std::unique_ptr<ReadJob>> reads;
@@ -343,12 +349,12 @@ TEST_CASE("origin: failures and clients that disconnect put no byte into another
 TEST_CASE("origin: a range is read ahead also where a client waits for a part of a page") {
     WriteRig origin(Writes::back);
     const Volume& volume = *origin.rig.volume;
-    origin.contents.blocks_reads = true;
+    origin.contents.allowed_reads = 0;
     ReadJob job(origin.rig, *origin.rig.channels, origin.client.account, 7 * cached_page, 100);
     while (origin.contents.reads != 1) std::this_thread::yield();
     origin.cache->prefetch(7 * cached_page, 2 * cached_page);
     while (origin.contents.reads != 2) std::this_thread::yield();  // of page 8
-    origin.contents.blocks_reads = false;
+    origin.contents.allowed_reads = ~0U;
     CHECK(origin.client.finish(job) == Status::ok);
     for (const std::uint64_t page : {7, 8}) {
         while (volume.missing_parts(page) != 0) std::this_thread::yield();
@@ -360,12 +366,12 @@ TEST_CASE("origin: a part that can be read is not an error because of another on
     origin.contents.bad_byte = 7 * cached_page + cached_part + 5000;
     CHECK(origin.client.read(7 * cached_page, 100) == Status::ok);
     REQUIRE(origin.cache->drop(7));
-    origin.contents.blocks_reads = true;
+    origin.contents.allowed_reads = 0;
     const std::uint32_t before = origin.contents.reads;
     origin.cache->prefetch(7 * cached_page, cached_page);
     while (origin.contents.reads == before) std::this_thread::yield();
     ReadJob job(origin.rig, *origin.rig.channels, origin.client.account, 7 * cached_page, 100);
-    origin.contents.blocks_reads = false;
+    origin.contents.allowed_reads = ~0U;
     CHECK(origin.client.finish(job) == Status::ok);
 }
 
