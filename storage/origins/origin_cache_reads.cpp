@@ -116,7 +116,8 @@ Status OriginCache::fill(std::uint64_t page, Parts parts, SlabCopier& copier) {
             const Unlock unlock(mutex_);
             const bool repeats = has_failed && &target.device() != options_.reserve;
             give_up();
-            return repeats && leave_device() ? fill(page, parts, copier) : Status::io_error;
+            // Changes of the page may be lost now.
+            return repeats && leave_device() ? load(page, parts, copier) : Status::io_error;
         }
         if (!is_new) {
             target.add_parts(wanted);
