@@ -161,6 +161,7 @@ TEST_CASE("origin: many pages are read at once from an origin that takes long") 
     OriginContents& contents = origin.contents;
     contents.allowed_reads = 0;
     std::thread releases([&] {
+        while (contents.reads < 6) std::this_thread::yield();
         // Each read that ends after a long time makes room for two.
         for (std::uint32_t ended = 1; ended != 6; ++ended) {
             std::this_thread::sleep_for(std::chrono::milliseconds(3));
