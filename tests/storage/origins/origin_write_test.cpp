@@ -155,35 +155,6 @@ TEST_CASE("origin: a write to a hole reads nothing from the origin") {
     CHECK(origin.client.read_all() == Status::ok);
 }
 
-TEST_CASE("origin: many pages are read at once from an origin that takes long") {
-    constexpr std::uint32_t at_once = pages;
-    WriteRig origin(Writes::back, "h", pages);
-    OriginContents& contents = origin.contents;
-    contents.allowed_reads = 0;
-    std::thread releases([&] {
-        while (contents.reads < 6) std::this_thread::yield();
-        // Each read that ends after a long time makes room for two.
-        for (std::uint32_t ended = 1; ended != 6; ++ended) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(3));
-            contents.allowed_reads = ended;
-            while (contents.reads < 6 + 2 * ended) std::this_thread::yield();
-        }
-        contents.allowed_reads = ~0U;
-    });
-    std::vector<ClientAccount> accounts(at_once);
-    std::vector<std::unique_ptr<ReadJob>> reads;
-    std::vector<Job*> jobs;
-    for (std::uint64_t page = 0; page != at_once; ++page) {
-        reads.push_back(std::make_unique<ReadJob>(origin.rig, *origin.rig.channels, accounts[page],
-                                                  page * cached_page, 512));
-        jobs.push_back(reads.back().get());
-    }
-    Random random(1);
-    origin.rig.finish(jobs, random);
-    releases.join();
-    for (const Job* job : jobs) CHECK(job->status() == Status::ok);
-}
-
 TEST_CASE("origin: a write is as safe as the mode, FUA and FLUSH promise") {
     SUBCASE("write-through: the origin has an answered write") {
         WriteRig origin(Writes::through);
@@ -688,6 +659,35 @@ struct LargeRig {
     Requests client{rig, Random(1)};
     OriginCache* cache = nullptr;
 };
+
+TEST_CASE("origin: many pages are read at once from an origin that takes long") {
+    constexpr std::uint32_t at_once = 24;
+    LargeRig origin(Writes::back, 200);
+    OriginContents& contents = origin.contents;
+    contents.allowed_reads = 0;
+    std::thread releases([&] {
+        while (contents.reads < 6) std::this_thread::yield();
+        // Each read that ends after a long time makes room for two.
+        for (std::uint32_t ended = 1; ended != 6; ++ended) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(3));
+            contents.allowed_reads = ended;
+            while (contents.reads < 6 + 2 * ended) std::this_thread::yield();
+        }
+        contents.allowed_reads = ~0U;
+    });
+    std::vector<ClientAccount> accounts(at_once);
+    std::vector<std::unique_ptr<ReadJob>> reads;
+    std::vector<Job*> jobs;
+    for (std::uint64_t page = 0; page != at_once; ++page) {
+        reads.push_back(std::make_unique<ReadJob>(origin.rig, *origin.rig.channels, accounts[page],
+                                                  page * cached_page, 512));
+        jobs.push_back(reads.back().get());
+    }
+    Random random(1);
+    origin.rig.finish(jobs, random);
+    releases.join();
+    for (const Job* job : jobs) CHECK(job->status() == Status::ok);
+}
 
 TEST_CASE("origin: the reserve of a device that fails is 64 MiB") {
     LargeRig origin(Writes::through, 1200);
