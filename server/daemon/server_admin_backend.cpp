@@ -92,7 +92,7 @@ std::vector<OriginRequests> describe(const storage::OriginTimes& times) {
     const auto seconds = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e9; };
     std::vector<OriginRequests> out;
     for (std::size_t i = 0; i != Times::names.size(); ++i) {
-        const storage::Histogram latency = times.of(static_cast<Times::Operation>(i));
+        const storage::Histogram& latency = times.of(static_cast<Times::Operation>(i));
         if (latency.count() == 0) continue;
         out.push_back({.operation = std::string(Times::names[i]),
                        .latency = latency,
