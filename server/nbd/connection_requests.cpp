@@ -14,7 +14,6 @@ namespace gpunbd::server {
 Connection::Round Connection::round() {
     using Amount = RequestReader::Received::Amount;
     wakeup_.clear();  // this round handles all pending wakeups
-    send_queue_.sequencer().resume_entering();
     if (quiesced_ != Quiesced::no) [[unlikely]] {
         flush_all();
         wakeup_.clear();
@@ -22,6 +21,7 @@ Connection::Round Connection::round() {
         if (quiesced_ == Quiesced::yes || half_written_ != nullptr) return Round::blocked;
         take_up_half_write();
     }
+    send_queue_.sequencer().resume_entering();
     RoundResult taken = take_requests();
     Amount amount = Amount::none;
     if (taken == RoundResult::hungry) {

@@ -27,18 +27,11 @@ class BusyPages {
     explicit BusyPages(std::size_t workers) : ranges_(workers) {}
 
     // Whether a worker works on the page.
-    bool is_used(std::uint64_t page) const {
-        return std::ranges::any_of(ranges_, [page](const Range& each) {
-            return !each.is_waiting && each.pages.contains(page);
-        });
-    }
+    bool is_used(std::uint64_t page) const { return has(page, false); }
     // Whether a worker may begin with the page. False: end() will return true. `respects_waiting`:
     // not if a worker waits for the page.
     bool may_begin(std::uint64_t page, bool respects_waiting) {
-        const auto is_in_the_way = [&](const Range& each) {
-            return (respects_waiting || !each.is_waiting) && each.pages.contains(page);
-        };
-        return !note_wait(std::ranges::any_of(ranges_, is_in_the_way));
+        return !note_wait(has(page, respects_waiting));
     }
     void begin(std::size_t worker, PageRange pages) {
         GPUNBD_ASSERT(!is_waiting_for_others(worker, pages), "one worker works on a page");
@@ -69,6 +62,12 @@ class BusyPages {
         bool is_waiting = false;
     };
 
+    // Whether a worker works on the page; `also_waiting`: or waits for it.
+    bool has(std::uint64_t page, bool also_waiting) const {
+        return std::ranges::any_of(ranges_, [&](const Range& each) {
+            return (also_waiting || !each.is_waiting) && each.pages.contains(page);
+        });
+    }
     bool is_waiting_for_others(std::size_t worker, PageRange pages) const {
         return std::ranges::any_of(ranges_, [&](const Range& each) {
             return &each != &ranges_[worker] && each.pages.overlaps(pages);

@@ -19,9 +19,6 @@ constexpr std::size_t most_prefetches = 1024;                            // rang
 
 }  // namespace
 
-Fetches::Fetches(const Volume& volume, const PageBits& data, BusyPages& busy, std::uint64_t pages)
-    : volume_(volume), data_(data), busy_(busy), pages_in_memory_(pages) {}
-
 Fetches::~Fetches() {
     for ([[maybe_unused]] const auto& each : fetches_) {
         GPUNBD_ASSERT(each.second.waiters.empty() && each.second.later_waiters.empty(),
@@ -57,7 +54,7 @@ bool Fetches::are_wanted() const {
 std::uint64_t Fetches::longest_window() const {
     const PageDivision division = volume_.division();
     return std::min(longest_window_bytes / division.part_size(),
-                    pages_in_memory_ * division.parts() / 4);
+                    pages_in_memory_.load() * division.parts() / 4);
 }
 
 void Fetches::follow(std::uint64_t page, Parts parts) noexcept {
@@ -101,8 +98,8 @@ Parts Fetches::first_of(PartRange range) const {
     return PageDivision::run(first, std::min(range.end - range.begin, in_page - first));
 }
 
-Parts Fetches::absent_of(std::uint64_t page, Parts parts) const {
-    return data_.test(page) ? parts & volume_.missing_parts(page) : 0;
+Parts Fetches::absent(const Volume& volume, const PageBits& data, std::uint64_t page, Parts parts) {
+    return data.test(page) ? parts & volume.missing_parts(page) : 0;
 }
 
 bool Fetches::joins(std::uint64_t page, Parts parts, bool joins_first) {
@@ -129,7 +126,7 @@ bool Fetches::prefetch(std::uint64_t offset, std::uint64_t length) noexcept {
     } catch (const std::exception&) {  // no memory
         return false;
     }
-    prefetches_left_ = pages_in_memory_;
+    prefetches_left_ = pages_in_memory_.load();
     return true;
 }
 

@@ -21,14 +21,18 @@ class Volume;
 // a mutex, which also guards `busy`.
 class Fetches {
  public:
-    // `data`: which pages the origin has. `pages`: that fit into memory, at most. The first three
-    // arguments outlive this object.
-    Fetches(const Volume& volume, const PageBits& data, BusyPages& busy, std::uint64_t pages);
+    // `data`: which pages the origin has. `pages`: that fit into memory now, at most. All arguments
+    // outlive this object.
+    Fetches(const Volume& volume, const PageBits& data, BusyPages& busy,
+            const Atomic<std::uint64_t>& pages)
+        : volume_(volume), data_(data), busy_(busy), pages_in_memory_(pages) {}
     ~Fetches();
     Fetches(const Fetches&) = delete;
     Fetches& operator=(const Fetches&) = delete;
 
-    void set_pages_in_memory(std::uint64_t pages) { pages_in_memory_ = pages; }
+    // The parts of these that the origin has and the memory has not. Needs no mutex.
+    static Parts absent(const Volume& volume, const PageBits& data, std::uint64_t page,
+                        Parts parts);
 
     // A client waits for `request.parts` of the page. Throws std::bad_alloc, and nothing has
     // changed then.
@@ -98,8 +102,9 @@ class Fetches {
     std::optional<std::uint64_t> next_of(std::deque<std::uint64_t>& queue);
     // Those of the range in its first page.
     Parts first_of(PartRange range) const;
-    // The parts of these that the origin has and the memory has not.
-    Parts absent_of(std::uint64_t page, Parts parts) const;
+    Parts absent_of(std::uint64_t page, Parts parts) const {
+        return absent(volume_, data_, page, parts);
+    }
     // A fetch of the page reads these parts too, now (`joins_first`) or after its own. False: there
     // is none.
     bool joins(std::uint64_t page, Parts parts, bool joins_first);
@@ -109,7 +114,7 @@ class Fetches {
     const Volume& volume_;
     const PageBits& data_;
     BusyPages& busy_;
-    std::uint64_t pages_in_memory_;
+    const Atomic<std::uint64_t>& pages_in_memory_;
     std::unordered_map<std::uint64_t, Fetch> fetches_;  // by page
     std::deque<std::uint64_t> wanted_;
     std::deque<std::uint64_t> ahead_;

@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "storage/assertions/assert.hpp"
 #include "storage/base/mutex.hpp"
 #include "storage/devices/slab_copy.hpp"
 #include "storage/devices/slab_lenders.hpp"
@@ -246,6 +247,10 @@ class OriginCache final : public PageCache, private SlabLender {
     // Unmaps the page, unless it has to stay.
     bool drop_clean(std::uint64_t page) REQUIRES(mutex_);
     void set_lost(std::uint64_t page, bool is_lost) REQUIRES(mutex_) { lost_.set(page, is_lost); }
+    void set_in_origin(std::uint64_t page, bool is_in_origin) REQUIRES(mutex_) {
+        GPUNBD_ASSERT(busy_.is_used(page), "only the worker that uses a page changes it there");
+        in_origin_.set(page, is_in_origin);
+    }
 
     Volume& volume_;
     const std::unique_ptr<Origin> origin_;
@@ -253,8 +258,8 @@ class OriginCache final : public PageCache, private SlabLender {
     OriginTransfers transfers_;
     Atomic<std::uint64_t> pages_in_memory_;
     PageBits data_;  // set by writes that have begun, reset by clear_data()
-    // Pages that may have other contents than zeroes in the origin. Changed by the worker that uses
-    // the page.
+    // Pages that may have other contents than zeroes in the origin. After the start, changed by
+    // set_in_origin() only.
     PageBits in_origin_;
     Atomic<std::uint32_t> failures_{0};  // of devices, that were noticed
     Atomic<std::uint32_t> waiting_workers_{0};

@@ -22,7 +22,7 @@ constexpr std::chrono::seconds patience{10};
 }  // namespace
 
 bool OriginCache::lacks(std::uint64_t page, Parts parts) const {
-    return has(page) && (volume_.missing_parts(page) & parts) != 0;
+    return Fetches::absent(volume_, data_, page, parts) != 0;
 }
 
 void OriginCache::want(PageRequest& request, bool reads) noexcept {
@@ -165,7 +165,6 @@ bool OriginCache::leave_device() {
     const Lock lock(mutex_);
     written_.stop_marking();
     pages_in_memory_ = pages;
-    fetches_.set_pages_in_memory(pages);
     cached_.move_to(volume_.pools() - 1);
     for (std::uint64_t page = 0; page != volume_.pages(); ++page) {
         if (page % pages_at_once == 0) {
@@ -228,11 +227,10 @@ Status OriginCache::take(std::uint64_t page, PageRef& out, GetDemand demand) {
         if (status != Status::no_space) return status;
         const Demand now = demand();
         if (now == Demand::none) return status;
-        // The memory of the evicted page is used at once.
-        volume_.pool(0).memory().keep_freed(true);
-        const bool has_evicted = evict_one();
-        volume_.pool(0).memory().keep_freed(false);
-        if (has_evicted) continue;
+        {
+            const PageAllocator::KeepFreed keep(volume_.pool(0).memory());
+            if (evict_one()) continue;
+        }
         if (now == Demand::expected) return status;
         const bool is_late = Clock::now() > deadline;
         // While another pool asks for memory, this one gets none, but soon may.

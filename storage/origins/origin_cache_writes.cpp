@@ -119,7 +119,7 @@ bool OriginCache::has_to_write() const {
 void OriginCache::perform_round(std::uint64_t page, Worker& worker) {
     busy_.begin(number_of(worker), {page, page + 1});
     rounds_.fetch_add(1);
-    in_origin_.set(page, true);
+    set_in_origin(page, true);
     const WrittenPages::Blocks& blocks = written_.begin_round(page);
     const std::uint64_t bytes = blocks.count() * WrittenPages::block_size;
     Status status = Status::ok;
@@ -280,7 +280,7 @@ void OriginCache::forget_pages(const ZeroRequest& zero) {
             settle(page);
         }
         if (is_zeroed && !zero.keeps_space && origin_->can_zero()) clear_data(page);
-        if (is_zeroed) in_origin_.set(page, false);
+        if (is_zeroed) set_in_origin(page, false);
         if (is_zeroed) set_lost(page, false);
         if (volume_.mapped(page)) written_.unmap(page, [&] { volume_.unmap(page); });
     }

@@ -276,8 +276,7 @@ void PageAllocator::serve_requests() {
     GPUNBD_ASSERT(provisioning_, "quiesce() waits for requests that are being served");
     while (PageRequest* const request = requests_.pop()) {
         const Unlock unlock(mutex_);
-        request->status = client_.serve(*request);
-        request->completions->put(*request);
+        complete(*request, client_.serve(*request));
     }
 }
 

@@ -108,9 +108,9 @@ class PageAllocator {
     void use_whole_slabs() REQUIRES(mutex_) { promise_.in_whole_slabs = true; }
     // This pool is that of one of the device's SlabLenders: it asks none of them.
     void lend() { lends_.store(true); }
-    // Until it is called with false, once for each time, the device keeps the memory of pages that
-    // become free: others take them now.
-    void keep_freed(bool keeps) { keeps ? keeps_freed_.fetch_add(1) : keeps_freed_.fetch_sub(1); }
+    // While there is one, the device keeps the memory of pages that become free: others take them
+    // now.
+    class KeepFreed;
     // The slab directory of kept slabs is there from now on, so that further tables can share
     // it. It is kept already.
     void move_directory(const std::shared_ptr<const SharedDirectory>& target) EXCLUDES(mutex_);
@@ -216,7 +216,7 @@ class PageAllocator {
     Client& client_;
     const bool works_ahead_;  // a thread allocates, clears and releases ahead of need
     Atomic<bool> lends_{false};
-    Atomic<std::uint32_t> keeps_freed_{0};  // callers of keep_freed()
+    Atomic<std::uint32_t> keeps_freed_{0};  // objects of KeepFreed
     PoolSlabs slabs_;
     PageStates pages_;
 
@@ -237,6 +237,19 @@ class PageAllocator {
     AnnouncedReleases releases_ GUARDED_BY(mutex_);
     PageRequests requests_ GUARDED_BY(mutex_);
     Provisioner provisioner_;
+};
+
+class PageAllocator::KeepFreed {
+ public:
+    explicit KeepFreed(PageAllocator& memory) : memory_(memory) {
+        memory.keeps_freed_.fetch_add(1);
+    }
+    ~KeepFreed() { memory_.keeps_freed_.fetch_sub(1); }
+    KeepFreed(const KeepFreed&) = delete;
+    KeepFreed& operator=(const KeepFreed&) = delete;
+
+ private:
+    PageAllocator& memory_;
 };
 
 // Holds the lock of a pool. What a change causes is done after the lock has been released.

@@ -23,7 +23,8 @@ TEST_CASE("origin: requests of a sequence that are in flight at once are read ah
     PageBits data(pages);
     for (std::uint64_t page = 0; page != pages; ++page) data.set(page, true);
     BusyPages busy(1);
-    Fetches fetches(*rig.volume, data, busy, 16 * pages);
+    const Atomic<std::uint64_t> in_memory(16 * pages);
+    Fetches fetches(*rig.volume, data, busy, in_memory);
     const auto read_ahead = [&] {
         std::vector<std::uint64_t> out;
         while (const auto page = fetches.next_in_sequence()) out.push_back(*page);
