@@ -1,11 +1,14 @@
 #include "tests/server/daemon/control_plane/disk.hpp"
 
+#include <fcntl.h>
+#include <liburing.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdarg>
 #include <cstdio>
 #include <mutex>
 #include <string_view>
@@ -118,6 +121,9 @@ ssize_t __wrap_pread(int fd, void* to, size_t length, off_t offset);
 ssize_t __wrap_preadv2(int fd, const iovec* to, int count, off_t offset, int flags);
 ssize_t __wrap_pwrite(int fd, const void* from, size_t length, off_t offset);
 int __wrap_fsync(int fd);
+int __real_open(const char* path, int flags, ...);
+int __wrap_open(const char* path, int flags, ...);
+int __wrap_io_uring_queue_init(unsigned entries, io_uring* ring, unsigned flags);
 
 namespace disk = gpunbd::server::test::disk;
 
@@ -135,4 +141,22 @@ ssize_t __wrap_pwrite(int fd, const void* from, size_t length, off_t offset) {
 }
 // The test does not simulate power failures.
 int __wrap_fsync(int /*fd*/) { return 0; }
+// No pressure on the memory of this machine changes a sequence. The kernel takes 10 ms to close a
+// file that reports it.
+int __wrap_open(const char* path, int flags, ...) {
+    const std::string_view name(path);
+    if (name.starts_with("/proc/pressure/") || name.ends_with(".pressure")) {
+        errno = ENOENT;
+        return -1;
+    }
+    std::va_list arguments;
+    va_start(arguments, flags);
+    const auto mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : mode_t{0};
+    va_end(arguments);
+    return __real_open(path, flags, mode);
+}
+// The spill file uses threads. The kernel takes 10 ms to close a ring.
+int __wrap_io_uring_queue_init(unsigned /*entries*/, io_uring* /*ring*/, unsigned /*flags*/) {
+    return -EPERM;
+}
 }
