@@ -33,9 +33,13 @@ class Libnbd {
     GPUNBD_LIBNBD(aio_connect_uri);
     GPUNBD_LIBNBD(aio_disconnect);
     GPUNBD_LIBNBD(aio_flush);
+    GPUNBD_LIBNBD(aio_get_direction);
+    GPUNBD_LIBNBD(aio_get_fd);
     GPUNBD_LIBNBD(aio_is_closed);
     GPUNBD_LIBNBD(aio_is_dead);
     GPUNBD_LIBNBD(aio_is_ready);
+    GPUNBD_LIBNBD(aio_notify_read);
+    GPUNBD_LIBNBD(aio_notify_write);
     GPUNBD_LIBNBD(aio_pread);
     GPUNBD_LIBNBD(aio_pwrite);
     GPUNBD_LIBNBD(aio_zero);

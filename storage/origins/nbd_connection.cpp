@@ -1,10 +1,15 @@
 #include "storage/origins/nbd_connection.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -15,16 +20,12 @@ namespace gpunbd::storage {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::uint64_t largest_block = 4096;                    // bytes, of callers
 constexpr std::uint64_t most_payload = std::uint64_t{32} << 20;  // bytes, of NBD
 constexpr std::uint64_t unknown_minimum = 512;                   // bytes, as libnbd advises
 constexpr std::uint64_t max_size = std::uint64_t{1} << 62;       // bytes; offsets stay signed
 constexpr std::size_t longest_reason = 300;                      // bytes
 constexpr const char* ended_by_server = "the server has ended the connection";
-constexpr nbd_completion_callback no_completion{
-    .callback = nullptr, .user_data = nullptr, .free = nullptr};
 constexpr const char* allocation_context = "base:allocation";
 constexpr std::uint32_t reads_as_zeroes = 2;  // NBD_STATE_ZERO
 
@@ -65,30 +66,13 @@ std::string owned_text(char* text) {
     return text == nullptr ? std::string() : std::string(text);
 }
 
-// Lets libnbd go on until `is_over`. `why` becomes the reason of the last failure on the way; later
-// calls of libnbd forget it.
-enum class Wait : std::uint8_t { over, failed, late };
-template <typename IsOver>
-Wait wait_until(const Libnbd& nbd, nbd_handle* handle, IsOver is_over,
-                std::chrono::milliseconds progress, std::chrono::milliseconds all,
-                std::string& why) {
-    const auto end = Clock::now() + all;
-    auto next = Clock::now() + progress;
-    while (!is_over()) {
-        const auto now = Clock::now();
-        const auto until = std::min(next, end);
-        if (now >= until) return Wait::late;
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
-        const int polled = nbd.poll(handle, static_cast<int>(left));
-        if (polled > 0) next = Clock::now() + progress;
-        if (polled >= 0 || nbd.get_errno() == EINTR) continue;
-        why = last_reason(nbd);
-        if (!is_over()) return Wait::failed;
-    }
-    return Wait::over;
-}
-
 }  // namespace
+
+NbdConnection::NbdConnection(const Libnbd& nbd, Limits limits)
+    : nbd_(nbd),
+      limits_(limits),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      handle_(nbd.create(), Close{&nbd}) {}
 
 void NbdConnection::Close::operator()(nbd_handle* handle) const {
     if (nbd->aio_is_ready(handle) == 1) nbd->aio_disconnect(handle, 0);
@@ -111,25 +95,28 @@ bool NbdConnection::is_over() const {
 }
 
 std::string NbdConnection::connect(const std::string& uri, bool with_map) {
-    handle_.reset(nbd_.create());
     nbd_handle* const handle = handle_.get();
     if (handle == nullptr) return last_reason(nbd_);
+    if (!wake_) return std::strerror(errno);
     if (nbd_.set_full_info(handle, true) != 0 || nbd_.set_uri_allow_local_file(handle, true) != 0 ||
         (with_map && nbd_.add_meta_context(handle, allocation_context) != 0)) {
         return last_reason(nbd_);
     }
     if (nbd_.aio_connect_uri(handle, uri.c_str()) != 0) return with_remedy(last_reason(nbd_));
-    const auto is_connected = [&] { return nbd_.aio_is_ready(handle) == 1 || is_over(); };
+    const auto until = Clock::now() + limits_.connect;
     std::string why = ended_by_server;
-    switch (wait_until(nbd_, handle, is_connected, limits_.connect, limits_.connect, why)) {
-        case Wait::over:
-        case Wait::failed:
-            break;
-        case Wait::late:
+    while (nbd_.aio_is_ready(handle) != 1) {
+        if (is_over()) return with_remedy(std::move(why));
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+        if (left.count() <= 0) {
             return with_remedy(fmt::format("no connection within {} ms", limits_.connect.count()));
+        }
+        if (nbd_.poll(handle, static_cast<int>(left.count())) >= 0) continue;
+        if (nbd_.get_errno() == EINTR) continue;
+        why = last_reason(nbd_);
+        if (!is_over()) return with_remedy(std::move(why));
     }
-    if (nbd_.aio_is_ready(handle) == 1) return {};
-    return with_remedy(std::move(why));
+    return {};
 }
 
 std::string NbdConnection::examine() {
@@ -175,61 +162,133 @@ std::string NbdConnection::examine() {
     return {};
 }
 
-NbdConnection::Result NbdConnection::lose(std::string why) {
-    handle_.reset();
-    return {.outcome = Outcome::lost, .why = std::move(why)};
+// --- requests ------------------------------------------------------------------------------------
+
+template <typename Issue>
+NbdConnection::Result NbdConnection::perform(Issue issue) {
+    const auto end = [](void* request, int* /*error*/) {
+        auto& ended = *static_cast<Request*>(request);
+        ended.has_ended = true;
+        ended.changed.notify_one();
+        return 0;  // libnbd keeps the result until it is asked for it
+    };
+    Request request;
+    const Lock lock(mutex_);
+    nbd_handle* const handle = handle_.get();
+    const std::int64_t cookie = issue(
+        handle, nbd_completion_callback{.callback = end, .user_data = &request, .free = nullptr});
+    // The thread that polls does not wait until the socket can be written to, or was closed.
+    const bool is_blocked = (nbd_.aio_get_direction(handle) & LIBNBD_AIO_DIRECTION_WRITE) != 0;
+    if (is_polled_ && (is_blocked || is_over())) ::eventfd_write(wake_.get(), 1);
+    if (cookie < 0) return result_of(false);
+    requests_.push_back(request);
+    wait_for(request);
+    requests_.erase(requests_.iterator_to(request));
+    if (!is_polled_ && !requests_.empty()) requests_.front().changed.notify_one();
+    const int completed = nbd_.aio_command_completed(handle, static_cast<std::uint64_t>(cookie));
+    return result_of(completed > 0);
 }
 
-NbdConnection::Result NbdConnection::finish(std::int64_t cookie) {
-    nbd_handle* const handle = handle_.get();
-    int completed = cookie < 0 ? -1 : 0;
-    int error = nbd_.get_errno();
-    std::string answer = completed < 0 ? last_reason(nbd_) : std::string();
-    // libnbd forgets the request once it has reported its end.
-    const auto has_ended = [&] {
-        if (completed != 0) return true;
-        completed = nbd_.aio_command_completed(handle, static_cast<std::uint64_t>(cookie));
-        if (completed < 0) {
-            error = nbd_.get_errno();
-            answer = last_reason(nbd_);
-        }
-        return completed != 0;
-    };
-    std::string failure;
-    switch (wait_until(nbd_, handle, has_ended, limits_.progress, limits_.request, failure)) {
-        case Wait::over:
-            break;
-        case Wait::failed:
-            return lose(std::move(failure));
-        case Wait::late:
-            return lose("the server does not answer");
+NbdConnection::Result NbdConnection::result_of(bool is_done) {
+    if (is_done) return {};
+    const int error = nbd_.get_errno();
+    std::string answer = last_reason(nbd_);
+    if (is_over()) {
+        return {.outcome = Outcome::lost, .why = why_lost_.empty() ? ended_by_server : why_lost_};
     }
-    if (completed > 0) return {};
-    if (is_over()) return lose(failure.empty() ? ended_by_server : std::move(failure));
-    if (error == ESHUTDOWN) return lose(std::move(answer));
+    if (error == ESHUTDOWN) return {.outcome = Outcome::lost, .why = std::move(answer)};
     return {.outcome = Outcome::refused,
             .why = std::move(answer),
             .is_unsupported = error == ENOTSUP || error == EOPNOTSUPP,
             .is_answer = true};
 }
 
+void NbdConnection::wait_for(Request& request) noexcept {
+    const auto begin = Clock::now();
+    while (!request.has_ended) {
+        auto until =
+            std::min(std::max(begin, progressed_at_) + limits_.progress, begin + limits_.request);
+        if (has_given_up_) {
+            until = Clock::time_point::max();
+        } else if (Clock::now() >= until) {
+            give_up();
+            continue;
+        }
+        if (is_polled_) {
+            request.changed.wait_until(
+                mutex_, until, [&]() REQUIRES(mutex_) { return request.has_ended || !is_polled_; });
+        } else {
+            poll(until);
+        }
+    }
+}
+
+void NbdConnection::give_up() noexcept {
+    has_given_up_ = true;
+    set_why_lost();
+    ::shutdown(nbd_.aio_get_fd(handle_.get()), SHUT_RDWR);
+}
+
+void NbdConnection::set_why_lost() noexcept {
+    if (!why_lost_.empty()) return;
+    try {
+        why_lost_ = has_given_up_ ? "the server does not answer" : last_reason(nbd_);
+    } catch (const std::bad_alloc&) {  // the reason stays unknown
+    }
+}
+
+void NbdConnection::poll(Clock::time_point until) noexcept {
+    nbd_handle* const handle = handle_.get();
+    const unsigned direction = nbd_.aio_get_direction(handle);
+    short events = 0;
+    if ((direction & LIBNBD_AIO_DIRECTION_READ) != 0) events |= POLLIN;
+    if ((direction & LIBNBD_AIO_DIRECTION_WRITE) != 0) events |= POLLOUT;
+    std::array<pollfd, 2> files{{{.fd = nbd_.aio_get_fd(handle), .events = events, .revents = 0},
+                                 {.fd = wake_.get(), .events = POLLIN, .revents = 0}}};
+    constexpr std::chrono::milliseconds longest_poll{1'000'000};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    is_polled_ = true;
+    {
+        const Unlock unlock(mutex_);
+        ::poll(files.data(), files.size(),
+               static_cast<int>(std::clamp(left, {}, longest_poll).count()));
+    }
+    is_polled_ = false;
+    std::uint64_t wakes = 0;
+    if (files[1].revents != 0) ::eventfd_read(wake_.get(), &wakes);
+    const auto has = [&](int event) { return (files[0].revents & event) != 0; };
+    if (files[0].revents == 0) return;
+    progressed_at_ = Clock::now();
+    // One of them: the first may change which of them libnbd expects.
+    const int result = has(POLLOUT) && !has(POLLIN | POLLHUP) ? nbd_.aio_notify_write(handle)
+                                                              : nbd_.aio_notify_read(handle);
+    if (result != 0) set_why_lost();
+}
+
 NbdConnection::Result NbdConnection::read(std::uint64_t offset, std::span<std::byte> to) {
-    return finish(nbd_.aio_pread(handle_.get(), to.data(), to.size(), offset, no_completion, 0));
+    return perform([&](nbd_handle* handle, nbd_completion_callback end) {
+        return nbd_.aio_pread(handle, to.data(), to.size(), offset, end, 0);
+    });
 }
 
 NbdConnection::Result NbdConnection::write(std::uint64_t offset, std::span<const std::byte> from) {
-    return finish(
-        nbd_.aio_pwrite(handle_.get(), from.data(), from.size(), offset, no_completion, 0));
+    return perform([&](nbd_handle* handle, nbd_completion_callback end) {
+        return nbd_.aio_pwrite(handle, from.data(), from.size(), offset, end, 0);
+    });
 }
 
 NbdConnection::Result NbdConnection::zero(std::uint64_t offset, std::uint64_t length,
                                           bool keeps_space) {
-    return finish(nbd_.aio_zero(handle_.get(), length, offset, no_completion,
-                                keeps_space ? LIBNBD_CMD_FLAG_NO_HOLE : 0));
+    return perform([&](nbd_handle* handle, nbd_completion_callback end) {
+        return nbd_.aio_zero(handle, length, offset, end,
+                             keeps_space ? LIBNBD_CMD_FLAG_NO_HOLE : 0);
+    });
 }
 
 NbdConnection::Result NbdConnection::flush() {
-    return finish(nbd_.aio_flush(handle_.get(), no_completion, 0));
+    return perform([&](nbd_handle* handle, nbd_completion_callback end) {
+        return nbd_.aio_flush(handle, end, 0);
+    });
 }
 
 NbdConnection::Result NbdConnection::block_status(std::uint64_t offset, std::uint64_t length,
@@ -245,7 +304,9 @@ NbdConnection::Result NbdConnection::block_status(std::uint64_t offset, std::uin
     };
     const nbd_extent_callback callback{
         .callback = received, .user_data = const_cast<OnExtent*>(&extent), .free = nullptr};
-    return finish(nbd_.aio_block_status(handle_.get(), length, offset, callback, no_completion, 0));
+    return perform([&](nbd_handle* handle, nbd_completion_callback end) {
+        return nbd_.aio_block_status(handle, length, offset, callback, end, 0);
+    });
 }
 
 }  // namespace gpunbd::storage

@@ -9,6 +9,11 @@
 #include <string>
 #include <variant>
 
+#include <boost/intrusive/list.hpp>
+
+#include "storage/base/mutex.hpp"
+#include "storage/base/owned_fd.hpp"
+
 struct nbd_handle;
 
 namespace gpunbd::storage {
@@ -29,7 +34,9 @@ struct NbdExport {
     bool has_map = false;         // block_status() is possible
 };
 
-// A connection to an export of an NBD server, by libnbd. One thread uses it at a time.
+// A connection to an export of an NBD server, by libnbd. Threads may use it at the same time: their
+// requests are in flight together. One of them polls the socket for all, until its own request has
+// ended.
 class NbdConnection {
  public:
     struct Limits {
@@ -75,20 +82,42 @@ class NbdConnection {
         void operator()(nbd_handle* handle) const;
     };
 
-    NbdConnection(const Libnbd& nbd, Limits limits)
-        : nbd_(nbd), limits_(limits), handle_(nullptr, Close{&nbd}) {}
+    using Clock = std::chrono::steady_clock;
+    // On the stack of its thread. Guarded by mutex_.
+    struct Request : boost::intrusive::list_base_hook<> {
+        bool has_ended = false;  // libnbd does not use its memory any more
+        Condition changed;       // it has ended, or no thread polls
+    };
+
+    NbdConnection(const Libnbd& nbd, Limits limits);
     // These return the reason for users of a failure, or an empty text.
     std::string connect(const std::string& uri, bool with_map);
     std::string examine();
     bool is_over() const;
-    // `cookie`: of the request, or -1. When it returns, libnbd does not use its memory any more.
-    Result finish(std::int64_t cookie);
-    Result lose(std::string why);
+    // `issue`: returns the cookie of a new request, or -1, and gets its completion callback.
+    template <typename Issue>
+    Result perform(Issue issue) EXCLUDES(mutex_);
+    // These do not throw, since libnbd uses the memory of requests until they have ended.
+    void wait_for(Request& request) noexcept REQUIRES(mutex_);
+    // Waits for the socket, without the mutex, and lets libnbd go on.
+    void poll(Clock::time_point until) noexcept REQUIRES(mutex_);
+    // The connection ends, and with it all requests.
+    void give_up() noexcept REQUIRES(mutex_);
+    void set_why_lost() noexcept REQUIRES(mutex_);
+    Result result_of(bool is_done) REQUIRES(mutex_);
 
     const Libnbd& nbd_;
     const Limits limits_;
-    std::unique_ptr<nbd_handle, Close> handle_;  // null: lost
+    const OwnedFd wake_;  // an eventfd: the thread that polls has to look at the direction again
     NbdExport exported_;
+
+    Mutex mutex_;
+    const std::unique_ptr<nbd_handle, Close> handle_;  // used with the mutex once it is connected
+    boost::intrusive::list<Request> requests_ GUARDED_BY(mutex_);
+    bool is_polled_ GUARDED_BY(mutex_) = false;  // by one of their threads
+    bool has_given_up_ GUARDED_BY(mutex_) = false;
+    Clock::time_point progressed_at_ GUARDED_BY(mutex_);
+    std::string why_lost_ GUARDED_BY(mutex_);  // the first reason; empty: unknown
 };
 
 }  // namespace gpunbd::storage

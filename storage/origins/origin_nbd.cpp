@@ -21,28 +21,56 @@ constexpr std::chrono::seconds log_pause{10};  // from one line about a lost con
 
 }  // namespace
 
-// A connection that a call uses.
+// The connection of a call, or the right to make it.
 class OriginNbd::Lease {
  public:
     Lease(OriginNbd& origin, bool leads) : origin_(origin) {
         const Lock lock(origin.mutex_);
-        index_ = origin.take(leads);
+        auto chosen = origin.choose(leads);
+        while (!chosen) {
+            origin.opened_.wait(origin.mutex_);
+            chosen = origin.choose(leads);
+        }
+        index_ = *chosen;
+        opens_ = !origin.is_current(index_);
+        if (opens_) origin.places_[index_].is_opening = true;
+        if (!opens_) share();
     }
     ~Lease() {
-        {
-            const Lock lock(origin_.mutex_);
-            origin_.states_[index_].is_busy = false;
-        }
-        origin_.returned_.notify_all();
+        if (opens_) has_opened();
     }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
 
     std::size_t index() const { return index_; }
+    bool opens() const { return opens_; }
+    // The call has made a connection, or not. Others may try it now.
+    void has_opened() {
+        {
+            const Lock lock(origin_.mutex_);
+            origin_.places_[index_].is_opening = opens_ = false;
+            if (origin_.is_current(index_)) share();
+        }
+        origin_.opened_.notify_all();
+    }
+    const std::shared_ptr<NbdConnection>& connection() const { return connection_; }
+    std::uint64_t generation() const { return generation_; }
+    // Writes that were answered before.
+    std::uint64_t written() const { return written_; }
 
  private:
+    void share() REQUIRES(origin_.mutex_) {
+        connection_ = origin_.places_[index_].connection;
+        generation_ = origin_.generation_;
+        written_ = origin_.written_;
+    }
+
     OriginNbd& origin_;
     std::size_t index_ = 0;
+    bool opens_ = false;
+    std::shared_ptr<NbdConnection> connection_;  // null: there is none
+    std::uint64_t generation_ = 0;
+    std::uint64_t written_ = 0;
 };
 
 // --- opening -------------------------------------------------------------------------------------
@@ -71,8 +99,7 @@ std::string OriginNbd::start() {
     can_zero_ = exported_.can_zero;
     if (std::string why = load_map(*connection); !why.empty()) return why;
     const Lock lock(mutex_);
-    connections_[leader] = std::move(connection);
-    states_[leader].is_open = true;
+    places_[leader].connection = std::move(connection);
     usable_ = exported_.can_multi_conn ? most_connections : 1;
     return {};
 }
@@ -116,29 +143,22 @@ std::optional<Origin::Extent> OriginNbd::next_data(std::uint64_t offset) const {
 
 // --- connections ---------------------------------------------------------------------------------
 
-std::optional<std::size_t> OriginNbd::free_one(bool leads) const {
+std::optional<std::size_t> OriginNbd::choose(bool leads) const {
     if (leads || !is_current(leader)) {
-        if (states_[leader].is_busy) return std::nullopt;
+        if (places_[leader].is_opening) return std::nullopt;
         return leader;
     }
+    std::size_t best = leader;
     for (std::size_t index = 0; index != usable_; ++index) {
-        if (!states_[index].is_busy && is_current(index)) return index;
+        const auto calls = [&](std::size_t of) { return places_[of].connection.use_count(); };
+        if (is_current(index) && calls(index) < calls(best)) best = index;
     }
-    if (Clock::now() < grows_at_) return std::nullopt;
+    const bool is_free = places_[best].connection.use_count() == 1;
+    if (is_free || Clock::now() < grows_at_) return best;
     for (std::size_t index = 0; index != usable_; ++index) {
-        if (!states_[index].is_busy) return index;
+        if (!is_current(index) && !places_[index].is_opening) return index;
     }
-    return std::nullopt;
-}
-
-std::size_t OriginNbd::take(bool leads) {
-    while (true) {
-        if (const auto index = free_one(leads)) {
-            states_[*index].is_busy = true;
-            return *index;
-        }
-        returned_.wait(mutex_);
-    }
+    return best;
 }
 
 std::string OriginNbd::difference(const NbdExport& found) const {
@@ -160,14 +180,14 @@ bool OriginNbd::open_leader(Clock::time_point since, std::string& why) {
     while (true) {
         auto opened = NbdConnection::open(uri_, limits_.connection, false);
         if (auto* const connection = std::get_if<std::unique_ptr<NbdConnection>>(&opened)) {
-            const NbdExport& found = (*connection)->exported();
+            const NbdExport found = (*connection)->exported();
             why = difference(found);
             bool says_connected = false;
             {
                 const Lock lock(mutex_);
                 if (why.empty()) {
-                    states_[leader].is_open = true;
-                    states_[leader].generation = generation_;
+                    places_[leader].connection = std::move(*connection);
+                    places_[leader].generation = generation_;
                     usable_ = found.can_multi_conn ? most_connections : 1;
                     grows_at_ = {};
                     says_connected = std::exchange(has_said_lost_, false);
@@ -177,8 +197,6 @@ bool OriginNbd::open_leader(Clock::time_point since, std::string& why) {
                 }
             }
             if (!why.empty()) return false;
-            connections_[leader] = std::move(*connection);
-            returned_.notify_all();
             LogLine(spdlog::level::info, says_connected)
                 .with("origin", uri_)
                 .log("origin {}: connected again", uri_);
@@ -191,12 +209,13 @@ bool OriginNbd::open_leader(Clock::time_point since, std::string& why) {
     }
 }
 
-bool OriginNbd::open_other(std::size_t index) {
+void OriginNbd::open_other(std::size_t index) {
     std::uint64_t generation = 0;
     {
         const Lock lock(mutex_);
         generation = generation_;
     }
+    std::shared_ptr<NbdConnection> old;  // is closed without the mutex
     auto opened = NbdConnection::open(uri_, limits_.connection, false);
     auto* const connection = std::get_if<std::unique_ptr<NbdConnection>>(&opened);
     const Lock lock(mutex_);
@@ -204,22 +223,21 @@ bool OriginNbd::open_other(std::size_t index) {
     // replaces the leader's.
     if (connection == nullptr || !difference((*connection)->exported()).empty()) {
         grows_at_ = Clock::now() + growth_pause;
-        return false;
+        return;
     }
-    connections_[index] = std::move(*connection);
-    states_[index].is_open = true;
-    states_[index].generation = generation;
-    return is_current(index);
+    old = std::exchange(places_[index].connection, std::move(*connection));
+    places_[index].generation = generation;
 }
 
-void OriginNbd::lose(std::size_t index, const std::string& why) {
-    connections_[index].reset();
+void OriginNbd::lose(const Lease& lease, const std::string& why) {
     const Lock lock(mutex_);
-    states_[index].is_open = false;
-    if (index != leader) return;
+    Place& place = places_[lease.index()];
+    if (place.connection != lease.connection()) return;  // another call has noticed it
+    place.connection = nullptr;                          // the lease has it still
+    if (lease.index() != leader) return;
     ++generation_;
     lost_at_ = Clock::now();
-    if (unflushed_ != 0) is_unsafe_ = true;
+    if (flushed_ != written_) is_unsafe_ = true;
     // A server may end each connection at once.
     const bool says_lost = lost_at_ >= says_at_;
     if (says_lost) {
@@ -232,14 +250,14 @@ void OriginNbd::lose(std::size_t index, const std::string& why) {
         .log("origin {}: the connection was lost, and is made again: {}", uri_, why);
 }
 
-bool OriginNbd::accept(Kind kind, std::size_t index, std::uint64_t covered) {
+bool OriginNbd::accept(Kind kind, const Lease& lease) {
     const Lock lock(mutex_);
     if (kind == Kind::read) return true;
-    if (!is_current(index)) return false;
+    if (lease.generation() != generation_) return false;
     if (kind == Kind::write) {
-        ++unflushed_;
+        ++written_;
     } else {
-        unflushed_ -= covered;
+        flushed_ = std::max(flushed_, lease.written());
     }
     return true;
 }
@@ -256,40 +274,33 @@ OriginNbd::Result OriginNbd::run(Kind kind, Request request) {
             std::this_thread::sleep_for(pause);
             pause = std::clamp(pause * 2, limits_.first_pause, limits_.longest_pause);
         }
-        const Lease lease(*this, leads);
-        const std::size_t index = lease.index();
-        bool is_open = false;
-        std::uint64_t covered = 0;
+        Lease lease(*this, leads);
         Clock::time_point since;
         {
             const Lock lock(mutex_);
             if (!ended_.empty()) return {NbdConnection::Outcome::refused, ended_};
-            is_open = is_current(index);
             since = failed_at.value_or(std::max(begin, lost_at_));
         }
-        if (!is_open) {
+        if (lease.opens()) {
             if (Clock::now() - since > limits_.reconnect) {
                 return {NbdConnection::Outcome::refused,
                         why.empty() ? "its server cannot be reached" : why};
             }
-            connections_[index].reset();
-            if (index == leader) {
-                if (!open_leader(since, why)) return {NbdConnection::Outcome::refused, why};
-            } else if (!open_other(index)) {
-                continue;
+            if (lease.index() != leader) {
+                open_other(lease.index());
+            } else if (!open_leader(since, why)) {
+                return {NbdConnection::Outcome::refused, why};
             }
+            lease.has_opened();
+            if (lease.connection() == nullptr) continue;
         }
-        {
-            const Lock lock(mutex_);
-            covered = unflushed_;
-        }
-        Result result = request(*connections_[index]);
+        Result result = request(*lease.connection());
         if (result.outcome == NbdConnection::Outcome::refused) return result;
         if (result.outcome == NbdConnection::Outcome::done) {
-            if (accept(kind, index, covered)) return result;
+            if (accept(kind, lease)) return result;
         } else {
             why = std::move(result.why);
-            lose(index, why);
+            lose(lease, why);
             // Whether the leader is lost too is not known yet.
             leads = true;
         }

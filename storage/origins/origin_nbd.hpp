@@ -16,8 +16,9 @@
 
 namespace gpunbd::storage {
 
-// An export of another NBD server. Each call has a connection of its own if the server permits
-// several. A call that loses its connection makes another one and repeats its request.
+// An export of another NBD server. A call has a connection of its own if the server permits so
+// many; otherwise calls share one. A call that loses its connection makes another one and repeats
+// its request.
 //
 // A server that was killed may have lost writes that it had answered, unless a flush followed. The
 // first connection, the leader, shows that: all others are made while it lasts, and flushes are
@@ -52,11 +53,11 @@ class OriginNbd final : public Origin {
     static constexpr std::size_t most_connections = 16;
     static constexpr std::size_t leader = 0;
     enum class Kind : std::uint8_t { read, write, flush };
-    // Of a connection.
-    struct State {
-        bool is_busy = false;          // a call uses it
-        bool is_open = false;          // as far as is known
-        std::uint64_t generation = 0;  // in which it was made
+    // A place for a connection, which its calls own together.
+    struct Place {
+        std::shared_ptr<NbdConnection> connection = nullptr;  // null: it was lost
+        std::uint64_t generation = 0;                         // in which it was made
+        bool is_opening = false;                              // a call makes it
     };
     class Lease;
 
@@ -80,21 +81,21 @@ class OriginNbd final : public Origin {
     // connection, and returns its Result.
     template <typename Request>
     Result run(Kind kind, Request request) EXCLUDES(mutex_);
-    // Takes a connection that may be closed. Waits until there is one.
-    std::size_t take(bool leads) REQUIRES(mutex_);
-    std::optional<std::size_t> free_one(bool leads) const REQUIRES(mutex_);
+    // The place with the connection for a call, or where the call has to make one. Empty: another
+    // call makes the leader.
+    std::optional<std::size_t> choose(bool leads) const REQUIRES(mutex_);
     bool is_current(std::size_t index) const REQUIRES(mutex_) {
-        return states_[index].is_open && states_[index].generation == generation_;
+        return places_[index].connection != nullptr && places_[index].generation == generation_;
     }
-    // Opens a connection that the caller has taken. False: not, and `why` says why.
+    // False: there is none, and `why` says why.
     bool open_leader(Clock::time_point since, std::string& why) EXCLUDES(mutex_);
-    bool open_other(std::size_t index) EXCLUDES(mutex_);
+    void open_other(std::size_t index) EXCLUDES(mutex_);
     // The reason why it is not the export that was opened; empty: it is.
     std::string difference(const NbdExport& found) const;
-    void lose(std::size_t index, const std::string& why) EXCLUDES(mutex_);
+    void lose(const Lease& lease, const std::string& why) EXCLUDES(mutex_);
     // Whether the answer counts. If the leader was lost meanwhile, a server that is gone may have
     // given it.
-    bool accept(Kind kind, std::size_t index, std::uint64_t covered) EXCLUDES(mutex_);
+    bool accept(Kind kind, const Lease& lease) EXCLUDES(mutex_);
 
     const std::string uri_;
     const bool is_writable_;
@@ -102,20 +103,19 @@ class OriginNbd final : public Origin {
     NbdExport exported_;        // as it was opened
     std::vector<Extent> data_;  // in order
     std::atomic<bool> can_zero_{false};
-    // Each belongs to the call that has taken it. Null, or lost: it is opened at its next use.
-    std::array<std::unique_ptr<NbdConnection>, most_connections> connections_;
 
     mutable Mutex mutex_;
-    Condition returned_;  // a connection is free, or was opened
-    std::array<State, most_connections> states_ GUARDED_BY(mutex_);
+    Condition opened_;  // a call has made a connection, or has given up
+    std::array<Place, most_connections> places_ GUARDED_BY(mutex_);
     std::size_t usable_ GUARDED_BY(mutex_) = 1;        // connections that the server permits
     Clock::time_point grows_at_ GUARDED_BY(mutex_);    // before, no other one is opened
     std::uint64_t generation_ GUARDED_BY(mutex_) = 0;  // the number of leaders that were lost
     Clock::time_point lost_at_ GUARDED_BY(mutex_);     // the last one of these
     Clock::time_point says_at_ GUARDED_BY(mutex_);     // before, no line about a loss is logged
     bool has_said_lost_ GUARDED_BY(mutex_) = false;
-    std::uint64_t unflushed_ GUARDED_BY(mutex_) = 0;  // writes that were answered
-    bool is_unsafe_ GUARDED_BY(mutex_) = false;       // some of them may be lost
+    std::uint64_t written_ GUARDED_BY(mutex_) = 0;  // writes that were answered
+    std::uint64_t flushed_ GUARDED_BY(mutex_) = 0;  // of these, before a flush
+    bool is_unsafe_ GUARDED_BY(mutex_) = false;     // some of the others may be lost
     std::string ended_ GUARDED_BY(mutex_);  // why no request is possible any more; empty: they are
 };
 

@@ -110,6 +110,42 @@ class OriginNbd(origin_export.Test):
                 client.read(20 * MiB, 8192)
             self.assertEqual(client.read(4096, 8192), self.contents[4096:12288])
 
+    def test_requests_share_the_connection_to_a_server_that_offers_one(self):
+        """Reads of one MiB wait until there is a file. The answers to others do not."""
+        read = f'test "$4" -lt {8 * MiB} -o "$4" -ge {9 * MiB} || until test -e {self.errors_on}; do sleep 0.01; done; ' \
+               f'dd if={self.path} iflag=skip_bytes,count_bytes skip=$4 count=$3 bs=64K status=none'
+        write = f'dd of={self.path} oflag=seek_bytes seek=$4 bs=64K conv=notrunc status=none'
+        self.start_nbdkit('eval', f'get_size=echo {SIZE}', f'pread={read}', 'can_write=exit 0', f'pwrite={write}',
+                          'can_flush=exit 0', 'flush=exit 0', 'thread_model=echo parallel')
+        with self.start('write-through') as client, wire.connect(self.one.address, 'cached', structured=False) as waiting:
+            def wait():
+                before = self.origin_status()['misses']
+                offsets = [8 * MiB + number * 128 * 1024 for number in range(3)]
+                waits.update((waiting.request(wire.READ, offset, 4096), offset) for offset in offsets)
+                server.wait_until(lambda: self.origin_status()['misses'] == before + 3)
+
+            def check_answers():
+                while waits:
+                    error, cookie = waiting.simple_reply()
+                    self.assertEqual(error, wire.OK)
+                    offset = waits.pop(cookie)
+                    self.assertTrue(waiting.receive(4096) == self.contents[offset:offset + 4096], offset)
+            waits = {}
+            wait()
+            for offset in range(10 * MiB, 12 * MiB, 200_000):
+                self.assertEqual(client.read(offset, 8192), self.contents[offset:offset + 8192])
+            self.write(client, 4 * MiB, server.random_bytes(8192, 6))
+            client.flush()
+            self.assertEqual(self.file(), self.contents)
+            server.write_file(self.errors_on, '')
+            check_answers()
+            os.unlink(self.errors_on)
+            self.gpunbd('export', 'evict', 'cached', '4M')
+            wait()
+            self.kill_nbdkit()
+            self.start_nbdkit()
+            check_answers()
+
     def change(self, client):
         choice = random.Random(4)
         for _ in range(60):
