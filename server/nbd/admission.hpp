@@ -124,7 +124,8 @@ class Admission {
         const bool was_over = in_flight_ > max_in_flight_;
         GPUNBD_ASSERT(requests_ != 0 && in_flight_ >= cost.in_flight,
                       "a request leaves once, with the cost with which it has entered");
-        GPUNBD_ASSERT(memory_ - held_ >= cost.memory, "requests hold the memory that they charged");
+        GPUNBD_ASSERT(memory_ - held_ - buffered_ >= cost.memory,
+                      "requests hold the memory that they charged");
         --requests_;
         in_flight_ -= cost.in_flight;
         memory_ -= cost.memory;
@@ -134,6 +135,21 @@ class Admission {
     // Bytes of buffers and queues of the connection itself.
     void hold_memory(std::uint64_t bytes) {
         if (bytes != held_) change_held_memory(bytes);
+    }
+
+    // Payload that waits for its page. False: the connection or its worker holds too much.
+    bool buffer(std::uint64_t bytes) {
+        if (bytes > max_buffered - buffered_ || budget_.exceeded()) return false;
+        buffered_ += bytes;
+        memory_ += bytes;
+        budget_.charge(bytes);
+        return true;
+    }
+    void unbuffer(std::uint64_t bytes) {
+        GPUNBD_ASSERT(bytes <= buffered_, "no more is returned than was buffered");
+        buffered_ -= bytes;
+        memory_ -= bytes;
+        budget_.discharge(bytes);
     }
 
     // One request may always be taken. If the worker's budget is exceeded, the waiter is called
@@ -170,6 +186,8 @@ class Admission {
     }
 
  private:
+    static constexpr std::uint64_t max_buffered = std::uint64_t{2} << 20;  // bytes
+
     void change_held_memory(std::uint64_t bytes);
 
     const std::uint64_t max_in_flight_;
@@ -178,6 +196,7 @@ class Admission {
     std::uint64_t requests_ = 0;
     std::uint64_t in_flight_ = 0;         // bytes
     std::uint64_t held_ = 0;              // bytes, of memory_
+    std::uint64_t buffered_ = 0;          // bytes, of memory_
     std::uint64_t memory_ = 0;            // bytes charged to the budget
     std::shared_ptr<Throttle> throttle_;  // null: there are no rates
 };

@@ -137,21 +137,24 @@ void Connection::quiesce() {
                   "the WRITE of an earlier pause goes on before the next pause");
     if (admission_.holding()) execute_held(admission_.withdraw());
     quiesced_ = Quiesced::yes;
-    if (WriteOperation* const write = reader_.stop_writing(); write != nullptr) {
-        if (write->missing() == 0) {
-            payload_complete(*write);
-        } else {
-            const protocol::Command& command = write->command();
-            half_write_ = {.cookie = command.cookie,
-                           .offset = command.offset,
-                           .length = command.length,
-                           .arrived = command.length - write->missing(),
-                           .fua = command.fua};
-            half_written_ = write;
-            write->hand_over();
-        }
-    }
+    pause_write();
     wakeup_.resume();  // the next round sends what is queued
+}
+
+void Connection::pause_write() {
+    const WriteOperation* const current = reader_.writing();
+    if (current == nullptr) return;
+    if (current->missing() != 0 && current->is_buffering()) return;  // until its page is there
+    WriteOperation& write = *reader_.stop_writing();
+    if (write.missing() == 0) return payload_complete(write);
+    const protocol::Command& command = write.command();
+    half_write_ = {.cookie = command.cookie,
+                   .offset = command.offset,
+                   .length = command.length,
+                   .arrived = command.length - write.missing(),
+                   .fua = command.fua};
+    half_written_ = &write;
+    write.hand_over();
 }
 
 void Connection::resume() {

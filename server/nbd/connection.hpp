@@ -219,6 +219,8 @@ class Connection final : public OperationContext,
     const storage::Volume* related_volume() const override {
         return related_ ? related_->volume.get() : nullptr;
     }
+    bool take_buffer_memory(std::uint64_t bytes) override { return admission_.buffer(bytes); }
+    void return_buffer_memory(std::uint64_t bytes) override { admission_.unbuffer(bytes); }
     void payload_complete(WriteOperation& write);
     bool reading_is_over() const { return end_of_requests_ || closed_; }
 
@@ -228,6 +230,8 @@ class Connection final : public OperationContext,
     void flush_or_close() noexcept;
     void wait_to_send();
 
+    // Between two parts of the payload that is being received, if there is one.
+    void pause_write();
     void take_up_half_write();
 
     WorkerContext& worker_;

@@ -15,6 +15,7 @@ Connection::Round Connection::round() {
     using Amount = RequestReader::Received::Amount;
     wakeup_.clear();  // this round handles all pending wakeups
     if (quiesced_ != Quiesced::no) [[unlikely]] {
+        if (quiesced_ == Quiesced::yes) pause_write();
         flush_all();
         wakeup_.clear();
         if (reading_is_over()) return Round::over;

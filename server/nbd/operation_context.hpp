@@ -114,6 +114,11 @@ class OperationContext {
         wakeup_.flush_soon();
     }
 
+    // Memory for payload that the volume has no page for yet. False: the connection or its worker
+    // uses too much.
+    virtual bool take_buffer_memory(std::uint64_t bytes) = 0;
+    virtual void return_buffer_memory(std::uint64_t bytes) = 0;
+
     // The answer is queued and sent, or not wanted any more, and no copy is in flight: the
     // operation returns to its pool.
     virtual void ended(Operation& operation) = 0;

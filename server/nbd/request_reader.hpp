@@ -67,6 +67,11 @@ class RequestReader {
     std::span<const std::byte> status_payload() const {
         return std::span(status_payload_).first(status_payload_length_);
     }
+    // The WRITE with payload that is being received; null: there is none.
+    const WriteOperation* writing() const {
+        const auto* const payload = std::get_if<Payload>(&reading_);
+        return payload != nullptr ? payload->write : nullptr;
+    }
     // Stops receiving the payload of the current WRITE and returns that WRITE. Returns null and
     // changes nothing if no payload of a WRITE is being received.
     WriteOperation* stop_writing();

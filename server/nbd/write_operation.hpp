@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "server/nbd/operation.hpp"
@@ -50,7 +51,8 @@ class FlushOperation : public TransferOperation<storage::FlushTransfer> {
 };
 
 // WRITE: receives payload into memory that the volume lends, and acknowledges it once every copy
-// has succeeded.
+// has succeeded. While the volume fetches a page, a buffer receives the payload, so that the WRITE
+// delays no other request of its connection.
 class WriteOperation : public Operation {
  public:
     // For the next start(): the first `bytes` of the payload have been written by another process.
@@ -60,14 +62,11 @@ class WriteOperation : public Operation {
     void hand_over();
     // Payload bytes that have not arrived.
     std::uint64_t missing() const { return missing_; }
+    // Some of the payload is in a buffer and not in the volume. hand_over() has to wait.
+    bool is_buffering() const { return written_ != buffered_; }
     // Where to receive the next of them. 0 pieces: no memory is available now.
-    std::size_t lend(std::span<iovec> out) const { return transfer_.lend(out); }
-    void received(std::size_t bytes) {
-        GPUNBD_ASSERT(state() == RequestState::receiving && bytes <= missing_,
-                      "lent memory receives no more than the payload of its WRITE");
-        missing_ -= bytes;
-        transfer_.filled(bytes);
-    }
+    std::size_t lend(std::span<iovec> out);
+    void received(std::size_t bytes);
     // Copies payload from the receive buffer. Returns how much was used.
     std::size_t take(std::span<const std::byte> payload);
     // The write has failed, so the rest of its payload is dropped.
@@ -87,10 +86,19 @@ class WriteOperation : public Operation {
     void give_back_to(OperationPools& pools) override;
     void discard();
     void answer_if_done();
+    // Whether the buffer receives the rest of the payload. There may be none before.
+    bool uses_buffer();
+    // As much as the volume has memory for.
+    void write_buffered();
+    void drop_buffer();
 
     storage::WriteTransfer transfer_;
     std::uint64_t missing_ = 0;
-    std::uint64_t skipped_ = 0;  // bytes
+    std::uint64_t skipped_ = 0;            // bytes
+    std::unique_ptr<std::byte[]> buffer_;  // null: there is none
+    std::size_t buffer_size_ = 0;          // bytes: all that was missing when it was made
+    std::size_t buffered_ = 0;             // bytes in it
+    std::size_t written_ = 0;              // of these, that the volume has
 };
 
 }  // namespace gpunbd::server

@@ -242,6 +242,12 @@ std::size_t WriteTransfer::lend(std::span<iovec> out) const {
     return count;
 }
 
+bool WriteTransfer::is_fetching() const {
+    if (!page_requested() || position_ == end_) return false;
+    // A write that a cache does not let begin may wait for long.
+    return is_finished_ ? volume_->in_source(volume_->page_of(position_)) : position_ < cache_end_;
+}
+
 void WriteTransfer::filled(std::size_t bytes) {
     while (bytes != 0) {
         GPUNBD_ASSERT(filled_ != issued_, "no more is filled than was lent");

@@ -81,6 +81,8 @@ class WriteTransfer final : public Transfer, private DeferredWork {
     // Copies payload into the lent memory and returns how many bytes fitted.
     std::size_t fill(std::span<const std::byte> payload);
 
+    // lend() waits until the source of the volume has brought a page.
+    bool is_fetching() const;
     bool all_filled() const { return position_ == end_ && filled_ == issued_; }
     // Nothing is in flight or lent, and status() is final. The write may be acknowledged after
     // store_fence().

@@ -2,7 +2,9 @@
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
 import time
 
 import kept
@@ -229,6 +231,35 @@ keeping: {grace: GRACE, socket: '{directory}/keeping'}
             client.send(message[400_000:])
             self.assertEqual(client.simple_reply(), (0, 1))
             self.assertEqual(server.read_file(self.path, 'rb')[:MiB], data)
+
+    def test_an_upgrade_while_a_part_of_a_payload_waits_for_its_page(self):
+        if shutil.which('nbdkit') is None:
+            self.skipTest('there is no nbdkit')
+        folder = self.directory()
+        socket, readable = (os.path.join(folder, each) for each in ('socket', 'readable'))
+        read = f'until test -e {readable}; do sleep 0.01; done; ' \
+               f'dd if={self.path} iflag=skip_bytes,count_bytes skip=$4 count=$3 bs=64K status=none'
+        origin = subprocess.Popen([
+            'nbdkit', '-f', '--exit-with-parent', '-U', socket, 'eval', f'get_size=echo {SIZE}', f'pread={read}', 'can_write=exit 0',
+            f'pwrite=dd of={self.path} oflag=seek_bytes seek=$4 bs=64K conv=notrunc status=none', 'can_flush=exit 0',
+            'flush=exit 0', 'can_multi_conn=exit 0', 'thread_model=echo parallel'])
+        self.addCleanup(lambda: (origin.kill(), origin.wait()))
+        server.wait_until(lambda: server.listens(socket))
+        self.start(EXPORT.replace('file: FILE', f"nbd: 'nbd+unix:///?socket={socket}'"), age='1h')
+        with self.connect() as client:
+            data = random.Random(1).randbytes(200_000)
+            message = wire.encode_write(MiB + 1000, data, 1)
+            client.send(message[:90_000])
+            server.wait_until(lambda: self.exported()['origins'][0]['misses'] == 1)
+            self.one.process.send_signal(signal.SIGUSR2)
+            server.wait_until(lambda: 'upgrade: imported' in self.one.log(), 30, self.one.log)
+            time.sleep(0.1)  # the old server pauses its clients now
+            server.write_file(readable, '')
+            server.wait_until(lambda: 'is the server now' in self.one.log(), 30, self.one.log)
+            client.send(message[90_000:])
+            self.assertEqual(client.simple_reply(), (0, 1))
+            client.flush()
+            self.assertTrue(server.read_file(self.path, 'rb')[MiB + 1000:MiB + 1000 + len(data)] == data)
 
     def test_without_keep_it_is_not_replaced(self):
         self.start(EXPORT.replace('keep: true', 'keep: false') + OTHER)

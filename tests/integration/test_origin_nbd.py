@@ -110,6 +110,26 @@ class OriginNbd(origin_export.Test):
                 client.read(20 * MiB, 8192)
             self.assertEqual(client.read(4096, 8192), self.contents[4096:12288])
 
+    def test_a_write_that_waits_for_the_origin_delays_no_other_request(self):
+        self.start_nbdkit()
+        with self.start('write-back') as client:
+            self.assertEqual(client.read(4096, 8192), self.contents[4096:12288])
+            self.kill_nbdkit()
+            choice = random.Random(7)
+            waits = set()
+            for number in range(8):
+                offset, data = 8 * MiB + number * 200_000, choice.randbytes(choice.choice((512, 40_000, 130_000)))
+                waits.add(client.request(wire.WRITE, offset, len(data), payload=data))
+                self.contents[offset:offset + len(data)] = data
+            self.assertEqual(client.read(4096, 8192), self.contents[4096:12288])
+            self.start_nbdkit()
+            while waits:
+                head = client.reply_head()
+                self.assertEqual(head.error, wire.OK)
+                waits.remove(head.cookie)
+            client.flush()
+            self.assertEqual(self.file(), self.contents)
+
     def test_requests_share_the_connection_to_a_server_that_offers_one(self):
         """Reads of one MiB wait until there is a file. The answers to others do not."""
         read = f'test "$4" -lt {8 * MiB} -o "$4" -ge {9 * MiB} || until test -e {self.errors_on}; do sleep 0.01; done; ' \
