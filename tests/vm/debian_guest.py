@@ -67,11 +67,12 @@ chroot {self.root} systemd-sysusers gpunbd.conf
         test.command('chroot', self.root, 'systemctl', 'enable', 'systemd-networkd', 'scenario')
         test.command('mkfs.ext4', '-q', '-d', self.root, self.image, '900M', seconds=300)
 
-    def boot(self, test, append='', memory=512, **options):
-        """A running guest. `append`: parameters on the kernel's command line, which /scenario reads."""
+    def boot(self, test, append='', memory=512, drive='', **options):
+        """A running guest. `append`: parameters on the kernel's command line, which /scenario reads. `drive`: QEMU's, of a
+        copy of the image."""
         initramfs = guest.Initramfs(os.path.join(test.directory(), 'root'), 'switch_root')
         initramfs.modules('virtio_pci', 'virtio_blk', 'virtio_net', 'crc32c_generic', 'ext4')
         return running_guest.RunningGuest(
             test, initramfs, append=f'systemd.show_status=yes systemd.log_color=no systemd.journald.forward_to_console=1 {append}', memory=memory,
             network=guest.NETWORK,
-            devices=('-drive', f'file={self.image},format=raw,if=virtio,snapshot=on'), **options)
+            devices=('-drive', drive or f'file={self.image},format=raw,if=virtio,snapshot=on'), **options)
