@@ -237,7 +237,7 @@ keeping: {grace: GRACE, socket: '{directory}/keeping'}
             self.skipTest('there is no nbdkit')
         folder = self.directory()
         socket, readable = (os.path.join(folder, each) for each in ('socket', 'readable'))
-        read = f'until test -e {readable}; do sleep 0.01; done; ' \
+        read = f'until test -e {readable} -o ! -e {self.path}; do sleep 0.01; done; ' \
                f'dd if={self.path} iflag=skip_bytes,count_bytes skip=$4 count=$3 bs=64K status=none'
         origin = subprocess.Popen([
             'nbdkit', '-f', '--exit-with-parent', '-U', socket, 'eval', f'get_size=echo {SIZE}', f'pread={read}', 'can_write=exit 0',
