@@ -21,16 +21,18 @@ constexpr std::chrono::seconds log_pause{10};  // from one line about a lost con
 
 }  // namespace
 
-// The connection of a call, or the right to make it.
+// The connection of a call, or the right to make it. Neither, if other calls make the leader until
+// the time has passed.
 class OriginNbd::Lease {
  public:
-    Lease(OriginNbd& origin, bool leads) : origin_(origin) {
+    Lease(OriginNbd& origin, bool leads, Clock::time_point until) : origin_(origin) {
         const Lock lock(origin.mutex_);
-        auto chosen = origin.choose(leads);
-        while (!chosen) {
-            origin.opened_.wait(origin.mutex_);
+        std::optional<std::size_t> chosen;
+        origin.opened_.wait_until(origin.mutex_, until, [&]() REQUIRES(origin.mutex_) {
             chosen = origin.choose(leads);
-        }
+            return chosen.has_value();
+        });
+        if (!chosen) return;
         index_ = *chosen;
         opens_ = !origin.is_current(index_);
         if (opens_) origin.places_[index_].is_opening = true;
@@ -44,6 +46,7 @@ class OriginNbd::Lease {
 
     std::size_t index() const { return index_; }
     bool opens() const { return opens_; }
+    bool is_empty() const { return !opens_ && connection_ == nullptr; }
     // The call has made a connection, or not. Others may try it now.
     void has_opened() {
         {
@@ -274,18 +277,23 @@ OriginNbd::Result OriginNbd::run(Kind kind, Request request) {
             std::this_thread::sleep_for(pause);
             pause = std::clamp(pause * 2, limits_.first_pause, limits_.longest_pause);
         }
-        Lease lease(*this, leads);
         Clock::time_point since;
         {
             const Lock lock(mutex_);
-            if (!ended_.empty()) return {NbdConnection::Outcome::refused, ended_};
             since = failed_at.value_or(std::max(begin, lost_at_));
         }
+        Lease lease(*this, leads, since + limits_.reconnect);
+        {
+            const Lock lock(mutex_);
+            if (!ended_.empty()) return {NbdConnection::Outcome::refused, ended_};
+        }
+        // Other calls may make connections, and this request may end each of them.
+        const bool is_late = Clock::now() - since > limits_.reconnect;
+        if (lease.is_empty() || (is_late && (failed_at || lease.opens()))) {
+            return {NbdConnection::Outcome::refused,
+                    why.empty() ? "its server cannot be reached" : why};
+        }
         if (lease.opens()) {
-            if (Clock::now() - since > limits_.reconnect) {
-                return {NbdConnection::Outcome::refused,
-                        why.empty() ? "its server cannot be reached" : why};
-            }
             if (lease.index() != leader) {
                 open_other(lease.index());
             } else if (!open_leader(since, why)) {
