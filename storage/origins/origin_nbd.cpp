@@ -15,8 +15,10 @@ namespace {
 constexpr std::uint64_t map_step = std::uint64_t{1} << 31;     // bytes of a block status request
 constexpr std::size_t most_extents = std::size_t{1} << 18;     // that are remembered
 constexpr std::uint64_t zero_step = std::uint64_t{128} << 20;  // bytes; servers may write zeroes
-// Before another connection is tried after one that was not possible.
-constexpr std::chrono::seconds growth_pause{10};
+// A server may let clients wait that are too many for it. The call that tries waits too, and could
+// share a connection.
+constexpr std::chrono::milliseconds longest_growth{1'000};
+constexpr std::chrono::seconds growth_pause{60};  // after a connection that was not possible
 constexpr std::chrono::seconds log_pause{10};  // from one line about a lost connection to the next
 
 }  // namespace
@@ -219,7 +221,9 @@ void OriginNbd::open_other(std::size_t index) {
         generation = generation_;
     }
     std::shared_ptr<NbdConnection> old;  // is closed without the mutex
-    auto opened = NbdConnection::open(uri_, limits_.connection, false);
+    auto limits = limits_.connection;
+    limits.connect = std::min(limits.connect, longest_growth);
+    auto opened = NbdConnection::open(uri_, limits, false);
     auto* const connection = std::get_if<std::unique_ptr<NbdConnection>>(&opened);
     const Lock lock(mutex_);
     // What differs is an error of the next leader, since this may be the export of a server that
