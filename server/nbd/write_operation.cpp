@@ -109,7 +109,7 @@ void WriteOperation::discard() {
 }
 
 void WriteOperation::moved() {
-    write_buffered();
+    if (!discards()) write_buffered();
     if (missing_ != 0) {
         context_->wakeup().resume();
         return;

@@ -257,7 +257,8 @@ void NbdConnection::poll(Clock::time_point until) noexcept {
     std::uint64_t wakes = 0;
     if (files[1].revents != 0) ::eventfd_read(wake_.get(), &wakes);
     const auto has = [&](int event) { return (files[0].revents & event) != 0; };
-    if (files[0].revents == 0) return;
+    // A request of another thread may have ended the connection. Its descriptor is closed then.
+    if (files[0].revents == 0 || is_over()) return;
     progressed_at_ = Clock::now();
     // One of them: the first may change which of them libnbd expects.
     const int result = has(POLLOUT) && !has(POLLIN | POLLHUP) ? nbd_.aio_notify_write(handle)

@@ -40,8 +40,9 @@ struct NbdExport {
 class NbdConnection {
  public:
     struct Limits {
-        std::chrono::milliseconds connect{10'000};   // without the look-up of a host's name
-        std::chrono::milliseconds progress{30'000};  // from one part of a request to the next
+        std::chrono::milliseconds connect{10'000};  // without the look-up of a host's name
+        // Without a part of any request sent or received: others may keep a server busy.
+        std::chrono::milliseconds progress{30'000};
         std::chrono::milliseconds request{300'000};
     };
     enum class Outcome : std::uint8_t {

@@ -15,22 +15,26 @@ namespace {
 constexpr std::uint64_t map_step = std::uint64_t{1} << 31;     // bytes of a block status request
 constexpr std::size_t most_extents = std::size_t{1} << 18;     // that are remembered
 constexpr std::uint64_t zero_step = std::uint64_t{128} << 20;  // bytes; servers may write zeroes
-// Before another connection is tried after one that was not possible.
-constexpr std::chrono::seconds growth_pause{10};
+// A server may let clients wait that are too many for it. The call that tries waits too, and could
+// share a connection.
+constexpr std::chrono::milliseconds longest_growth{1'000};
+constexpr std::chrono::seconds growth_pause{60};  // after a connection that was not possible
 constexpr std::chrono::seconds log_pause{10};  // from one line about a lost connection to the next
 
 }  // namespace
 
-// The connection of a call, or the right to make it.
+// The connection of a call, or the right to make it. Neither, if other calls make the leader until
+// the time has passed.
 class OriginNbd::Lease {
  public:
-    Lease(OriginNbd& origin, bool leads) : origin_(origin) {
+    Lease(OriginNbd& origin, bool leads, Clock::time_point until) : origin_(origin) {
         const Lock lock(origin.mutex_);
-        auto chosen = origin.choose(leads);
-        while (!chosen) {
-            origin.opened_.wait(origin.mutex_);
+        std::optional<std::size_t> chosen;
+        origin.opened_.wait_until(origin.mutex_, until, [&]() REQUIRES(origin.mutex_) {
             chosen = origin.choose(leads);
-        }
+            return chosen.has_value();
+        });
+        if (!chosen) return;
         index_ = *chosen;
         opens_ = !origin.is_current(index_);
         if (opens_) origin.places_[index_].is_opening = true;
@@ -44,6 +48,7 @@ class OriginNbd::Lease {
 
     std::size_t index() const { return index_; }
     bool opens() const { return opens_; }
+    bool is_empty() const { return !opens_ && connection_ == nullptr; }
     // The call has made a connection, or not. Others may try it now.
     void has_opened() {
         {
@@ -216,7 +221,9 @@ void OriginNbd::open_other(std::size_t index) {
         generation = generation_;
     }
     std::shared_ptr<NbdConnection> old;  // is closed without the mutex
-    auto opened = NbdConnection::open(uri_, limits_.connection, false);
+    auto limits = limits_.connection;
+    limits.connect = std::min(limits.connect, longest_growth);
+    auto opened = NbdConnection::open(uri_, limits, false);
     auto* const connection = std::get_if<std::unique_ptr<NbdConnection>>(&opened);
     const Lock lock(mutex_);
     // What differs is an error of the next leader, since this may be the export of a server that
@@ -274,18 +281,23 @@ OriginNbd::Result OriginNbd::run(Kind kind, Request request) {
             std::this_thread::sleep_for(pause);
             pause = std::clamp(pause * 2, limits_.first_pause, limits_.longest_pause);
         }
-        Lease lease(*this, leads);
         Clock::time_point since;
         {
             const Lock lock(mutex_);
-            if (!ended_.empty()) return {NbdConnection::Outcome::refused, ended_};
             since = failed_at.value_or(std::max(begin, lost_at_));
         }
+        Lease lease(*this, leads, since + limits_.reconnect);
+        {
+            const Lock lock(mutex_);
+            if (!ended_.empty()) return {NbdConnection::Outcome::refused, ended_};
+        }
+        // Other calls may make connections, and this request may end each of them.
+        const bool is_late = Clock::now() - since > limits_.reconnect;
+        if (lease.is_empty() || (is_late && (failed_at || lease.opens()))) {
+            return {NbdConnection::Outcome::refused,
+                    why.empty() ? "its server cannot be reached" : why};
+        }
         if (lease.opens()) {
-            if (Clock::now() - since > limits_.reconnect) {
-                return {NbdConnection::Outcome::refused,
-                        why.empty() ? "its server cannot be reached" : why};
-            }
             if (lease.index() != leader) {
                 open_other(lease.index());
             } else if (!open_leader(since, why)) {

@@ -233,12 +233,19 @@ keeping: {grace: GRACE, socket: '{directory}/keeping'}
             self.assertEqual(server.read_file(self.path, 'rb')[:MiB], data)
 
     def test_an_upgrade_while_a_part_of_a_payload_waits_for_its_page(self):
+        self.upgrade_while_a_payload_waits(fails=False)
+
+    def test_an_upgrade_while_a_part_of_a_payload_waits_for_a_page_that_cannot_be_read(self):
+        self.upgrade_while_a_payload_waits(fails=True)
+
+    def upgrade_while_a_payload_waits(self, fails):
         if shutil.which('nbdkit') is None:
             self.skipTest('there is no nbdkit')
         folder = self.directory()
         socket, readable = (os.path.join(folder, each) for each in ('socket', 'readable'))
-        read = f'until test -e {readable} -o ! -e {self.path}; do sleep 0.01; done; ' \
-               f'dd if={self.path} iflag=skip_bytes,count_bytes skip=$4 count=$3 bs=64K status=none'
+        read = f'until test -e {readable} -o ! -e {self.path}; do sleep 0.01; done; ' + \
+               ('echo EIO >&2; exit 1' if fails else
+                f'dd if={self.path} iflag=skip_bytes,count_bytes skip=$4 count=$3 bs=64K status=none')
         origin = subprocess.Popen([
             'nbdkit', '-f', '--exit-with-parent', '-U', socket, 'eval', f'get_size=echo {SIZE}', f'pread={read}', 'can_write=exit 0',
             f'pwrite=dd of={self.path} oflag=seek_bytes seek=$4 bs=64K conv=notrunc status=none', 'can_flush=exit 0',
@@ -257,7 +264,9 @@ keeping: {grace: GRACE, socket: '{directory}/keeping'}
             server.write_file(readable, '')
             server.wait_until(lambda: 'is the server now' in self.one.log(), 30, self.one.log)
             client.send(message[90_000:])
-            self.assertEqual(client.simple_reply(), (0, 1))
+            self.assertEqual(client.simple_reply(), (wire.EIO if fails else 0, 1))
+            if fails:
+                return
             client.flush()
             self.assertTrue(server.read_file(self.path, 'rb')[MiB + 1000:MiB + 1000 + len(data)] == data)
 
