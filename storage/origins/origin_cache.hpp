@@ -202,8 +202,9 @@ class OriginCache final : public PageCache, private SlabLender {
     Status fill(std::uint64_t page, Parts parts, SlabCopier& copier) EXCLUDES(mutex_);
     Status read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier)
         EXCLUDES(mutex_);
-    // The same for the rest of a part from this byte of the volume on.
-    Status read_rest(std::uint64_t offset, const PageRef& to, SlabCopier& copier) EXCLUDES(mutex_);
+    // The same for the rest of parts in which payload was cut.
+    Status read_rests(WriteRecords::Fetching& fetching, const PageRef& to, SlabCopier& copier)
+        EXCLUDES(mutex_);
 
     // The device of the volume has failed: pages are taken from the reserve from now on, and those
     // on the device are read from the origin again. False: there is no reserve.

@@ -111,13 +111,10 @@ Status OriginCache::fill(std::uint64_t page, Parts parts, SlabCopier& copier) {
         std::optional<WriteRecords::Fetching> fetching;
         if (!is_new) fetching.emplace(records_, page, target, parts);
         const Parts wanted = is_new ? parts : fetching->parts();
+        const bool has_cuts = fetching && !fetching->cuts().empty();
+        if (!is_new && wanted == 0 && !has_cuts) return Status::ok;
         Status of_read = read(page, wanted, target, copier);
-        if (fetching && !fetching->cuts().empty()) {
-            for (const std::uint64_t cut : fetching->cuts()) {
-                if (of_read == Status::ok) of_read = read_rest(cut, target, copier);
-            }
-            if (of_read == Status::ok) fetching->cuts_are_filled();
-        }
+        if (has_cuts && of_read == Status::ok) of_read = read_rests(*fetching, target, copier);
         const Lock lock(mutex_);
         const bool has_failed = target.device().failed();
         if (has_failed || of_read != Status::ok) {
@@ -225,13 +222,18 @@ Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, Sla
     return result.status;
 }
 
-Status OriginCache::read_rest(std::uint64_t offset, const PageRef& to, SlabCopier& copier) {
-    if (to.device().failed()) return Status::io_error;
-    const bool is_zero = !in_origin_.test(volume_.page_of(offset));
-    const OriginTransfers::ReadResult result = transfers_.read_rest(offset, is_zero, to, copier);
-    const Lock lock(mutex_);
-    counters_.read_bytes.add(result.bytes);
-    return result.status;
+Status OriginCache::read_rests(WriteRecords::Fetching& fetching, const PageRef& to,
+                               SlabCopier& copier) {
+    for (const std::uint64_t cut : fetching.cuts()) {
+        if (to.device().failed()) return Status::io_error;
+        const bool is_zero = !in_origin_.test(volume_.page_of(cut));
+        const OriginTransfers::ReadResult result = transfers_.read_rest(cut, is_zero, to, copier);
+        const Lock lock(mutex_);
+        counters_.read_bytes.add(result.bytes);
+        if (result.status != Status::ok) return result.status;
+    }
+    fetching.cuts_are_filled();
+    return Status::ok;
 }
 
 // --- memory --------------------------------------------------------------------------------------
