@@ -34,6 +34,12 @@ class PageDivision {
         const std::uint64_t first = offset >> shift_;
         return run(first, ((offset + length - 1) >> shift_) - first + 1);
     }
+    // The parts that have none but these bytes.
+    Parts within(std::uint64_t offset, std::uint64_t length) const {
+        const std::uint64_t first = (offset + part_size() - 1) >> shift_;
+        const std::uint64_t end = (offset + length) >> shift_;
+        return first < end ? run(first, end - first) : 0;
+    }
 
  private:
     static constexpr std::uint64_t shortest = 64 << 10;

@@ -105,7 +105,11 @@ class OriginCache final : public PageCache, private SlabLender {
     }
     std::optional<Status> begin_write(std::uint64_t page, SourceRequest& write,
                                       PageRequest& request) noexcept override EXCLUDES(mutex_);
-    void end_write(std::uint64_t offset, std::uint64_t length,
+    bool begin_fill(std::uint64_t page, const PageRef& target, Parts parts, SourceRequest& write,
+                    PageRequest& request) noexcept override;
+    bool fill_rest(std::uint64_t offset, SourceRequest& write,
+                   PageRequest& request) noexcept override EXCLUDES(mutex_);
+    void end_write(std::uint64_t offset, std::uint64_t length, std::uint64_t filled,
                    SourceRequest& write) noexcept override EXCLUDES(mutex_);
     bool finish(SourceRequest& write, PageRequest& request) noexcept override EXCLUDES(mutex_);
     void zero(ZeroRequest& zero, PageRequest& request) noexcept override EXCLUDES(mutex_);
@@ -197,6 +201,9 @@ class OriginCache final : public PageCache, private SlabLender {
     // Parts from the origin are in the volume. no_space: likewise.
     Status fill(std::uint64_t page, Parts parts, SlabCopier& copier) EXCLUDES(mutex_);
     Status read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier)
+        EXCLUDES(mutex_);
+    // The same for the rest of parts in which payload was cut.
+    Status read_rests(WriteRecords::Fetching& fetching, const PageRef& to, SlabCopier& copier)
         EXCLUDES(mutex_);
 
     // The device of the volume has failed: pages are taken from the reserve from now on, and those

@@ -28,6 +28,7 @@ bool OriginCache::lacks(std::uint64_t page, Parts parts) const {
 void OriginCache::want(PageRequest& request, bool reads) noexcept {
     try {
         const Lock lock(mutex_);
+        if (records_.wait_for_fills(request)) return;
         fetches_.add(request);
         counters_.misses.add();
         if (reads && options_.reads_ahead != Ahead::nothing) {
@@ -107,13 +108,18 @@ Status OriginCache::fill(std::uint64_t page, Parts parts, SlabCopier& copier) {
             });
             if (status != Status::ok) return status;
         }
-        const Parts wanted = is_new ? parts : parts & target.missing();
-        if (wanted == 0) return Status::ok;
-        const Status of_read = read(page, wanted, target, copier);
+        std::optional<WriteRecords::Fetching> fetching;
+        if (!is_new) fetching.emplace(records_, page, target, parts);
+        const Parts wanted = is_new ? parts : fetching->parts();
+        const bool has_cuts = fetching && !fetching->cuts().empty();
+        if (!is_new && wanted == 0 && !has_cuts) return Status::ok;
+        Status of_read = read(page, wanted, target, copier);
+        if (has_cuts && of_read == Status::ok) of_read = read_rests(*fetching, target, copier);
         const Lock lock(mutex_);
         const bool has_failed = target.device().failed();
         if (has_failed || of_read != Status::ok) {
             const Unlock unlock(mutex_);
+            fetching.reset();
             const bool repeats = has_failed && &target.device() != options_.reserve;
             give_up();
             // Changes of the page may be lost now.
@@ -124,7 +130,9 @@ Status OriginCache::fill(std::uint64_t page, Parts parts, SlabCopier& copier) {
             cached_.ignore_use(page, target.index());  // this one is no client's
         } else if (volume_.fill_hole(page, target, volume_.division().all() & ~wanted)) {
             cached_.remember(page, fetches_.is_wanted(page));
-            (fetches_.is_ahead(page) ? counters_.prefetched : counters_.fetched).add();
+            if (wanted != 0) {
+                (fetches_.is_ahead(page) ? counters_.prefetched : counters_.fetched).add();
+            }
         } else {
             give_up();  // a client has written the whole page
         }
@@ -190,7 +198,7 @@ bool OriginCache::abandon_unreadable(std::uint64_t page) {
             settle(page);
         }
     }
-    volume_.unmap(page);
+    written_.unmap(page, [&] { volume_.unmap(page); });
     return true;
 }
 
@@ -204,6 +212,7 @@ void OriginCache::lose(std::uint64_t page) {
 }
 
 Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier) {
+    if (parts == 0) return Status::ok;
     if (to.device().failed()) return Status::io_error;
     const OriginTransfers::ReadResult result = in_origin_.test(page)
                                                    ? transfers_.read(page, parts, to, copier)
@@ -211,6 +220,20 @@ Status OriginCache::read(std::uint64_t page, Parts parts, const PageRef& to, Sla
     const Lock lock(mutex_);
     counters_.read_bytes.add(result.bytes);
     return result.status;
+}
+
+Status OriginCache::read_rests(WriteRecords::Fetching& fetching, const PageRef& to,
+                               SlabCopier& copier) {
+    for (const std::uint64_t cut : fetching.cuts()) {
+        if (to.device().failed()) return Status::io_error;
+        const bool is_zero = !in_origin_.test(volume_.page_of(cut));
+        const OriginTransfers::ReadResult result = transfers_.read_rest(cut, is_zero, to, copier);
+        const Lock lock(mutex_);
+        counters_.read_bytes.add(result.bytes);
+        if (result.status != Status::ok) return result.status;
+    }
+    fetching.cuts_are_filled();
+    return Status::ok;
 }
 
 // --- memory --------------------------------------------------------------------------------------

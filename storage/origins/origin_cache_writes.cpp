@@ -49,16 +49,46 @@ std::optional<Status> OriginCache::begin_write(std::uint64_t page, SourceRequest
     }
 }
 
-void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
+bool OriginCache::begin_fill(std::uint64_t page, const PageRef& target, Parts parts,
+                             SourceRequest& write, PageRequest& request) noexcept {
+    try {
+        return records_.begin_fill(page, target, parts, write, request);
+    } catch (const std::exception&) {  // no memory
+        complete(request, Status::io_error);
+        return false;
+    }
+}
+
+bool OriginCache::fill_rest(std::uint64_t offset, SourceRequest& write,
+                            PageRequest& request) noexcept {
+    if (offset % volume_.division().part_size() == 0 || offset == volume_.size()) return true;
+    const Lock lock(mutex_);
+    if (records_.cut_fill(offset, write)) return true;
+    request.number = volume_.page_of(offset);
+    request.parts = volume_.parts_at(offset, 1);
+    try {
+        fetches_.add(request);
+        changed_.notify_one();
+    } catch (const std::exception&) {  // no memory
+        complete(request, Status::io_error);
+    }
+    return false;
+}
+
+void OriginCache::end_write(std::uint64_t offset, std::uint64_t length, std::uint64_t filled,
                             SourceRequest& write) noexcept {
     const std::uint64_t page = volume_.page_of(offset);
-    const bool waits = waits_for_origin(write);
-    const auto now = Clock::now();
+    WriteRecords::End end{.offset = offset,
+                          .length = length,
+                          .filled = filled,
+                          .write = write,
+                          .waits = waits_for_origin(write),
+                          .now = Clock::now()};
     const auto is_valid = [&] { return write.failures == failures_.load(); };
     // The clock has to find a whole page, which may be a new one.
-    if (!waits && length != volume_.page_size()) {
+    if (!end.waits && length != volume_.page_size()) {
         const bool was_empty = records_.bytes() == 0;
-        if (records_.end_if(page, volume_.offset_in_page(offset), length, now, is_valid)) {
+        if (records_.end_if(end, is_valid)) {
             if (was_empty || records_.bytes() > options_.max_unwritten / 2) wake_worker();
             return;
         }
@@ -66,17 +96,18 @@ void OriginCache::end_write(std::uint64_t offset, std::uint64_t length,
     const Lock lock(mutex_);
     if (!is_valid()) {
         write.status = Status::io_error;
+        end.filled = 0;
         if (volume_.is_unreadable(page)) {
-            written_.cancel(page);
+            written_.cancel(end);
             abandon_unreadable(page);
             return settle(page);
         }
     }
     const bool was_empty = written_.bytes() == 0;
-    written_.end(page, volume_.offset_in_page(offset), length, waits ? &write : nullptr, now);
+    written_.end(end);
     cached_.remember_written(page);
     // Otherwise a worker waits until the oldest change has its age.
-    if (waits || was_empty || has_to_write()) changed_.notify_one();
+    if (end.waits || was_empty || has_to_write()) changed_.notify_one();
 }
 
 void OriginCache::wake_worker() noexcept {
@@ -160,7 +191,7 @@ Status OriginCache::store(std::uint64_t page, const WrittenPages::Blocks& wanted
             leave_device();
             return Status::io_error;
         }
-        // A write that failed has changed nothing in parts without contents.
+        // A write that failed has filled nothing.
         WrittenPages::Blocks blocks = wanted;
         if (const Parts missing = from.missing()) blocks -= records_.blocks_of(missing);
         return transfers_.write(page, blocks, from, copier);

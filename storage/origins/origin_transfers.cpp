@@ -19,21 +19,25 @@ OriginTransfers::ReadResult OriginTransfers::read(std::uint64_t page, Parts part
     ReadResult out;
     const std::uint64_t begin = page * volume_.page_size();
     out.status = fill(parts, to, copier, [&](std::uint64_t in_page, std::span<std::byte> memory) {
-        const std::uint64_t offset = begin + in_page;
-        // A page may go on after the end of the origin, with zeroes.
-        const std::uint64_t left = volume_.size() - std::min(offset, volume_.size());
-        const auto part = memory.first(std::min<std::uint64_t>(memory.size(), left));
-        std::ranges::fill(memory.subspan(part.size()), std::byte{});
-        if (part.empty()) return Status::ok;
-        if (const auto why = origin_.read(offset, part)) {
-            log_error("cannot be read", *why);
-            return Status::io_error;
-        }
-        out.bytes += part.size();
-        return Status::ok;
+        return read_bytes(begin + in_page, memory, out.bytes);
     });
     if (out.status == Status::ok) has_failed_ = false;
     return out;
+}
+
+Status OriginTransfers::read_bytes(std::uint64_t offset, std::span<std::byte> memory,
+                                   std::uint64_t& bytes) {
+    // A page may go on after the end of the origin, with zeroes.
+    const std::uint64_t left = volume_.size() - std::min(offset, volume_.size());
+    const auto part = memory.first(std::min<std::uint64_t>(memory.size(), left));
+    std::ranges::fill(memory.subspan(part.size()), std::byte{});
+    if (part.empty()) return Status::ok;
+    if (const auto why = origin_.read(offset, part)) {
+        log_error("cannot be read", *why);
+        return Status::io_error;
+    }
+    bytes += part.size();
+    return Status::ok;
 }
 
 OriginTransfers::ReadResult OriginTransfers::clear(Parts parts, const PageRef& to,
@@ -45,26 +49,62 @@ OriginTransfers::ReadResult OriginTransfers::clear(Parts parts, const PageRef& t
     return {.status = fill(parts, to, copier, clear)};
 }
 
+// Its first block has bytes that stay.
+OriginTransfers::ReadResult OriginTransfers::read_rest(std::uint64_t offset, bool is_zero,
+                                                       const PageRef& to, SlabCopier& copier) {
+    constexpr std::uint64_t block = WriteRecords::block_size;
+    const std::uint64_t part = volume_.division().part_size();
+    const std::uint64_t begin = volume_.offset_in_page(offset);
+    const std::uint64_t whole = (begin + block - 1) / block * block;
+    const std::uint64_t end = (begin / part + 1) * part;
+    const std::uint64_t page = offset - begin;
+    ReadResult out;
+    alignas(block) std::array<std::byte, block> first{};
+    if (begin != whole && !is_zero) {
+        out.status = read_bytes(page + whole - block, first, out.bytes);
+    }
+    if (begin != whole && out.status == Status::ok) {
+        out.status = fill_bytes(
+            begin, whole - begin, to, copier, [&](std::uint64_t at, std::span<std::byte> memory) {
+                std::memcpy(memory.data(), first.data() + at % block, memory.size());
+                return Status::ok;
+            });
+    }
+    if (whole != end && out.status == Status::ok) {
+        out.status = fill_bytes(whole, end - whole, to, copier,
+                                [&](std::uint64_t at, std::span<std::byte> memory) {
+                                    if (!is_zero) return read_bytes(page + at, memory, out.bytes);
+                                    std::ranges::fill(memory, std::byte{});
+                                    return Status::ok;
+                                });
+    }
+    return out;
+}
+
 Status OriginTransfers::fill(Parts parts, const PageRef& to, SlabCopier& copier, const Get& get) {
     const std::uint64_t size = volume_.division().part_size();
     while (parts != 0) {
         const auto first = static_cast<std::uint64_t>(std::countr_zero(parts));
         const auto count = static_cast<std::uint64_t>(std::countr_one(parts >> first));
-        SlabPosition position = to.position();
-        position.offset += first * size;
-        try {
-            const Status status = copier.fill(position, count * size,
-                                              [&](std::uint64_t done, std::span<std::byte> memory) {
-                                                  return get(first * size + done, memory);
-                                              });
-            if (status != Status::ok) return status;
-        } catch (const std::exception& error) {  // the device may be failing
-            log_error("cannot be read", error.what());
-            return Status::io_error;
-        }
+        const Status status = fill_bytes(first * size, count * size, to, copier, get);
+        if (status != Status::ok) return status;
         parts &= ~PageDivision::run(first, count);
     }
     return Status::ok;
+}
+
+Status OriginTransfers::fill_bytes(std::uint64_t begin, std::uint64_t length, const PageRef& to,
+                                   SlabCopier& copier, const Get& get) {
+    SlabPosition position = to.position();
+    position.offset += begin;
+    try {
+        return copier.fill(position, length, [&](std::uint64_t done, std::span<std::byte> memory) {
+            return get(begin + done, memory);
+        });
+    } catch (const std::exception& error) {  // the device may be failing
+        log_error("cannot be read", error.what());
+        return Status::io_error;
+    }
 }
 
 Status OriginTransfers::write(std::uint64_t page, const WriteRecords::Blocks& blocks,

@@ -37,6 +37,8 @@ class OriginTransfers {
     ReadResult read(std::uint64_t page, Parts parts, const PageRef& to, SlabCopier& copier);
     // The same for a page that the origin has no data for.
     ReadResult clear(Parts parts, const PageRef& to, SlabCopier& copier);
+    // Brings the rest of a part from the origin, or zeroes: from this byte of the volume on.
+    ReadResult read_rest(std::uint64_t offset, bool is_zero, const PageRef& to, SlabCopier& copier);
     // Writes these blocks of a page to the origin. Throws std::bad_alloc, and what
     // Device::open_channel() throws.
     Status write(std::uint64_t page, const WriteRecords::Blocks& blocks, const PageRef& from,
@@ -54,9 +56,13 @@ class OriginTransfers {
     void log_loss(const std::string& why) noexcept { log_line("lacks data", why); }
 
  private:
-    // Fills these parts of a page. `get` brings the bytes from an offset in the page on.
+    // Fills these parts, or bytes, of a page. `get` brings the bytes from an offset in the page on.
     using Get = std::function<Status(std::uint64_t offset, std::span<std::byte> memory)>;
     Status fill(Parts parts, const PageRef& to, SlabCopier& copier, const Get& get);
+    Status fill_bytes(std::uint64_t begin, std::uint64_t length, const PageRef& to,
+                      SlabCopier& copier, const Get& get);
+    // Whole blocks of the origin, and zeroes after its end. Adds to ReadResult::bytes.
+    Status read_bytes(std::uint64_t offset, std::span<std::byte> memory, std::uint64_t& bytes);
     Status write_run(std::uint64_t offset, std::uint64_t length, SlabPosition from,
                      SlabCopier& copier);
     Origin::Error zero_origin(const ZeroRequest& zero);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "storage/assertions/assert.hpp"
-#include "storage/pages/volume.hpp"
 
 namespace gpunbd::storage {
 
@@ -14,6 +14,7 @@ WriteRecords::WriteRecords(const Volume& volume, KeptCache marks)
 WriteRecords::~WriteRecords() {
     for ([[maybe_unused]] const Group& group : groups_) {
         const Lock lock(group.mutex);
+        GPUNBD_ASSERT(group.fetches.empty(), "fetches end before the cache");
         for ([[maybe_unused]] const auto& each : group.records) {
             GPUNBD_ASSERT(each.second.writers == 0 && each.second.waiting.empty(),
                           "writes end before the cache");
@@ -71,46 +72,173 @@ bool WriteRecords::begin(std::uint64_t page, bool may_add) {
     return true;
 }
 
-void WrittenPages::end(std::uint64_t page, std::uint64_t offset, std::uint64_t length,
-                       SourceRequest* waits, Clock::time_point now) {
-    Group& group = group_of(page);
-    const Lock lock(group.mutex);
-    end_in(group, page, offset, length, waits, now);
-}
-
-void WriteRecords::end_in(Group& group, std::uint64_t page, std::uint64_t offset,
-                          std::uint64_t length, SourceRequest* waits, Clock::time_point now) {
+PageRequests WriteRecords::end_in(Group& group, const End& end) {
+    const std::uint64_t page = volume_.page_of(end.offset);
+    const std::uint64_t offset = volume_.offset_in_page(end.offset);
     Record& record = group.records.at(page);
     GPUNBD_ASSERT(record.writers != 0, "a write to a page ends once");
-    GPUNBD_ASSERT(length != 0, "a write has bytes in each of its pages");
+    GPUNBD_ASSERT(end.length != 0 && end.filled <= end.length,
+                  "a write has bytes in each of its pages");
     --record.writers;
-    if (record.unwritten.none()) record.since = now;
+    const PageRequests waiters = end_fill(record, end);  // before the marks
+    if (record.unwritten.none()) record.since = end.now;
     const std::uint64_t first = offset / block_size;
-    const std::uint64_t last = (offset + length - 1) / block_size;
+    const std::uint64_t last = (offset + end.length - 1) / block_size;
     const std::uint64_t before = record.unwritten.count();
     record.unwritten.set(first, last - first + 1, true);
     const std::uint64_t added = record.unwritten.count() - before;
     if (added != 0) unwritten_.fetch_add(added);
-    // A write that failed has changed nothing in parts without contents.
+    // A write that failed has filled nothing.
     if (marks_pages()) {
-        const Parts changed = volume_.division().of(offset, length);
+        const Parts changed = volume_.division().of(offset, end.length);
         marks_.add_unwritten(page, changed & ~volume_.missing_parts(page));
     }
-    if (waits != nullptr) {
+    if (end.waits) {
         GPUNBD_ASSERT(record.waiting.size() < record.waiting.capacity(),
                       "nothing is allocated when a write ends");
-        record.waiting.push_back(waits);
-        ++waits->pages_left;
+        record.waiting.push_back(&end.write);
+        ++end.write.pages_left;
     }
     enqueue(group, record);
+    return waiters;
 }
 
-void WrittenPages::cancel(std::uint64_t page) {
+// --- parts without contents ----------------------------------------------------------------------
+
+bool WriteRecords::begin_fill(std::uint64_t page, const PageRef& target, Parts parts,
+                              const SourceRequest& write, PageRequest& request) {
     Group& group = group_of(page);
     const Lock lock(group.mutex);
     Record& record = group.records.at(page);
-    GPUNBD_ASSERT(record.writers != 0, "a write to a page ends once");
-    --record.writers;
+    GPUNBD_ASSERT(record.writers != 0, "a write begins before it fills parts");
+    const PageEntry entry = volume_.slot(page).load();
+    const bool is_mapped = entry.is_mapped() && entry.page() == target.index() &&
+                           &volume_.pool(entry.device()).memory() == &target.owner();
+    if (!is_mapped) {
+        complete(request, Status::ok);
+        return false;
+    }
+    parts &= target.missing();
+    Parts in_use = 0;
+    for (const Fill& each : record.fills) {
+        GPUNBD_ASSERT(each.write != &write, "a write fills all of its parts of a page at once");
+        in_use |= each.parts;
+    }
+    for (const Group::Fetch& each : group.fetches) {
+        if (each.page == page) in_use |= each.parts;
+    }
+    if ((parts & in_use) != 0) {
+        record.fill_waiters.push(request);
+        return false;
+    }
+    if (parts != 0) record.fills.push_back({.write = &write, .parts = parts});
+    return true;
+}
+
+bool WriteRecords::cut_fill(std::uint64_t offset, const SourceRequest& write) {
+    const std::uint64_t page = volume_.page_of(offset);
+    Group& group = group_of(page);
+    const Lock lock(group.mutex);
+    for (Fill& each : group.records.at(page).fills) {
+        if (each.write != &write || (each.parts & volume_.parts_at(offset, 1)) == 0) continue;
+        each.cut = offset;
+        return each.has_rest;
+    }
+    return true;
+}
+
+PageRequests WriteRecords::end_fill(Record& record, const End& end) {
+    const auto found = std::ranges::find(record.fills, &end.write, &Fill::write);
+    if (found == record.fills.end()) return {};
+    Parts parts = 0;
+    if (end.filled != 0) parts = found->parts & volume_.whole_parts_at(end.offset, end.filled);
+    record.fills.erase(found);
+    if (parts != 0) {
+        // Another one has replaced the page if it is not missing these parts.
+        PageRef target = volume_.find_writable(record.page);
+        if (!target.hole()) target.add_parts(parts);
+    }
+    return std::exchange(record.fill_waiters, PageRequests{});
+}
+
+PageRequests WriteRecords::void_fills(Group& group, std::uint64_t page) {
+    const auto found = group.records.find(page);
+    if (found == group.records.end()) return {};
+    found->second.fills.clear();
+    return std::exchange(found->second.fill_waiters, PageRequests{});
+}
+
+bool WriteRecords::wait_for_fills(PageRequest& request) {
+    Group& group = group_of(request.number);
+    const Lock lock(group.mutex);
+    const auto found = group.records.find(request.number);
+    if (found == group.records.end()) return false;
+    Record& record = found->second;
+    const auto is_wanted = [&](const Fill& each) { return (each.parts & request.parts) != 0; };
+    if (std::ranges::none_of(record.fills, is_wanted)) return false;
+    record.fill_waiters.push(request);
+    return true;
+}
+
+WriteRecords::Fetching::Fetching(WriteRecords& records, std::uint64_t page, const PageRef& target,
+                                 Parts parts)
+    : records_(records), page_(page) {
+    Group& group = records_.group_of(page);
+    const Lock lock(group.mutex);
+    parts_ = parts & target.missing();
+    const auto found = group.records.find(page);
+    if (found != group.records.end()) {
+        for (const Fill& each : found->second.fills) {
+            if (each.cut && (parts & records_.volume_.parts_at(*each.cut, 1)) != 0) {
+                cuts_.push_back(*each.cut);
+            }
+            parts_ &= ~each.parts;
+        }
+    }
+    group.fetches.push_back({.page = page, .parts = parts_});
+}
+
+void WriteRecords::Fetching::cuts_are_filled() {
+    Group& group = records_.group_of(page_);
+    const Lock lock(group.mutex);
+    const auto found = group.records.find(page_);
+    if (found == group.records.end()) return;
+    for (Fill& each : found->second.fills) {
+        each.has_rest |= each.cut && std::ranges::find(cuts_, *each.cut) != cuts_.end();
+    }
+}
+
+WriteRecords::Fetching::~Fetching() {
+    PageRequests waiters;
+    {
+        Group& group = records_.group_of(page_);
+        const Lock lock(group.mutex);
+        const auto mine = std::ranges::find_if(group.fetches, [this](const Group::Fetch& each) {
+            return each.page == page_ && each.parts == parts_;
+        });
+        GPUNBD_ASSERT(mine != group.fetches.end(), "a fetch ends once");
+        group.fetches.erase(mine);
+        const auto found = group.records.find(page_);
+        if (found != group.records.end()) {
+            waiters = std::exchange(found->second.fill_waiters, PageRequests{});
+        }
+    }
+    complete(waiters, Status::ok);
+}
+
+// -------------------------------------------------------------------------------------------------
+
+void WrittenPages::cancel(const End& end) {
+    PageRequests waiters;
+    {
+        Group& group = group_of(volume_.page_of(end.offset));
+        const Lock lock(group.mutex);
+        Record& record = group.records.at(volume_.page_of(end.offset));
+        GPUNBD_ASSERT(record.writers != 0 && end.filled == 0, "a write to a page ends once");
+        --record.writers;
+        waiters = end_fill(record, end);
+    }
+    complete(waiters, Status::ok);
 }
 
 void WrittenPages::wait_for_all(SourceRequest& flush) {

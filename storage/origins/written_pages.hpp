@@ -17,10 +17,9 @@
 #include "storage/base/status.hpp"
 #include "storage/pages/kept_cache.hpp"
 #include "storage/pages/page_source.hpp"
+#include "storage/pages/volume.hpp"
 
 namespace gpunbd::storage {
-
-class Volume;
 
 // A page has a record from the begin of the first write to it until no write is in progress and all
 // of it is in the origin:
@@ -38,6 +37,9 @@ class Volume;
 // In a kept cache, parts with unwritten blocks are also marked in the page table: see KeptCache. A
 // page without a record, or that is a hole, has no mark. So each change of a mark, and each end of
 // a mapping that may have one, is made with the group locked.
+//
+// A part of a page without contents is filled by one write or one fetch at a time, and has contents
+// once that has succeeded. If the page becomes a hole meanwhile, the write fills nothing.
 class WriteRecords {
  public:
     using Clock = std::chrono::steady_clock;
@@ -65,18 +67,58 @@ class WriteRecords {
     // A write to the page begins. False: the page has no record, and `may_add` is false. Throws
     // std::bad_alloc, and nothing has changed then.
     bool begin(std::uint64_t page, bool may_add);
-    // It has ended, and may have changed `length` bytes from `offset` in the page on. Nothing waits
-    // for that. False: the predicate is not true, and nothing has changed. It is called while no
-    // other thread changes the record.
+    // See PageCache::begin_fill(). Throws std::bad_alloc, and nothing has changed then.
+    bool begin_fill(std::uint64_t page, const PageRef& target, Parts parts,
+                    const SourceRequest& write, PageRequest& request);
+    // See PageCache::fill_rest(). False: the rest of the part has to be fetched.
+    bool cut_fill(std::uint64_t offset, const SourceRequest& write);
+    // Of a write that has ended. It may have changed `length` bytes from `offset` in the volume on.
+    struct End {
+        std::uint64_t offset = 0;  // in one page
+        std::uint64_t length = 0;
+        std::uint64_t filled = 0;  // see PageCache::end_write()
+        SourceRequest& write;
+        bool waits = false;  // `write` is complete once they are in the origin
+        Clock::time_point now;
+    };
+    // It has ended. Nothing waits for its changes. False: the predicate is not true, and nothing
+    // has changed. It is called while no other thread changes the record.
     template <typename Predicate>
-    bool end_if(std::uint64_t page, std::uint64_t offset, std::uint64_t length,
-                Clock::time_point now, Predicate is_valid) {
-        Group& group = group_of(page);
-        const Lock lock(group.mutex);
-        if (!is_valid()) return false;
-        end_in(group, page, offset, length, nullptr, now);
+    bool end_if(const End& end, Predicate is_valid) {
+        PageRequests waiters;
+        {
+            Group& group = group_of(volume_.page_of(end.offset));
+            const Lock lock(group.mutex);
+            if (!is_valid()) return false;
+            waiters = end_in(group, end);
+        }
+        complete(waiters, Status::ok);
         return true;
     }
+    // Writes are filling some of `request.parts`: the request is completed once that has changed.
+    bool wait_for_fills(PageRequest& request);
+    // Parts of a page that are fetched, while this object exists: those of `parts` that the page
+    // lacks and no write fills.
+    class Fetching {
+     public:
+        // `target`: the page, pinned for writing. Throws std::bad_alloc.
+        Fetching(WriteRecords& records, std::uint64_t page, const PageRef& target, Parts parts);
+        ~Fetching();
+        Fetching(const Fetching&) = delete;
+        Fetching& operator=(const Fetching&) = delete;
+
+        Parts parts() const { return parts_; }
+        // Where payload was cut in others of `parts`, of which the rest is fetched: offsets in the
+        // volume.
+        const std::vector<std::uint64_t>& cuts() const { return cuts_; }
+        void cuts_are_filled();
+
+     private:
+        WriteRecords& records_;
+        const std::uint64_t page_;
+        Parts parts_ = 0;
+        std::vector<std::uint64_t> cuts_;
+    };
     // Calls `action` if the page has no record, and gets none meanwhile. False: it has one.
     template <typename Action>
     bool unless_written(std::uint64_t page, Action action) {
@@ -90,6 +132,13 @@ class WriteRecords {
  protected:
     using Hook = boost::intrusive::list_member_hook<
         boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+    // The parts without contents that a write fills.
+    struct Fill {
+        const SourceRequest* write = nullptr;
+        Parts parts = 0;
+        std::optional<std::uint64_t> cut = {};  // where the payload ends, in the volume
+        bool has_rest = false;                  // of the part that has this byte
+    };
     struct Record {
         explicit Record(std::uint64_t blocks) : unwritten(blocks), in_round(blocks) {}
 
@@ -105,6 +154,8 @@ class WriteRecords {
         std::vector<SourceRequest*> waiting_in_round;  // for `in_round`
         Clock::time_point since;                       // of the oldest in `unwritten`
         Clock::time_point round_since;                 // the same for `in_round`
+        std::vector<Fill> fills;
+        PageRequests fill_waiters;  // until a fill or a fetch has ended
         Hook hook;
         void* list = nullptr;  // where the hook is linked
     };
@@ -119,12 +170,19 @@ class WriteRecords {
         Records urgent GUARDED_BY(mutex);
         // Nearly by age: those that changed during a round come after it.
         Records aged GUARDED_BY(mutex);
+        struct Fetch {
+            std::uint64_t page = 0;
+            Parts parts = 0;
+        };
+        std::vector<Fetch> fetches GUARDED_BY(mutex);
     };
 
     Group& group_of(std::uint64_t page) { return groups_[page % groups_.size()]; }
     const Group& group_of(std::uint64_t page) const { return groups_[page % groups_.size()]; }
-    void end_in(Group& group, std::uint64_t page, std::uint64_t offset, std::uint64_t length,
-                SourceRequest* waits, Clock::time_point now) REQUIRES(group.mutex);
+    // These return the requests that have waited.
+    PageRequests end_in(Group& group, const End& end) REQUIRES(group.mutex);
+    PageRequests end_fill(Record& record, const End& end);
+    static PageRequests void_fills(Group& group, std::uint64_t page) REQUIRES(group.mutex);
     // Puts the record into the list where it belongs now.
     static void enqueue(Group& group, Record& record) REQUIRES(group.mutex);
     Parts parts_of(const Blocks& blocks) const;
@@ -144,12 +202,11 @@ class WrittenPages final : public WriteRecords {
  public:
     using WriteRecords::WriteRecords;
 
-    // It has ended, and may have changed `length` bytes from `offset` in the page on.
-    // `waits`: is complete once they are in the origin; null: nothing waits for that.
-    void end(std::uint64_t page, std::uint64_t offset, std::uint64_t length, SourceRequest* waits,
-             Clock::time_point now);
+    void end(const End& end) {
+        end_if(end, [] { return true; });
+    }
     // It has ended, and has changed nothing that is needed.
-    void cancel(std::uint64_t page);
+    void cancel(const End& end);
     // Whether the page has changes that no round has begun with.
     bool is_unwritten(std::uint64_t page) const;
     bool is_in_round(std::uint64_t page) const;
@@ -164,10 +221,15 @@ class WrittenPages final : public WriteRecords {
     // Calls `unmap`, which makes the page a hole.
     template <typename Unmap>
     void unmap(std::uint64_t page, Unmap unmap) {
-        Group& group = group_of(page);
-        const Lock lock(group.mutex);
-        marks_.remove_unwritten(page, ~Parts{0});
-        unmap();
+        PageRequests waiters;
+        {
+            Group& group = group_of(page);
+            const Lock lock(group.mutex);
+            marks_.remove_unwritten(page, ~Parts{0});
+            waiters = void_fills(group, page);
+            unmap();
+        }
+        complete(waiters, Status::ok);
     }
     // Nothing is marked from now on: the next process cannot read the pages.
     void stop_marking();
@@ -205,6 +267,8 @@ class WrittenPages final : public WriteRecords {
         const Record& record = found->second;
         if (record.writers != 0 || record.is_in_round || record.unwritten.any()) return;
         GPUNBD_ASSERT(marks_.unwritten(page) == 0, "a page without a record has no mark");
+        GPUNBD_ASSERT(record.fills.empty() && record.fill_waiters.empty(),
+                      "a write fills parts of a page until it ends");
         if (record.is_spoiled) drop();
         group.records.erase(found);
         size_.fetch_sub(1);

@@ -56,7 +56,7 @@ class PageSource {
     // completes the request; io_error: they cannot be read. They may be gone again when the waiter
     // looks.
     virtual void fetch(PageRequest& request) noexcept = 0;
-    // The same, for a write: brings them into the volume.
+    // The same, for a write: brings them into the volume, and a page without contents for no parts.
     virtual void map(PageRequest& request) noexcept = 0;
     // Provides a free page for a write of the whole page `request.number`, and completes the
     // request. Another writer may have taken it when the waiter looks.
@@ -131,9 +131,22 @@ class PageCache : public PageSource {
                                               PageRequest& request) noexcept = 0;
     // How many pages one write begins before it ends the first of them, at most.
     virtual std::uint64_t pages_of_a_write() const = 0;
-    // `length` bytes from `offset` on, in one page, may have been changed. `write` is complete once
-    // its pages are as safe as the source promises for a write; see finish().
-    virtual void end_write(std::uint64_t offset, std::uint64_t length,
+    // The write will change all of these parts of the page, which `target` pins for writing. Those
+    // that have no contents get them from end_write(), and from nothing else until then. Call it
+    // once for a page of a write. False: not now, and `request` is completed when the caller may
+    // look for the page again.
+    virtual bool begin_fill(std::uint64_t page, const PageRef& target, Parts parts,
+                            SourceRequest& write, PageRequest& request) noexcept = 0;
+    // The payload of the write is cut at this offset. If the write was filling the part that has
+    // this byte, the rest of the part comes from the source. True: it is there. Otherwise `request`
+    // is completed when the caller may call again.
+    virtual bool fill_rest(std::uint64_t offset, SourceRequest& write,
+                           PageRequest& request) noexcept = 0;
+    // `length` bytes from `offset` on, in one page, may have been changed, and the first `filled`
+    // of these have been: parts that the write was filling have contents if they lie there.
+    // `write` is complete once its pages are as safe as the source promises for a write; see
+    // finish().
+    virtual void end_write(std::uint64_t offset, std::uint64_t length, std::uint64_t filled,
                            SourceRequest& write) noexcept = 0;
     // The write has ended all of its pages. True: it is complete. Otherwise `request` is completed.
     virtual bool finish(SourceRequest& write, PageRequest& request) noexcept = 0;

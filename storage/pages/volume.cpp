@@ -443,7 +443,8 @@ std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequ
     const EntrySlot slot = table_.slot(page);
     while (true) {
         out = find<Access::write>(page);
-        const bool lacks_parts = cache_ != nullptr && !out.hole() && out.lacks(request.parts);
+        const bool lacks_parts =
+            cache_ != nullptr && request.parts != 0 && !out.hole() && out.lacks(request.parts);
         if (!out.hole() && !lacks_parts) return Status::ok;
         out.reset();
         const PageEntry entry = slot.load();

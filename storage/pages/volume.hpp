@@ -170,6 +170,12 @@ class Volume {
     Parts parts_at(std::uint64_t offset, std::uint64_t length) const {
         return division_.of(offset_in_page(offset), length);
     }
+    // Those that a write of these bytes of one page changes as a whole. The last one ends with the
+    // volume.
+    Parts whole_parts_at(std::uint64_t offset, std::uint64_t length) const {
+        const std::uint64_t begin = offset_in_page(offset);
+        return division_.within(begin, offset + length == size() ? page_size_ - begin : length);
+    }
     // The name of the export, which changes: see PageTable.
     std::string name() const { return table_.name(); }
     bool can_rename() const { return table_.can_rename(); }

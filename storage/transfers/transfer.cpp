@@ -25,11 +25,11 @@ void Transfer::start(const TransferContext& context, TransferOwner& owner, Range
     request_.waiter = this;
 }
 
-std::optional<Status> Transfer::acquire(PageRef& page) {
+std::optional<Status> Transfer::acquire(PageRef& page, Parts parts) {
     if (request_.in_progress) return std::nullopt;
     if (request_.status != Status::ok) return request_.status;
     owner_->waits.begin_wait(channels_->now());
-    if (volume_->source() != nullptr) request_.parts = volume_->parts_at(position_, next_length());
+    request_.parts = parts;
     return volume_->acquire(volume_->page_of(position_), page, request_,
                             channels_->page_completions());
 }

@@ -90,9 +90,9 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
         const std::uint64_t page_left = volume_->page_size() - volume_->offset_in_page(position_);
         return static_cast<std::uint32_t>(std::min(page_left, end_ - position_));
     }
-    // The page at position_, for writing. Empty: the page is being mapped, and advance() is called
-    // then.
-    std::optional<Status> acquire(PageRef& page);
+    // The page at position_, for writing; of a cache, with these parts. Empty: the page is being
+    // mapped, and advance() is called then.
+    std::optional<Status> acquire(PageRef& page, Parts parts = 0);
     // For reading at position_, where the source of the volume has the contents. Nothing: they are
     // being fetched, and advance() is called then. Otherwise the error.
     std::optional<Status> fetch();

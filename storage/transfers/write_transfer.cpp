@@ -115,9 +115,12 @@ void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, 
                           bool is_durable) {
     GPUNBD_ASSERT(!deferred_ && replacement_.hole(),
                   "each whole page of an earlier write replaces the shared one, or is given up");
+    GPUNBD_ASSERT(filled_page_.hole(), "an earlier write has ended in each of its pages");
     start(context, owner, range);
     begin_ = range.offset;
     cache_begin_ = cache_end_ = range.offset;
+    filled_end_ = end_;
+    needs_rest_ = false;
     is_finished_ = volume_->cache() == nullptr;
     write_ = {.is_durable = is_durable};
     filled_ = 0;
@@ -158,7 +161,9 @@ void WriteTransfer::advance() {
             next.replaces = true;
             replacement_.reset();
         }
+        if (volume_->offset_in_page(position_) == 0) filled_page_.reset();
     }
+    if (position_ == end_) filled_page_.reset();
     end_pages();
 }
 
@@ -174,9 +179,32 @@ std::optional<Status> WriteTransfer::find_page(PageRef& page) {
             return std::nullopt;
         }
     }
-    if (replacement_.hole()) return acquire(page);
-    page = replacement_.again();
-    return Status::ok;
+    if (!replacement_.hole()) {
+        page = replacement_.again();
+        return Status::ok;
+    }
+    return volume_->cache() == nullptr ? acquire(page) : find_page_of_cache(page);
+}
+
+std::optional<Status> WriteTransfer::find_page_of_cache(PageRef& page) {
+    if (!filled_page_.hole()) {
+        page = filled_page_.again();
+        return Status::ok;
+    }
+    const Parts whole = volume_->whole_parts_at(position_, next_length());
+    const Parts others = volume_->parts_at(position_, next_length()) & ~whole;
+    const std::optional<Status> status = acquire(page, others);
+    if (!status || *status != Status::ok || whole == 0 || !page.lacks(whole)) return status;
+    // The same page for all chunks: another one would lack what they have filled.
+    filled_page_ = page.again();
+    PageRequest& request = begin_request();
+    if (volume_->cache()->begin_fill(volume_->page_of(position_), page, whole, write_, request)) {
+        cancel_request();
+        return Status::ok;
+    }
+    filled_page_.reset();
+    page.reset();
+    return std::nullopt;
 }
 
 bool WriteTransfer::begin_page() {
@@ -203,6 +231,7 @@ void WriteTransfer::end_pages() {
         if (status_ == Status::ok && !page_requested()) status_ = request_status();
         return;
     }
+    if (!has_rest()) return;
     const bool is_over = position_ == end_ && returned_ == issued_;
     const std::uint64_t begins = returned_ == issued_ ? position_ : chunk(returned_).offset;
     const std::uint64_t in_memory = is_over ? cache_end_ : begins;
@@ -212,7 +241,9 @@ void WriteTransfer::end_pages() {
             volume_->page_size() - volume_->offset_in_page(cache_begin_);
         const std::uint64_t length = std::min(page_left, cache_end_ - cache_begin_);
         if (cache_begin_ + length > in_memory) break;
-        volume_->cache()->end_write(cache_begin_, length, write_);
+        const std::uint64_t filled =
+            status_ != Status::ok ? 0 : std::max(filled_end_, cache_begin_) - cache_begin_;
+        volume_->cache()->end_write(cache_begin_, length, std::min(filled, length), write_);
         cache_begin_ += length;
     }
     if (!is_over || page_requested() || deferred_) return;
@@ -221,6 +252,21 @@ void WriteTransfer::end_pages() {
     if (!volume_->cache()->finish(write_, request)) return;
     cancel_request();
     if (status_ == Status::ok) status_ = write_.status;
+}
+
+bool WriteTransfer::has_rest() {
+    if (!needs_rest_) return true;
+    if (page_requested()) return false;
+    if (status_ == Status::ok) status_ = request_status();
+    if (status_ == Status::ok) {
+        PageRequest& request = begin_request();
+        if (!volume_->cache()->fill_rest(filled_end_, write_, request)) return false;
+        cancel_request();
+    }
+    needs_rest_ = false;
+    const std::uint64_t part = volume_->division().part_size();
+    filled_end_ = (filled_end_ + part - 1) / part * part;
+    return true;
 }
 
 std::uint32_t WriteTransfer::length_in_page() const {
@@ -344,6 +390,10 @@ void WriteTransfer::abandon() {
 }
 
 void WriteTransfer::end_here() {
+    if (!is_finished_) {
+        filled_end_ = filled_ == issued_ ? position_ : chunk(filled_).offset + filled_bytes_;
+        needs_rest_ = true;
+    }
     position_ = end_;
     stop_waiting();
     bool is_cut = !replacement_.hole();
@@ -365,6 +415,7 @@ void WriteTransfer::give_back_unfilled() {
         release(chunk(filled_));
     }
     if (!replacement_.hole()) PagePool::give_up(std::move(replacement_));
+    filled_page_.reset();
     release_done();
 }
 

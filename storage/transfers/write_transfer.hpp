@@ -65,7 +65,8 @@ class FlushTransfer final : public Transfer {
 // A write of a whole page that is shared with another volume, or that is only in the source of the
 // volume, fills a new page, which replaces that one when it is complete.
 //
-// If the volume is a cache, it gets to know each page that the write changes.
+// If the volume is a cache, it gets to know each page that the write changes. Parts that are not in
+// memory are not read from the source if the write changes all of them.
 class WriteTransfer final : public Transfer, private DeferredWork {
  public:
     // May lend memory at once, without calling the owner. `is_durable`: see SourceRequest.
@@ -106,11 +107,14 @@ class WriteTransfer final : public Transfer, private DeferredWork {
     void give_back_unfilled();
     // The page at position_, see acquire().
     std::optional<Status> find_page(PageRef& page);
+    std::optional<Status> find_page_of_cache(PageRef& page);
     // The cache knows that the page at position_ is being written. False: it has to wait, or
     // status() is an error.
     bool begin_page();
     // Reports to the cache what is in memory, and at the end, that it is all.
     void end_pages();
+    // After end_here(), the cache has the rest of the part in which the payload ends. False: later.
+    bool has_rest();
     // The page of the chunk replaces a shared one, unless the write has failed. False: later.
     bool replace(Chunk& chunk);
     void resume() override;
@@ -126,7 +130,10 @@ class WriteTransfer final : public Transfer, private DeferredWork {
     // For the cache. The pages in this range are being written.
     std::uint64_t cache_begin_ = 0;
     std::uint64_t cache_end_ = 0;
-    bool is_finished_ = true;  // the cache knows that it is all; or there is no cache
+    PageRef filled_page_;           // the page at position_, if the write fills parts of it
+    std::uint64_t filled_end_ = 0;  // of what it fills, unless it fails
+    bool needs_rest_ = false;       // of the part in which the payload ends, at filled_end_
+    bool is_finished_ = true;       // the cache knows that it is all; or there is no cache
     SourceRequest write_;
 };
 

@@ -277,6 +277,12 @@ void check(bool is_true, Outcome wrong) {
                 begin([&](std::uint64_t byte) { return write->payload()[byte]; });
                 job = std::move(write);
             }
+            for (std::uint32_t steps = random.below(4); steps != 0;
+                 --steps) {  // within the payload
+                job->step(random);
+                rig.channels->poll();
+                step(all);
+            }
             check(client.finish(*job) == Status::ok, request_failed);
             std::copy_n(all.next.begin() + static_cast<std::ptrdiff_t>(at), length,
                         all.model.begin() + static_cast<std::ptrdiff_t>(at));
@@ -429,6 +435,48 @@ TEST_CASE("kept cache: another process takes over what is in memory") {
         CHECK(old.client.read_all() == Status::ok);
         CHECK(old.flush() == Status::ok);
         CHECK(contents.holds(contents.durable, old.rig.model, old.rig.known));
+    }
+}
+
+TEST_CASE("kept cache: another process receives the rest of a write to absent parts") {
+    constexpr std::uint32_t part = 64 * kib;
+    for (const std::string_view devices : {"h", "s"}) {
+        for (const std::uint32_t sent : {1U, part, part + 5000}) {
+            CAPTURE(devices);
+            CAPTURE(sent);
+            OriginContents contents(size);
+            std::ranges::fill(contents.now, std::byte{7});
+            const auto parts = std::make_shared<FakeParts>();
+            KeptRig old(contents, devices);
+            old.start(parts);
+            SilentOwner owner;
+            WriteTransfer write;
+            const std::vector<std::byte> payload(3 * part, std::byte{8});
+            write.begin({*old.rig.volume, *old.rig.channels, old.client.account}, owner,
+                        {page_size, 3 * part});
+            for (std::size_t filled = 0; filled != sent;) {
+                settle(*old.rig.channels);
+                filled += write.fill(std::span(payload).subspan(filled, sent - filled));
+            }
+            write.end_here();
+            settle(*old.rig.channels);
+            REQUIRE(write.done());
+            REQUIRE(write.status() == Status::ok);
+            old.pause();
+            REQUIRE(!old.cache().hand_over());
+            KeptRig next(contents, devices);
+            next.rig.volume = take_over(next.rig, parts->table, parts->copies(), parts, true);
+            next.set_source();
+            next.rig.volume->resume();
+            const std::uint64_t filled = (sent + part - 1) / part;
+            CHECK(next.rig.volume->missing_parts(1) == (15 & ~PageDivision::run(0, filled)));
+            std::fill_n(next.rig.model.begin() + page_size, sent, std::byte{8});
+            CHECK(next.client.write(page_size + sent, 3 * part - sent) == Status::ok);
+            CHECK(contents.reads == (sent % part == 0 ? 0 : 2));
+            CHECK(next.client.read_all() == Status::ok);
+            CHECK(next.flush() == Status::ok);
+            CHECK(contents.holds(contents.durable, next.rig.model, next.rig.known));
+        }
     }
 }
 

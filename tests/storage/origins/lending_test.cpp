@@ -129,7 +129,7 @@ TEST_CASE("origin: pages that clients read, or that the origin does not have, ar
     CHECK(rig.write(0) == Status::ok);
     CHECK_FALSE(rig.cached->mapped(0));
     for (const std::uint64_t number : {2, 3}) {
-        rig.cached->cache()->end_write(number * slab_page, 1, writes[number]);
+        rig.cached->cache()->end_write(number * slab_page, 1, 1, writes[number]);
     }
 }
 
