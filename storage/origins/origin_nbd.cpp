@@ -155,7 +155,8 @@ std::optional<std::size_t> OriginNbd::choose(bool leads) const {
     }
     std::size_t best = leader;
     for (std::size_t index = 0; index != usable_; ++index) {
-        const auto calls = [&](std::size_t of) { return places_[of].connection.use_count(); };
+        const auto calls = [&](std::size_t of)
+                               REQUIRES(mutex_) { return places_[of].connection.use_count(); };
         if (is_current(index) && calls(index) < calls(best)) best = index;
     }
     const bool is_free = places_[best].connection.use_count() == 1;
