@@ -101,7 +101,7 @@ void set_origin(storage::Volume& volume, const config::ExportOptions& exported, 
             out.writes = Writes::back;
             break;
     }
-    volume.kept_cache().set_source(plan.origin->id());
+    volume.kept_cache().set_source(plan.origin->id_of_contents());
     const std::uint64_t memory =
         volume.pool(0).memory().slabs().config().pages * volume.page_size();
     out.max_unwritten = wanted.max_unwritten.value_or(std::min(memory / 4, out.max_unwritten));
@@ -110,24 +110,26 @@ void set_origin(storage::Volume& volume, const config::ExportOptions& exported, 
         std::make_unique<storage::OriginCache>(volume, std::move(plan.origin), std::move(out)));
 }
 
-// For contents that were taken over. Returns the reason why they are those of another origin.
+// For contents that were taken over. Returns the reason why they are those of another origin, or of
+// one that has changed.
 std::optional<std::string> set_origin_again(storage::Volume& volume,
                                             const config::ExportOptions& options,
                                             DeviceRegistry& registry, const VolumeLife& life) {
     OriginPlan plan = plan_origin(options, registry, *volume.devices().front(), life.origin_locks);
     const storage::Origin& origin = *plan.origin;
     life.contents->check_origin(origin.name(), origin.id(), &volume);
-    const auto remedy = [&] {
-        return fmt::format("restore it, or give up its kept contents by gpunbd kept --drop {}",
-                           config::in_quotes(options.name));
-    };
     if (origin.size() != volume.size()) {
-        return fmt::format("origin: {}: its size was {} bytes, and is {} now; {}", origin.name(),
-                           volume.size(), origin.size(), remedy());
+        return fmt::format("origin: {}: its size was {} bytes, and is {} now", origin.name(),
+                           volume.size(), origin.size());
     }
     const storage::SourceId known = volume.kept_cache().source();
-    if (known != storage::SourceId{} && origin.id() != known) {
-        return fmt::format("origin: {}: it is another file now; {}", origin.name(), remedy());
+    if (known != storage::SourceId{} && origin.id_of_contents() != known) {
+        const char* const what =
+            !options.origin.nbd.empty() ? "its name or description on its server has changed"
+            : options.origin.is_writable()
+                ? "it is another file now"
+                : "it is another file now, or another program has written to it";
+        return fmt::format("origin: {}: {}", origin.name(), what);
     }
     set_origin(volume, options, std::move(plan), true);
     return std::nullopt;
@@ -218,6 +220,11 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
     if (source.options.origin.is_writable()) {
         throw std::runtime_error(
             "clone_of: its origin is writable; only a read-only one has clones");
+    }
+    if (source.options.has_origin() && source.options.keep) {
+        throw std::runtime_error(
+            "clone_of: it has keep and an origin, and cannot be cloned; remove keep there, or add "
+            "an export of the same origin without keep, and clone that");
     }
     if (std::string why = source.why_incomplete(); !why.empty()) throw std::runtime_error(why);
     const auto size = options.size ? std::optional(options.size->bytes) : std::nullopt;
@@ -423,17 +430,27 @@ Expected<void, Failure> give_existing_volume(Export& next, const Export* kept,
     }
 }
 
-// Gives a volume that was taken over its origin, or gives it up if an origin that has become
-// another one has everything.
+// Gives a volume that was taken over its origin. If that has become another one, contents that it
+// lacks are refused, and others are given up; but clients that an upgrade moves must not read other
+// contents.
 Expected<void, Failure> complete_origin(Export& next, Making& making) {
     const config::ExportOptions& wanted = next.options;
     if (!wanted.has_origin() || !next.volume || next.volume->source() != nullptr) return {};
     try {
         auto why = set_origin_again(*next.volume, wanted, making.devices, making.life);
         if (!why) return {};
-        if (next.volume->kept_cache().any_unwritten()) {
-            return Failure{fmt::format("export '{}': {}", wanted.name, *why), true};
+        const std::string name = config::in_quotes(wanted.name);
+        const bool lacks = next.volume->kept_cache().any_unwritten();
+        if (lacks || next.volume->is_quiesced()) {
+            const std::string otherwise =
+                lacks ? fmt::format("give up its kept contents by gpunbd kept --drop {}", name)
+                      : "restart the server instead";
+            return Failure{fmt::format("export {}: {}; restore it, or {}", name, *why, otherwise),
+                           true};
         }
+        storage::LogLine(spdlog::level::warn)
+            .with("export", wanted.name)
+            .log("export {}: {}; it is read again, and the export has a new instance", name, *why);
         making.life.contents->drop(*next.volume);
         next.volume.reset();
         return {};

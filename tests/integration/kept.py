@@ -130,6 +130,8 @@ class Load(threading.Thread):
     """A connection with several requests in flight, each in a different block, on its own range. It reconnects after a
     disconnect, and sends unanswered requests again. It checks that reads return what it wrote."""
 
+    commands = 8 * (wire.WRITE,) + 6 * (wire.READ,) + (wire.TRIM, wire.WRITE_ZEROES)  # each as often as it is here
+
     def __init__(self, connect, base, size, seed, depth=4, block=BLOCK):
         super().__init__(daemon=True)
         self.connect, self.base, self.depth, self.block = connect, base, depth, block
@@ -173,16 +175,12 @@ class Load(threading.Thread):
             return
         start = self.random.randrange(self.block)
         length = self.random.randint(1, self.block - start)
-        kind = self.random.randrange(8)
+        command = self.random.choice(self.commands)
         payload = b''
-        if kind < 4:
-            command = wire.WRITE
+        if command == wire.WRITE:
             at = self.random.randrange(self.block)
             payload = self.noise[at:at + length]
-        elif kind < 7:
-            command = wire.READ
-        else:
-            command = self.random.choice((wire.TRIM, wire.WRITE_ZEROES))
+        elif command != wire.READ:
             start, length = 0, self.block
         self.cookie += 1
         request = Request(command, block * self.block + start, length, payload)

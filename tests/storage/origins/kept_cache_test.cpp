@@ -348,20 +348,22 @@ struct KeptRig {
         rig.model = contents.now;
         rig.set_known(0, size, true);
     }
-    void set_source(bool continues = false) {
+    using Writes = OriginCache::Writes;
+    void set_source(bool continues = false, Writes writes = Writes::back) {
         auto made = std::make_unique<OriginCache>(
             *rig.volume, std::make_unique<MemoryOrigin>(contents),
             OriginCache::Options{.export_name = "cached",
                                  .reads_ahead = OriginCache::Ahead::nothing,
-                                 .writes = OriginCache::Writes::back,
+                                 .writes = writes,
                                  .max_unwritten = 1 << 20,
                                  .max_age = std::chrono::hours(1),
                                  .continues = continues});
         rig.volume->set_source(std::move(made));
     }
-    void start(std::shared_ptr<KeptParts> parts = std::make_shared<FakeParts>()) {
+    void start(std::shared_ptr<KeptParts> parts = std::make_shared<FakeParts>(),
+               Writes writes = Writes::back) {
         rig.volume = make_kept(rig, std::move(parts));
-        set_source();
+        set_source(false, writes);
     }
     PageCache& cache() { return *rig.volume->cache(); }
     void pause() {
@@ -430,6 +432,32 @@ TEST_CASE("kept cache: another process takes over what is in memory") {
         CHECK(old.flush() == Status::ok);
         CHECK(contents.holds(contents.durable, old.rig.model, old.rig.known));
     }
+}
+
+TEST_CASE("kept cache: one that is never written to is handed over again, without a flush") {
+    OriginContents contents(size);
+    std::ranges::fill(contents.now, std::byte{7});
+    contents.fails_flushes = true;
+    const auto parts = std::make_shared<FakeParts>();
+    std::vector<std::unique_ptr<KeptRig>> processes;
+    for (int i = 0; i != 3; ++i) {
+        KeptRig& each = *processes.emplace_back(std::make_unique<KeptRig>(contents));
+        if (i == 0) {
+            each.start(parts, OriginCache::Writes::none);
+            REQUIRE(each.client.read(0, page_size + 512) == Status::ok);
+        } else {
+            each.rig.volume = take_over(each.rig, parts->table, parts->copies(), parts, true);
+            each.set_source(true, OriginCache::Writes::none);
+            each.rig.volume->resume();
+            const std::uint32_t reads = contents.reads;
+            CHECK(each.client.read(0, page_size + 512) == Status::ok);
+            CHECK(contents.reads == reads);
+        }
+        each.pause();
+        CHECK(each.cache().hand_over() == std::nullopt);
+    }
+    while (!processes.empty()) processes.pop_back();
+    CHECK(contents.flushes == 0);
 }
 
 TEST_CASE("kept cache: a part stays marked until the origin has all of its changes") {

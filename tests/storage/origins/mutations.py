@@ -23,5 +23,6 @@ MUTATIONS = {('storage_tests', r'^storage\.kept cache'): [
                                           ('    if (is_paused_) {\n        if (!has', '    if (false) {\n        if (!has')]),
     ('a paused cache flushes at its end', [('        if (is_paused_) return;  // another process goes on\n', '')]),
     ('no flush before a hand-over', [('has_to_flush_ = has_changed_origin_ &&', 'has_to_flush_ = false &&')]),
+    ('what is only read is flushed', [('options_.continues && can_be_written_to()', 'options_.continues')]),
     ('a hand-over although a flush has failed', [('if (is_unsafe_ || !is_flushed_) return', 'if (false) return')]),
 ]}
