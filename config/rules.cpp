@@ -574,12 +574,6 @@ std::string source_error(const ExportsByName& above, const std::string& source,
             "mode: read-only can",
             in_quotes(source));
     }
-    if (found->has_origin() && found->keep) {
-        return fmt::format(
-            "the export {} has keep and an origin, and cannot be cloned; remove keep there, or "
-            "add an export of the same origin without keep, and clone that",
-            in_quotes(source));
-    }
     if (size && found->size && found->size->percent == 0 && *size < found->size->bytes) {
         return fmt::format("a clone of {} cannot be smaller; use at least {}", in_quotes(source),
                            human(found->size->bytes));
@@ -587,7 +581,7 @@ std::string source_error(const ExportsByName& above, const std::string& source,
     return {};
 }
 
-// Volumes that share pages are kept together.
+// Volumes that share pages are kept together, and the clone of a cache needs its source.
 std::string keep_error(const ExportsByName& above, const ExportOptions& clone) {
     const bool keep = above.find(clone.clone_of)->keep;
     if (keep == clone.keep) return {};

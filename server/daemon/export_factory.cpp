@@ -221,17 +221,12 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
         throw std::runtime_error(
             "clone_of: its origin is writable; only a read-only one has clones");
     }
-    if (source.options.has_origin() && source.options.keep) {
-        throw std::runtime_error(
-            "clone_of: it has keep and an origin, and cannot be cloned; remove keep there, or add "
-            "an export of the same origin without keep, and clone that");
-    }
     if (std::string why = source.why_incomplete(); !why.empty()) throw std::runtime_error(why);
     const auto size = options.size ? std::optional(options.size->bytes) : std::nullopt;
+    const bool of_cache = source.volume->cache() != nullptr;
     const auto create = [&](const storage::KeepOptions& keeping) {
-        auto made = source.volume->cache() != nullptr
-                        ? storage::OriginClone::make(source.volume, keeping.name, size)
-                        : source.volume->clone(keeping, size);
+        auto made = of_cache ? storage::OriginClone::make(source.volume, keeping, size)
+                             : source.volume->clone(keeping, size);
         if (const auto* reason = std::get_if<std::string>(&made)) {
             throw std::runtime_error(fmt::format("it cannot be a clone of {}: {}",
                                                  config::in_quotes(options.clone_of), *reason));
@@ -241,8 +236,9 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
         return life.disposal->shared(std::move(volume));
     };
     const bool kept = life.contents != nullptr && source.contents_outlive_server();
-    auto volume = kept ? life.contents->make(options, create, source.volume.get())
-                       : create({.name = options.name});
+    auto volume =
+        kept ? life.contents->make(options, create, of_cache ? nullptr : source.volume.get())
+             : create({.name = options.name});
     storage::LogLine(spdlog::level::info)
         .with("export", options.name)
         .with("bytes", volume->size())
@@ -459,6 +455,27 @@ Expected<void, Failure> complete_origin(Export& next, Making& making) {
     }
 }
 
+// Gives the clone of a cache that was taken over its source.
+Expected<void, Failure> complete_clone(const Export& next, const Making& making) {
+    const config::ExportOptions& wanted = next.options;
+    if (!next.volume || !next.volume->kept_clone().is_clone() || next.volume->source() != nullptr) {
+        return {};
+    }
+    const auto source = std::ranges::find_if(
+        making.made.exports, [&](const auto& each) { return each->info.name == wanted.clone_of; });
+    std::optional<std::string> why = "it is not served";
+    if (source != making.made.exports.end()) {
+        why = storage::OriginClone::continue_with(*next.volume, (*source)->volume);
+    }
+    if (!why) return {};
+    return Failure{
+        fmt::format("export {0}: it needs the export {1}, of which it is a clone: {2}; "
+                    "restore that, or give up what was written to the clone by gpunbd "
+                    "kept --drop {0}",
+                    config::in_quotes(wanted.name), config::in_quotes(wanted.clone_of), *why),
+        true};
+}
+
 // Makes a volume for the export, or plans the spill memory of that which it has.
 Expected<void, Failure> complete_volume(Export& next, Making& making) {
     const config::ExportOptions& wanted = next.options;
@@ -517,6 +534,7 @@ Expected<std::shared_ptr<const Export>, Failure> make_export(const config::Expor
     const Export* const used = kept == nullptr ? nullptr : kept->get();
     if (auto given = give_existing_volume(*next, used, making); !given) return given.error();
     if (auto completed = complete_origin(*next, making); !completed) return completed.error();
+    if (auto completed = complete_clone(*next, making); !completed) return completed.error();
     const bool is_new = next->volume == nullptr;
     if (auto completed = complete_volume(*next, making); !completed) return completed.error();
     // The size was a multiple of the earlier block size.
@@ -566,16 +584,25 @@ MadeExports make_exports(const config::ExportList& options, DeviceRegistry& devi
                          const ExportRegistry::Exports& current, const VolumeLife& life) {
     Making making{.devices = devices, .life = life, .earlier = ExportLookup(current)};
     MadeExports& made = making.made;
-    for (const config::ExportOptions& wanted : options) {
-        if (wanted.is_template()) continue;
-        if (auto next = make_export(wanted, making)) {
-            made.exports.push_back(*std::move(next));
-        } else if (Failure failure = next.error(); failure.only_this_one) {
-            made.refused.push_back({wanted.name, std::move(failure.why)});
-        } else {
-            made.problems.push_back(std::move(failure.why));
+    ExportRegistry::Exports in_order(options.size());
+    // Those that were created at run time come in any order, and a clone may need its source.
+    for (const bool makes_clones : {false, true}) {
+        auto place = in_order.begin();
+        for (const config::ExportOptions& wanted : options) {
+            auto& made_here = *place++;
+            if (wanted.is_template() || wanted.clone_of.empty() == makes_clones) continue;
+            if (auto next = make_export(wanted, making)) {
+                made_here = *std::move(next);
+                made.exports.push_back(made_here);
+            } else if (Failure failure = next.error(); failure.only_this_one) {
+                made.refused.push_back({wanted.name, std::move(failure.why)});
+            } else {
+                made.problems.push_back(std::move(failure.why));
+            }
         }
     }
+    std::erase(in_order, nullptr);
+    made.exports = std::move(in_order);
     // Not if the new configuration is refused.
     if (made.problems.empty()) {
         for (const SpillPlan& each : making.planned) set_spills(each, life);

@@ -60,8 +60,9 @@ SourceId OriginFile::id() const {
 }
 
 SourceId OriginFile::id_of_contents() const {
-    if (writer_ || file_.is_block_device()) return id();
     const struct stat& file = file_.opened();
+    if (writer_) return id();
+    if (file_.is_block_device()) return {file.st_rdev, file_.size()};
     return {Fingerprint()
                 .add(file.st_dev)
                 .add(file.st_mtim.tv_sec)

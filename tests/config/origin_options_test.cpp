@@ -67,10 +67,9 @@ TEST_CASE("origin: contradictions are problems") {
         {"exports: [{read_only: false, origin: {file: /a, mode: read-only}}]",
          "f:1:23: exports[0].read_only: contradicts origin.mode; leave it out\n"},
         {"exports: [{name: a, keep: true, origin: {file: /a, mode: read-only}}, {name: b, "
-         "keep: true, clone_of: a}]",
-         "f:1:103: exports[1].clone_of: the export 'a' has keep and an origin, and cannot be "
-         "cloned; "
-         "remove keep there, or add an export of the same origin without keep, and clone that\n"},
+         "clone_of: a}]",
+         "f:1:91: exports[1].clone_of: the export 'a' has keep, so its clone needs it too; add "
+         "keep: true here\n"},
         {"exports: [{devices: [host, 'cuda:0'], origin: {file: /a, mode: read-only}}]",
          "f:1:21: exports[0].devices: has several devices; an export with origin has one\n"},
         {"exports: [{name: a, origin: {file: /a, mode: write-back}}, {name: b, clone_of: a}]",

@@ -255,7 +255,7 @@ def loads(connect, count, size, seed=1, kind=Load):
     return made
 
 
-def kill_under_load(keeper, clients, kills, longest):
+def kill_under_load(keeper, clients, kills, longest, name=''):
     """Kills the server repeatedly, each time within `longest` seconds of serving. Every client must be served in between."""
     generator = random.Random(kills)
     for _ in range(kills):
@@ -264,7 +264,7 @@ def kill_under_load(keeper, clients, kills, longest):
         answered = [each.answers for each in clients]
         server.wait_until(lambda before=answered: all(
             each.answers > last or each.failure for each, last in zip(clients, before)), 60, 'answers')
-    finish(clients, keeper.client())
+    finish(clients, keeper.client(name))
 
 
 def finish(all_loads, client):

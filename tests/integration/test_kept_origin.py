@@ -28,23 +28,29 @@ READ_ONLY = '''
     keep: true
     origin: {ORIGIN, mode: read-only, cache: 8M}
 '''
+CLONES = '''
+  - {name: node, clone_of: disk, keep: true}
+  - {name: vm, clone_per_client: {of: disk, size: 72M, name: machine}}
+'''
 OTHER = '''
   - {name: other, size: 1M, devices: [{device}], keep: true}
 '''
 
 
-def upgrade_under_load(one, clients):
-    for _ in range(CHANGES):
+def upgrade_under_load(one, clients, name='disk', upgrades=CHANGES):
+    for _ in range(upgrades):
         before = [each.answers for each in clients]
         server.wait_until(lambda last=before: all(each.answers > 5 + count or each.failure for each, count in zip(clients, last)))
         one.upgrade()
-    kept.finish(clients, one.client('disk'))
+    kept.finish(clients, one.client(name))
 
 
 class Undisturbed(kept.Undisturbed):
+    exported = 'disk'
+
     def __init__(self, address, base, size, seed):
         super().__init__(address, base, size, seed)
-        self.connect = lambda: wire.connect(address, 'disk', structured=seed % 2 == 0)
+        self.connect = lambda: wire.connect(address, self.exported, structured=seed % 2 == 0)
 
 
 class Test(kept.Test):
@@ -254,7 +260,7 @@ class KeptOrigin(Test):
         server.wait_until(lambda: "export 'disk' writes to its origin, and its contents are not kept" in self.one.log(), 30, self.one.log)
 
 
-class KeptReadOnlyOrigin(Test):
+class ReadOnlyTest(Test):
     def setUp(self):
         super().setUp()
         self.data = server.random_bytes(SIZE, 4)
@@ -263,15 +269,14 @@ class KeptReadOnlyOrigin(Test):
     def text(self, exports=READ_ONLY, grace=0, origin=None):
         return super().text(exports, grace).replace('ORIGIN', origin or f'file: {self.path}')
 
-    def loads(self, kind, connect):
-        """Clients that compare all that they read with the file."""
-        class Reads(kind):
-            commands = (wire.READ,)
-
+    def loads(self, kind, connect, commands=(wire.READ,), name='disk'):
+        """Clients of an export that begins with the data of the file."""
+        class Load(kind):
             def __init__(its, connect, base, size, seed):
+                its.commands, its.exported = commands, name
                 super().__init__(connect, base, size, seed)
                 its.model[:] = self.data[base:base + size]
-        return kept.loads(connect, CLIENTS, SIZE // CLIENTS, kind=Reads)
+        return kept.loads(connect, CLIENTS, SIZE // CLIENTS, kind=Load)
 
     def instance(self):
         return self.exported()['instance']
@@ -284,6 +289,8 @@ class KeptReadOnlyOrigin(Test):
         for each in words:
             self.assertIn(each, self.one.log()[len(before):])
 
+
+class KeptReadOnlyOrigin(ReadOnlyTest):
     def test_killed_at_any_time(self):
         self.start()
         instance = self.instance()
@@ -407,6 +414,131 @@ class KeptReadOnlyOrigin(Test):
         self.assertNotEqual(self.instance(), instance)
         self.one.process.send_signal(signal.SIGUSR2)
         server.wait_until(lambda: 'its server does not offer several connections' in self.one.log(), 60, self.one.log)
+
+
+class KeptClones(ReadOnlyTest):
+    """Clones of a read-only origin: what was written to them is kept, and the rest is read again."""
+
+    def text(self, exports=READ_ONLY + CLONES, **options):
+        return super().text(exports, **options)
+
+    def node(self):
+        return self.one.client('node')
+
+    def export(self, *words, **options):
+        return self.command(server.PROGRAM, 'export', *words, '--socket', os.path.join(self.one.directory, 'admin'), **options)
+
+    def test_killed_at_any_time(self):
+        self.start()
+        clients = self.loads(kept.Load, self.node, kept.Load.commands, 'node')
+        for _ in range(CHANGES // 2):
+            self.one.upgrade()
+            time.sleep(0.1)
+            self.one.kill_and_wait()
+        kept.kill_under_load(self.one, clients, CHANGES // 2, 0.3, 'node')
+        self.assertEqual(self.one.stop(), 0)
+        self.assertEqual(server.read_file(self.path, 'rb'), self.data)
+
+    def test_clients_do_not_notice_upgrades(self):
+        self.start()
+        clients = self.loads(Undisturbed, self.one.path, kept.Load.commands, 'node')
+        upgrade_under_load(self.one, clients, 'node')
+        self.assertEqual(self.one.stop(), 0)
+        self.assertNotIn('error', self.one.log())
+        self.assertEqual(server.read_file(self.path, 'rb'), self.data)
+
+    def test_an_upgrade_keeps_the_cache_warm(self):
+        self.start(READ_ONLY.replace('cache: 8M', 'cache: 8M, prefetch: none') + CLONES)
+        with self.node() as client:
+            client.read(0, 4 * MiB)
+            self.one.upgrade()
+            self.assertEqual(client.read(0, 4 * MiB), self.data[:4 * MiB])
+            self.assertEqual(self.cached()['misses'], 0)
+
+    def test_clones_of_clients_and_those_made_at_run_time(self):
+        self.start()
+        self.export('clone', 'disk', 'third')
+        self.export('snapshot', 'disk', 'frozen')
+        changed = bytearray(self.data + bytes(8 * MiB))
+        names = ('node', 'third', 'vm/7')
+        for name in names:
+            with self.one.client(name) as client:
+                client.write(4097, b'changed')
+                client.trim(MiB, MiB)
+        changed[4097:4104] = b'changed'
+        changed[MiB:2 * MiB] = bytes(MiB)
+        for end in (self.one.kill_and_wait, self.one.upgrade, self.one.kill_and_wait):
+            end()
+            for name in names:
+                with self.one.client(name) as client:
+                    for at in range(0, client.size, 8 * MiB):
+                        self.assertEqual(client.read(at, 8 * MiB), changed[at:at + 8 * MiB], (name, at))
+            with self.one.client('frozen') as client:
+                self.assertEqual(client.read(0, 4 * MiB), self.data[:4 * MiB])
+        self.export('remove', 'vm/7')
+        with self.one.client('vm/7') as client:
+            self.assertEqual(client.read(4097, 7), self.data[4097:4104])
+        # An upgrade may add one.
+        self.one.configure(self.text(READ_ONLY + CLONES + '  - {name: later, clone_of: disk, keep: true}\n'))
+        self.one.upgrade()
+        with self.one.client('later') as client:
+            client.write(0, b'later')
+            self.one.upgrade()
+            self.assertEqual(client.read(0, 8), b'later' + self.data[5:8])
+
+    def test_a_file_that_was_changed(self):
+        self.start(READ_ONLY + CLONES + OTHER)
+        with self.node() as client:
+            client.write(0, b'of the clone')
+        before = os.stat(self.path)
+        with open(self.path, 'r+b') as file:
+            file.write(b'changed')
+        self.refused_upgrade('another program has written to it')
+        self.one.kill_and_wait()
+        why = (f"export 'node': it needs the export 'disk', of which it is a clone: {self.path} has changed or is another one since the "
+               "clone was made; restore that, or give up what was written to the clone by gpunbd kept --drop 'node'")
+        self.assertIn(why, self.one.log())
+        with self.assertRaises(wire.Refused):
+            self.node()
+        self.assertEqual(dict(self.contents())['node'], 'no export has them')
+        with open(self.path, 'r+b') as file:
+            file.write(self.data[:7])
+        os.utime(self.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        self.one.kill_and_wait()
+        with self.node() as client:
+            self.assertEqual(client.read(0, MiB), b'of the clone' + self.data[12:MiB])
+        # Or another clone is made.
+        with open(self.path, 'r+b') as file:
+            file.write(b'changed')
+        self.one.kill_and_wait()
+        self.command(server.PROGRAM, 'kept', '--drop', 'node', '--socket', os.path.join(self.one.directory, 'keeping'))
+        self.one.reload()
+        with self.node() as client:
+            self.assertEqual(client.read(0, 8), b'changed' + self.data[7:8])
+
+    def test_without_its_source(self):
+        self.start()
+        create = ('create', 'base', '--origin-file', self.path, '--origin-mode', 'read-only', '--origin-cache', '16M', '--device', server.DEVICE, '--keep')
+        self.export(*create)
+        clones = [f'clone{number}' for number in range(5)]
+
+        def check():
+            for name in clones:
+                with self.one.client(name) as client:
+                    self.assertEqual(client.read(0, 16), b'of the clone' + self.data[12:16])
+        for name in clones:
+            self.export('clone', 'base', name)
+            with self.one.client(name) as client:
+                client.write(0, b'of the clone')
+        self.one.kill_and_wait()
+        check()
+        self.export('remove', 'base')
+        check()
+        self.one.kill_and_wait()
+        self.assertIn("export 'clone0': it needs the export 'base', of which it is a clone: it is not served", self.one.log())
+        self.export(*create)
+        self.one.reload()
+        check()
 
 
 if __name__ == '__main__':
