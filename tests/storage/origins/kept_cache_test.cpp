@@ -411,7 +411,9 @@ class SteppingJob final : public Job {
             if (random.one_in(2)) at -= at % page_size;
             const auto longest = std::min<std::uint64_t>(size - at, 2 * page_size);
             auto length = 1 + random.below(static_cast<std::uint32_t>(longest));
-            if (random.one_in(2)) length = std::min<std::uint32_t>(page_size, longest);
+            if (random.one_in(2)) {
+                length = static_cast<std::uint32_t>(std::min(page_size, longest));
+            }
             std::unique_ptr<Job> job;
             std::vector<std::byte> bytes(length);
             if (random.one_in(3)) {
@@ -750,8 +752,8 @@ TEST_CASE("kept clone: it continues only with the same contents") {
     CloneRig without(contents);
     without.base = checked(Volume::create(cached_volume(), {without.rig.devices.front().get()}));
     CHECK(without.take_over_clone(parts) == "it has no origin any more");
-    CloneRig other(contents);
     CloneRig elsewhere(contents);
+    CloneRig other(contents);
     other.base = elsewhere.base;
     CHECK(other.take_over_clone(parts) == "it is on another device now");
     CloneRig next(contents);
