@@ -581,7 +581,7 @@ std::string source_error(const ExportsByName& above, const std::string& source,
     return {};
 }
 
-// Volumes that share pages are kept together.
+// Volumes that share pages are kept together, and the clone of a cache needs its source.
 std::string keep_error(const ExportsByName& above, const ExportOptions& clone) {
     const bool keep = above.find(clone.clone_of)->keep;
     if (keep == clone.keep) return {};

@@ -769,9 +769,6 @@ Contents that are kept take precedence.)"});
                                   rules::fewest_cached_pages,
                                   size_text(rules::fewest_cached_pages * exported.page_size)));
             }
-            if (exported.keep && !is_writable) {
-                v.add("keep", "has no effect: the origin has all contents; leave it out");
-            }
             exported.read_only = exported.read_only || !is_writable;
         }
         if (exported.is_template() && exported.name.empty()) {

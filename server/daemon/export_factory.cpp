@@ -101,7 +101,7 @@ void set_origin(storage::Volume& volume, const config::ExportOptions& exported, 
             out.writes = Writes::back;
             break;
     }
-    volume.kept_cache().set_source(plan.origin->id());
+    volume.kept_cache().set_source(plan.origin->id_of_contents());
     const std::uint64_t memory =
         volume.pool(0).memory().slabs().config().pages * volume.page_size();
     out.max_unwritten = wanted.max_unwritten.value_or(std::min(memory / 4, out.max_unwritten));
@@ -110,24 +110,26 @@ void set_origin(storage::Volume& volume, const config::ExportOptions& exported, 
         std::make_unique<storage::OriginCache>(volume, std::move(plan.origin), std::move(out)));
 }
 
-// For contents that were taken over. Returns the reason why they are those of another origin.
+// For contents that were taken over. Returns the reason why they are those of another origin, or of
+// one that has changed.
 std::optional<std::string> set_origin_again(storage::Volume& volume,
                                             const config::ExportOptions& options,
                                             DeviceRegistry& registry, const VolumeLife& life) {
     OriginPlan plan = plan_origin(options, registry, *volume.devices().front(), life.origin_locks);
     const storage::Origin& origin = *plan.origin;
     life.contents->check_origin(origin.name(), origin.id(), &volume);
-    const auto remedy = [&] {
-        return fmt::format("restore it, or give up its kept contents by gpunbd kept --drop {}",
-                           config::in_quotes(options.name));
-    };
     if (origin.size() != volume.size()) {
-        return fmt::format("origin: {}: its size was {} bytes, and is {} now; {}", origin.name(),
-                           volume.size(), origin.size(), remedy());
+        return fmt::format("origin: {}: its size was {} bytes, and is {} now", origin.name(),
+                           volume.size(), origin.size());
     }
     const storage::SourceId known = volume.kept_cache().source();
-    if (known != storage::SourceId{} && origin.id() != known) {
-        return fmt::format("origin: {}: it is another file now; {}", origin.name(), remedy());
+    if (known != storage::SourceId{} && origin.id_of_contents() != known) {
+        const char* const what =
+            !options.origin.nbd.empty() ? "its name or description on its server has changed"
+            : options.origin.is_writable()
+                ? "it is another file now"
+                : "it is another file now, or another program has written to it";
+        return fmt::format("origin: {}: {}", origin.name(), what);
     }
     set_origin(volume, options, std::move(plan), true);
     return std::nullopt;
@@ -221,10 +223,10 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
     }
     if (std::string why = source.why_incomplete(); !why.empty()) throw std::runtime_error(why);
     const auto size = options.size ? std::optional(options.size->bytes) : std::nullopt;
+    const bool of_cache = source.volume->cache() != nullptr;
     const auto create = [&](const storage::KeepOptions& keeping) {
-        auto made = source.volume->cache() != nullptr
-                        ? storage::OriginClone::make(source.volume, keeping.name, size)
-                        : source.volume->clone(keeping, size);
+        auto made = of_cache ? storage::OriginClone::make(source.volume, keeping, size)
+                             : source.volume->clone(keeping, size);
         if (const auto* reason = std::get_if<std::string>(&made)) {
             throw std::runtime_error(fmt::format("it cannot be a clone of {}: {}",
                                                  config::in_quotes(options.clone_of), *reason));
@@ -234,8 +236,9 @@ std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& optio
         return life.disposal->shared(std::move(volume));
     };
     const bool kept = life.contents != nullptr && source.contents_outlive_server();
-    auto volume = kept ? life.contents->make(options, create, source.volume.get())
-                       : create({.name = options.name});
+    auto volume =
+        kept ? life.contents->make(options, create, of_cache ? nullptr : source.volume.get())
+             : create({.name = options.name});
     storage::LogLine(spdlog::level::info)
         .with("export", options.name)
         .with("bytes", volume->size())
@@ -423,23 +426,54 @@ Expected<void, Failure> give_existing_volume(Export& next, const Export* kept,
     }
 }
 
-// Gives a volume that was taken over its origin, or gives it up if an origin that has become
-// another one has everything.
+// Gives a volume that was taken over its origin. If that has become another one, contents that it
+// lacks are refused, and others are given up; but clients that an upgrade moves must not read other
+// contents.
 Expected<void, Failure> complete_origin(Export& next, Making& making) {
     const config::ExportOptions& wanted = next.options;
     if (!wanted.has_origin() || !next.volume || next.volume->source() != nullptr) return {};
     try {
         auto why = set_origin_again(*next.volume, wanted, making.devices, making.life);
         if (!why) return {};
-        if (next.volume->kept_cache().any_unwritten()) {
-            return Failure{fmt::format("export '{}': {}", wanted.name, *why), true};
+        const std::string name = config::in_quotes(wanted.name);
+        const bool lacks = next.volume->kept_cache().any_unwritten();
+        if (lacks || next.volume->is_quiesced()) {
+            const std::string otherwise =
+                lacks ? fmt::format("give up its kept contents by gpunbd kept --drop {}", name)
+                      : "restart the server instead";
+            return Failure{fmt::format("export {}: {}; restore it, or {}", name, *why, otherwise),
+                           true};
         }
+        storage::LogLine(spdlog::level::warn)
+            .with("export", wanted.name)
+            .log("export {}: {}; it is read again, and the export has a new instance", name, *why);
         making.life.contents->drop(*next.volume);
         next.volume.reset();
         return {};
     } catch (const std::exception& error) {
         return failure_of(wanted, error, true);
     }
+}
+
+// Gives the clone of a cache that was taken over its source.
+Expected<void, Failure> complete_clone(const Export& next, const Making& making) {
+    const config::ExportOptions& wanted = next.options;
+    if (!next.volume || !next.volume->kept_clone().is_clone() || next.volume->source() != nullptr) {
+        return {};
+    }
+    const auto source = std::ranges::find_if(
+        making.made.exports, [&](const auto& each) { return each->info.name == wanted.clone_of; });
+    std::optional<std::string> why = "it is not served";
+    if (source != making.made.exports.end()) {
+        why = storage::OriginClone::continue_with(*next.volume, (*source)->volume);
+    }
+    if (!why) return {};
+    return Failure{
+        fmt::format("export {0}: it needs the export {1}, of which it is a clone: {2}; "
+                    "restore that, or give up what was written to the clone by gpunbd "
+                    "kept --drop {0}",
+                    config::in_quotes(wanted.name), config::in_quotes(wanted.clone_of), *why),
+        true};
 }
 
 // Makes a volume for the export, or plans the spill memory of that which it has.
@@ -500,6 +534,7 @@ Expected<std::shared_ptr<const Export>, Failure> make_export(const config::Expor
     const Export* const used = kept == nullptr ? nullptr : kept->get();
     if (auto given = give_existing_volume(*next, used, making); !given) return given.error();
     if (auto completed = complete_origin(*next, making); !completed) return completed.error();
+    if (auto completed = complete_clone(*next, making); !completed) return completed.error();
     const bool is_new = next->volume == nullptr;
     if (auto completed = complete_volume(*next, making); !completed) return completed.error();
     // The size was a multiple of the earlier block size.
@@ -549,16 +584,25 @@ MadeExports make_exports(const config::ExportList& options, DeviceRegistry& devi
                          const ExportRegistry::Exports& current, const VolumeLife& life) {
     Making making{.devices = devices, .life = life, .earlier = ExportLookup(current)};
     MadeExports& made = making.made;
-    for (const config::ExportOptions& wanted : options) {
-        if (wanted.is_template()) continue;
-        if (auto next = make_export(wanted, making)) {
-            made.exports.push_back(*std::move(next));
-        } else if (Failure failure = next.error(); failure.only_this_one) {
-            made.refused.push_back({wanted.name, std::move(failure.why)});
-        } else {
-            made.problems.push_back(std::move(failure.why));
+    ExportRegistry::Exports in_order(options.size());
+    // Those that were created at run time come in any order, and a clone may need its source.
+    for (const bool makes_clones : {false, true}) {
+        auto place = in_order.begin();
+        for (const config::ExportOptions& wanted : options) {
+            auto& made_here = *place++;
+            if (wanted.is_template() || wanted.clone_of.empty() == makes_clones) continue;
+            if (auto next = make_export(wanted, making)) {
+                made_here = *std::move(next);
+                made.exports.push_back(made_here);
+            } else if (Failure failure = next.error(); failure.only_this_one) {
+                made.refused.push_back({wanted.name, std::move(failure.why)});
+            } else {
+                made.problems.push_back(std::move(failure.why));
+            }
         }
     }
+    std::erase(in_order, nullptr);
+    made.exports = std::move(in_order);
     // Not if the new configuration is refused.
     if (made.problems.empty()) {
         for (const SpillPlan& each : making.planned) set_spills(each, life);

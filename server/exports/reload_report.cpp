@@ -23,6 +23,7 @@ long clients_of(const Made& old) {
 
 std::string what_becomes_of(const Made& old, const char* what) {
     if (old->options.origin.is_writable()) return "are written to its origin";
+    if (old->options.has_origin()) return "are in its origin";
     if (old->contents_outlive_server()) return "are kept for keeping.grace";
     const long clients = clients_of(old);
     if (clients == 0) return fmt::format("{} now", what);

@@ -181,13 +181,24 @@ void log_freed(const std::string& name) {
     spdlog::info("kept contents of export {} are freed", config::in_quotes(name));
 }
 
+std::string_view text_of(config::OriginMode mode) {
+    switch (mode) {
+        case config::OriginMode::write_through:
+            return "write-through";
+        case config::OriginMode::write_back:
+            return "write-back";
+        case config::OriginMode::read_only:
+            break;
+    }
+    return "read-only";
+}
+
 std::string origin_wanted_of(const config::ExportOptions& options) {
     if (!options.has_origin()) return {};
     const config::OriginOptions& origin = options.origin;
-    return fmt::format(
-        "{}{}, {}", origin_in_wanted(origin.path()),
-        origin.cache ? config::format_size({.bytes = *origin.cache}) : "unset",
-        origin.mode == config::OriginMode::write_back ? "write-back" : "write-through");
+    return fmt::format("{}{}, {}", origin_in_wanted(origin.path()),
+                       origin.cache ? config::format_size({.bytes = *origin.cache}) : "unset",
+                       text_of(origin.mode));
 }
 
 }  // namespace

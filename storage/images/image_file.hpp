@@ -45,6 +45,7 @@ class ImageFile {
     std::uint64_t file_size() const { return file_size_; }
     bool compressed() const { return compressed_; }
     bool is_block_device() const { return S_ISBLK(opened_.st_mode); }
+    const struct stat& opened() const { return opened_; }  // the state at open()
     // Whether this is a descriptor of the same file.
     bool is_opened_as(const OwnedFd& other) const;
     // Whether another program has written or resized the file since open(), so that what was read

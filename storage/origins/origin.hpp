@@ -50,6 +50,9 @@ class Origin {
     // Whether another process can open it before this one closes it.
     virtual bool can_be_opened_again() const { return true; }
     virtual SourceId id() const { return {}; }
+    // The same; of an origin that is not written to, it also differs if another program has changed
+    // the contents, as far as that can be noticed.
+    virtual SourceId id_of_contents() const { return id(); }
 
  protected:
     // do_zero() of an origin that has nothing better.

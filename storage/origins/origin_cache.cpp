@@ -46,7 +46,7 @@ OriginCache::OriginCache(Volume& volume, std::unique_ptr<Origin> origin, Options
         }
         if (options_.reads_ahead == Ahead::all) fetches_.fill_memory();
         is_paused_ = volume_.is_quiesced();
-        has_changed_origin_ = options_.continues;
+        has_changed_origin_ = options_.continues && can_be_written_to();
         adopt();
     }
     volume_.pool(0).memory().lend();

@@ -69,6 +69,8 @@ class OriginCache final : public PageCache, private SlabLender {
     ~OriginCache() override;
 
     const std::string& name() const override { return origin_->name(); }
+    // See Origin. Another cache with the same one has the same contents.
+    SourceId id_of_contents() const { return origin_->id_of_contents(); }
     bool can_be_written_to() const override { return options_.writes != Writes::none; }
     const Counters& counters() const override NO_THREAD_SAFETY_ANALYSIS { return counters_; }
     const OriginTimes& times() const override { return origin_->times(); }

@@ -10,7 +10,7 @@
 namespace gpunbd::storage {
 
 std::variant<std::unique_ptr<Volume>, std::string> OriginClone::make(
-    const std::shared_ptr<Volume>& base, const std::string& name,
+    const std::shared_ptr<Volume>& base, const KeepOptions& keep,
     std::optional<std::uint64_t> size) {
     GPUNBD_ASSERT(base->cache() != nullptr, "only the cache of an origin has such clones");
     if (size.value_or(base->size()) < base->size()) {
@@ -20,24 +20,44 @@ std::variant<std::unique_ptr<Volume>, std::string> OriginClone::make(
     if (base->pool(0).device().failed()) return "its device has failed";
     auto made = Volume::create({.size = size.value_or(base->size()),
                                 .page_size = base->page_size(),
-                                .may_exceed_memory = true},
-                               {&base->pool(0).device()}, {}, {.name = name});
+                                .may_exceed_memory = true,
+                                .is_clone_of_cache = true,
+                                .complete = false},
+                               {&base->pool(0).device()}, {}, keep);
     if (std::holds_alternative<CapacityError>(made)) return "its device has no memory";
     auto volume = std::move(std::get<std::unique_ptr<Volume>>(made));
+    volume->kept_clone().set_source(dynamic_cast<OriginCache&>(*base->cache()).id_of_contents());
+    volume->set_complete();
     volume->set_source(std::make_unique<OriginClone>(*volume, base));
     return volume;
+}
+
+std::optional<std::string> OriginClone::continue_with(Volume& volume,
+                                                      const std::shared_ptr<Volume>& base) {
+    GPUNBD_ASSERT(volume.kept_clone().is_clone(), "only a clone of a cache has one as its source");
+    const auto* const cache = dynamic_cast<const OriginCache*>(base->cache());
+    if (cache == nullptr) return "it has no origin any more";
+    if (cache->can_be_written_to()) return "its origin is writable now";
+    const SourceId known = volume.kept_clone().source();
+    if (cache->id_of_contents() != known || base->page_size() != volume.page_size() ||
+        base->size() > volume.size()) {
+        return cache->name() + " has changed or is another one since the clone was made";
+    }
+    if (&base->pool(0).device() != &volume.pool(0).device()) return "it is on another device now";
+    volume.set_source(std::make_unique<OriginClone>(volume, base));
+    return std::nullopt;
 }
 
 OriginClone::OriginClone(Volume& volume, std::shared_ptr<Volume> base)
     : volume_(volume),
       base_(std::move(base)),
       cache_(dynamic_cast<OriginCache&>(*base_->cache())),
-      zeroed_(volume.pages()) {}
+      marks_(volume.kept_clone()) {}
 
 OriginClone::~OriginClone() = default;
 
 bool OriginClone::has(std::uint64_t page) const {
-    return page < base_->pages() && !zeroed_.test(page) && base_->has_contents(page);
+    return page < base_->pages() && !marks_.is_zeroed(page) && base_->has_contents(page);
 }
 
 bool OriginClone::lacks(std::uint64_t page, Parts parts) const {
@@ -45,7 +65,7 @@ bool OriginClone::lacks(std::uint64_t page, Parts parts) const {
 }
 
 PageRef OriginClone::find(std::uint64_t page, Parts parts) const {
-    if (page >= base_->pages() || zeroed_.test(page)) return {};
+    if (page >= base_->pages() || marks_.is_zeroed(page)) return {};
     return base_->find(page, parts);
 }
 
@@ -64,7 +84,7 @@ void OriginClone::make_room(PageRequest& request) noexcept { cache_.make_room_in
 
 void OriginClone::zeroed(std::uint64_t page) {
     const Lock lock(mutex_);
-    zeroed_.set(page, true);
+    marks_.set_zeroed(page);
 }
 
 Status OriginClone::copy_page(std::uint64_t page, SlabCopier& copier) {
@@ -77,7 +97,7 @@ Status OriginClone::copy_page(std::uint64_t page, SlabCopier& copier) {
     status = copier.copy(from.position(), to.position(), volume_.page_size());
     if (status == Status::ok) {
         const Lock lock(mutex_);
-        if (!zeroed_.test(page) && volume_.fill_hole(page, to)) return Status::ok;
+        if (!marks_.is_zeroed(page) && volume_.fill_hole(page, to)) return Status::ok;
     }
     PagePool::give_up(std::move(to));  // also if a client has zeroed or written the whole page
     return status;

@@ -8,7 +8,6 @@
 
 #include "storage/base/mutex.hpp"
 #include "storage/origins/origin_cache.hpp"
-#include "storage/origins/page_bits.hpp"
 #include "storage/pages/page_source.hpp"
 #include "storage/pages/volume.hpp"
 
@@ -21,10 +20,15 @@ class OriginClone final : public PageSource {
  public:
     // A volume on the device of `base`, which is the cache of an origin that is never written to.
     // It takes memory as clients write, of which there may be less than its size. `size`: bytes;
-    // the volume ends with holes if it is larger. A text is the reason for a failure.
+    // the volume ends with holes if it is larger. It can be kept, whether `base` is or not. A text
+    // is the reason for a failure.
     static std::variant<std::unique_ptr<Volume>, std::string> make(
-        const std::shared_ptr<Volume>& base, const std::string& name,
+        const std::shared_ptr<Volume>& base, const KeepOptions& keep,
         std::optional<std::uint64_t> size);
+    // Gives such a volume, which was taken over from another process, its source again. A text is
+    // the reason why `base` is not what it was a clone of. Nothing has changed then.
+    static std::optional<std::string> continue_with(Volume& volume,
+                                                    const std::shared_ptr<Volume>& base);
 
     OriginClone(Volume& volume, std::shared_ptr<Volume> base);
     ~OriginClone() override;
@@ -46,8 +50,8 @@ class OriginClone final : public PageSource {
 
     Volume& volume_;
     const std::shared_ptr<Volume> base_;
-    OriginCache& cache_;  // of base_
-    PageBits zeroed_;
+    OriginCache& cache_;     // of base_
+    const KeptClone marks_;  // of volume_
     Mutex
         mutex_;  // held while a page is zeroed, and while one is mapped with the origin's contents
 };

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "storage/origins/fingerprint.hpp"
+
 namespace gpunbd::storage {
 
 namespace {
@@ -52,12 +54,22 @@ Origin::Error OriginFile::open_for_writing(OwnedFd lock) {
 }
 
 SourceId OriginFile::id() const {
-    struct stat file {};
-    const bool is_known =
-        writer_ ? ::fstat(writer_.get(), &file) == 0 : ::stat(path_.c_str(), &file) == 0;
-    if (!is_known) return {};
+    const struct stat& file = file_.opened();
     if (file_.is_block_device()) return {file.st_rdev, 0};
     return {file.st_dev, file.st_ino};
+}
+
+SourceId OriginFile::id_of_contents() const {
+    const struct stat& file = file_.opened();
+    if (writer_) return id();
+    if (file_.is_block_device()) return {file.st_rdev, file_.size()};
+    return {Fingerprint()
+                .add(file.st_dev)
+                .add(file.st_mtim.tv_sec)
+                .add(file.st_mtim.tv_nsec)
+                .add(file_.size())
+                .value(),
+            file.st_ino};
 }
 
 std::optional<Origin::Extent> OriginFile::next_data(std::uint64_t offset) const {

@@ -31,6 +31,7 @@ class OriginFile final : public Origin {
     bool may_have_lost_writes() const override { return true; }  // Linux forgets what it lacks
     const OwnedFd* lock() const override { return writer_ ? &writer_ : nullptr; }
     SourceId id() const override;
+    SourceId id_of_contents() const override;
 
  private:
     // Also an error, unless the file is writable: another program has written to it since it was

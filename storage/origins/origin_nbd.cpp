@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "storage/base/log_line.hpp"
+#include "storage/origins/fingerprint.hpp"
 
 namespace gpunbd::storage {
 
@@ -144,6 +145,11 @@ std::optional<Origin::Extent> OriginNbd::next_data(std::uint64_t offset) const {
     const auto found = std::ranges::upper_bound(data_, offset, {}, &Extent::end);
     if (found == data_.end()) return std::nullopt;
     return Extent{.begin = std::max(found->begin, offset), .end = found->end};
+}
+
+SourceId OriginNbd::id_of_contents() const {
+    if (is_writable_) return id();
+    return {Fingerprint().add(exported_.name).add(exported_.description).value(), exported_.size};
 }
 
 // --- connections ---------------------------------------------------------------------------------

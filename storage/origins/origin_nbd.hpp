@@ -42,6 +42,7 @@ class OriginNbd final : public Origin {
     std::optional<Extent> next_data(std::uint64_t offset) const override;
     bool can_zero() const override { return can_zero_; }
     bool can_be_opened_again() const override { return exported_.can_multi_conn; }
+    SourceId id_of_contents() const override;
     bool may_have_lost_writes() const override EXCLUDES(mutex_) {
         const Lock lock(mutex_);
         return is_unsafe_;

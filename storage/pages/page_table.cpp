@@ -23,6 +23,7 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::uint64_t table_magic = 0x31656c6261546e67;  // "gnTable1"
+constexpr std::uint32_t version_of_clone = 5;              // of a cache
 constexpr std::uint32_t version_of_cache = 4;
 constexpr std::uint32_t table_version = 3;  // of other volumes
 constexpr std::uint32_t version_without_names = 2;
@@ -72,6 +73,7 @@ std::uint64_t table_bytes(const TableShape& shape, std::uint64_t head, std::uint
                           std::uint32_t version = table_version) {
     std::uint64_t words = pages + (version == version_without_sizes ? 0 : size_words);
     if (shape.is_cache) words += KeptCache::words_for(pages);
+    if (shape.is_clone_of_cache) words += KeptClone::words_for(pages);
     for (const TableShape::DeviceShare& device : shape.devices) words += device.slabs;
     return in_memory_pages(head + words * sizeof(std::uint64_t));
 }
@@ -88,7 +90,9 @@ std::uint32_t checksum(const std::byte* base, std::size_t head) {
 
 void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, std::uint64_t bytes) {
     Header header{.magic = table_magic,
-                  .version = shape.is_cache ? version_of_cache : table_version,
+                  .version = shape.is_cache            ? version_of_cache
+                             : shape.is_clone_of_cache ? version_of_clone
+                                                       : table_version,
                   .checksum = 0,
                   .bytes = bytes,
                   .words = head,
@@ -151,9 +155,9 @@ std::uint64_t offset_of_name(std::uint64_t table, std::uint64_t number) {
 // Returns the reason why the header is invalid; empty: it is valid.
 std::string header_error(const Header& header, std::uint64_t bytes) {
     if (header.magic != table_magic) return "it is not a page table of gpunbd";
-    if (header.version < version_without_sizes || header.version > version_of_cache) {
+    if (header.version < version_without_sizes || header.version > version_of_clone) {
         return fmt::format("its format is {}, and this gpunbd supports {}", header.version,
-                           version_of_cache);
+                           version_of_clone);
     }
     if (header.bytes != bytes) {
         return fmt::format("it has {} bytes, and its header records {}", bytes, header.bytes);
@@ -197,7 +201,8 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
                      .provision = static_cast<Provision>(header.provision),
                      .devices = {},
                      .spills = header.spills,
-                     .is_cache = header.version == version_of_cache};
+                     .is_cache = header.version == version_of_cache,
+                     .is_clone_of_cache = header.version == version_of_clone};
     std::copy(std::begin(header.instance), std::end(header.instance), shape.instance.begin());
     const std::byte* at = base + sizeof header;
     std::uint64_t pages = 0;
@@ -219,10 +224,11 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
     if (header.version > version_without_names) needed += room_for_names;
     const bool is_long_enough =
         header.version == version_without_sizes ? needed == bytes : needed <= bytes;
-    const bool has_pages = shape.is_cache ? header.devices == 1 && shape.devices[0].slabs != 0 &&
-                                                shape.stripe_size == 0 && pages <= shape.pages()
-                                          : pages == shape.pages();
-    if (!has_pages || !is_long_enough) return contradiction;
+    const bool has_pages = shape.is_cache ? pages <= shape.pages() : pages == shape.pages();
+    const bool has_its_layout =
+        !shape.has_fixed_size() ||
+        (header.devices == 1 && shape.devices[0].slabs != 0 && shape.stripe_size == 0);
+    if (!has_pages || !has_its_layout || !is_long_enough) return contradiction;
     return shape;
 }
 
@@ -249,7 +255,7 @@ PageTable::PageTable(TableShape shape, bool kept, std::uint64_t size, bool compl
     const std::uint64_t used = table_bytes(shape_, head, std::max(shape_.pages(), pages()));
     GPUNBD_ASSERT(kept || !shape_.is_cache, "only a kept table has the marks of a cache");
     bytes_ = used + (kept ? room_for_names : 0);
-    if (!shape_.is_cache) bytes_ += room_to_grow(used, kept);
+    if (!shape_.has_fixed_size()) bytes_ += room_to_grow(used, kept);
     if (kept && !(descriptor_ = make_memory_file(bytes_))) fail("no memory for a page table");
     base_ = reserve(bytes_, descriptor_);
     if (base_ == nullptr) fail("no memory for a page table");
@@ -300,7 +306,8 @@ std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
     const std::uint64_t size = table.size();
     const std::uint64_t page_size = table.shape_.page_size;
     if (size == 0 || size > std::numeric_limits<std::uint64_t>::max() - page_size ||
-        size / page_size >= max_pages || (table.shape_.is_cache && size != table.shape_.size)) {
+        size / page_size >= max_pages ||
+        (table.shape_.has_fixed_size() && size != table.shape_.size)) {
         return std::string(contradiction);
     }
     const std::uint64_t used = table_bytes(

@@ -6,9 +6,9 @@
 // record for each device; texts; then, aligned to a memory page, the sizes, one word for each slab
 // of each device (SlabEntry), and one word for each page number (PageEntry), with room for more; at
 // the end, the names that the export got later. A mark replaces the current size while the contents
-// are incomplete. The table of a cache has the words of KeptCache instead of the room. Two earlier
-// formats are only read: the later one has no names, and the other one has the entries before the
-// slabs, no sizes and no room either.
+// are incomplete. The table of a cache has the words of KeptCache instead of the room, and that of
+// a clone of a cache those of KeptClone. Two earlier formats are only read: the later one has no
+// names, and the other one has the entries before the slabs, no sizes and no room either.
 #pragma once
 
 #include <array>
@@ -26,6 +26,7 @@
 #include "storage/devices/device.hpp"
 #include "storage/devices/page_entry.hpp"
 #include "storage/pages/kept_cache.hpp"
+#include "storage/pages/kept_clone.hpp"
 
 namespace gpunbd::storage {
 
@@ -96,11 +97,14 @@ struct TableShape {
     // Kept pages are those of a cache. The volume has one device, which may have fewer pages than
     // the volume, and keeps its size.
     bool is_cache = false;
+    // Pages that it does not have are those of a cache. It keeps its size.
+    bool is_clone_of_cache = false;
 
     std::uint32_t layout_devices() const {
         return static_cast<std::uint32_t>(devices.size()) - spills;
     }
     std::uint64_t pages() const { return (size + page_size - 1) / page_size; }
+    bool has_fixed_size() const { return is_cache || is_clone_of_cache; }
     bool operator==(const TableShape&) const = default;
 };
 
@@ -126,8 +130,8 @@ class PageTable {
     bool make_room(std::uint64_t size);
     // Changes the size, for which there is room, by one store. Entries from pages() on stay.
     void set_size(std::uint64_t size);
-    // False: the table has a format without sizes, or is that of a cache.
-    bool can_resize() const { return sizes_ != nullptr && !shape_.is_cache; }
+    // False: the table has a format without sizes, or is that of a cache or of a clone of one.
+    bool can_resize() const { return sizes_ != nullptr && !shape_.has_fixed_size(); }
     // Whether another process may take the contents over. Changed by one store. False: the table
     // has a format without sizes, and is always complete.
     bool complete() const { return complete_.load(); }
@@ -158,6 +162,10 @@ class PageTable {
     SlabDirectory slabs(std::uint32_t device) const;
     KeptCache kept_cache() const {
         return shape_.is_cache ? KeptCache(entries_ + shape_.pages(), shape_.pages()) : KeptCache();
+    }
+    KeptClone kept_clone() const {
+        return shape_.is_clone_of_cache ? KeptClone(entries_ + shape_.pages(), shape_.pages())
+                                        : KeptClone();
     }
 
  private:

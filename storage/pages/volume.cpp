@@ -108,6 +108,7 @@ std::variant<std::unique_ptr<Volume>, CapacityError> Volume::create(
     TableShape shape = shape_of(options, keep);
     shape.spills = static_cast<std::uint32_t>(spills.size());
     shape.is_cache = is_kept && options.memory != 0;
+    shape.is_clone_of_cache = options.is_clone_of_cache;
     const auto add = [&](const Device& device, std::uint32_t home) {
         // See PageAllocator::pages_of_next_slab().
         const std::uint32_t spare = !spills.empty() || device.info().revocable != 0 ? 1 : 0;
@@ -503,7 +504,8 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
 void Volume::set_source(std::unique_ptr<PageSource> source) {
     GPUNBD_ASSERT(source_ == nullptr && !shares_pages() && !has_spills(),
                   "a volume with a source has its pages for itself");
-    GPUNBD_ASSERT(!is_kept_ || shape().is_cache, "the table of a kept cache has its marks");
+    GPUNBD_ASSERT(!is_kept_ || shape().has_fixed_size(),
+                  "the table of a kept volume with a source has its marks");
     source_ = std::move(source);
     cache_ = source_->cache();
 }

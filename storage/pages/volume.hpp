@@ -30,6 +30,7 @@ struct VolumeOptions {
     // 0: all of it.
     std::uint64_t memory = 0;
     bool may_exceed_memory = false;  // the devices may have less than the volume may take
+    bool is_clone_of_cache = false;  // on one device, that of the cache
     Provision provision = Provision::thin;
     bool complete = true;  // false: until Volume::set_complete()
 };
@@ -118,7 +119,7 @@ class Volume {
 
     // Pages that are not in memory are fetched from there from now on. Call it before the volume is
     // read. Such a volume is not cloned or resized. It ends its source before its pools. A kept
-    // volume is made or taken over for a cache: see TableShape::is_cache.
+    // volume is made or taken over for that: see TableShape.
     void set_source(std::unique_ptr<PageSource> source);
     PageSource* source() const { return source_.get(); }  // null: none
     PageCache* cache() const { return cache_; }           // the same, if that is one
@@ -206,8 +207,9 @@ class Volume {
     void quiesce();
     void resume();
     bool is_quiesced() const { return is_quiesced_; }
-    // Of the table; see KeptCache.
+    // Of the table; see KeptCache and KeptClone.
     KeptCache kept_cache() const { return table_.kept_cache(); }
+    KeptClone kept_clone() const { return table_.kept_clone(); }
     // A volume that was taken over has contents in these parts of the page only. Before it has
     // users.
     void set_parts(std::uint64_t page, Parts parts);

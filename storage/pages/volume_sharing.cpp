@@ -64,7 +64,7 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::clone(
     std::unique_ptr<Volume> out;  // its destructor locks the mutex
     const Lock serialized(pools_->cloning());
     if (!complete()) return std::string("its contents are being made");
-    if (source_ != nullptr || shape().is_cache) {
+    if (source_ != nullptr || shape().has_fixed_size()) {
         return std::string(
             "a part of its contents is in an origin; only the export of the origin has clones");
     }

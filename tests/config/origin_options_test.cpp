@@ -66,8 +66,10 @@ TEST_CASE("origin: contradictions are problems") {
          "f:1:18: exports[0].size: has no meaning with origin; leave it out\n"},
         {"exports: [{read_only: false, origin: {file: /a, mode: read-only}}]",
          "f:1:23: exports[0].read_only: contradicts origin.mode; leave it out\n"},
-        {"exports: [{keep: true, origin: {file: /a, mode: read-only}}]",
-         "f:1:18: exports[0].keep: has no effect: the origin has all contents; leave it out\n"},
+        {"exports: [{name: a, keep: true, origin: {file: /a, mode: read-only}}, {name: b, "
+         "clone_of: a}]",
+         "f:1:91: exports[1].clone_of: the export 'a' has keep, so its clone needs it too; add "
+         "keep: true here\n"},
         {"exports: [{devices: [host, 'cuda:0'], origin: {file: /a, mode: read-only}}]",
          "f:1:21: exports[0].devices: has several devices; an export with origin has one\n"},
         {"exports: [{name: a, origin: {file: /a, mode: write-back}}, {name: b, clone_of: a}]",

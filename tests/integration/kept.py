@@ -130,6 +130,8 @@ class Load(threading.Thread):
     """A connection with several requests in flight, each in a different block, on its own range. It reconnects after a
     disconnect, and sends unanswered requests again. It checks that reads return what it wrote."""
 
+    commands = 8 * (wire.WRITE,) + 6 * (wire.READ,) + (wire.TRIM, wire.WRITE_ZEROES)  # each as often as it is here
+
     def __init__(self, connect, base, size, seed, depth=4, block=BLOCK):
         super().__init__(daemon=True)
         self.connect, self.base, self.depth, self.block = connect, base, depth, block
@@ -173,16 +175,12 @@ class Load(threading.Thread):
             return
         start = self.random.randrange(self.block)
         length = self.random.randint(1, self.block - start)
-        kind = self.random.randrange(8)
+        command = self.random.choice(self.commands)
         payload = b''
-        if kind < 4:
-            command = wire.WRITE
+        if command == wire.WRITE:
             at = self.random.randrange(self.block)
             payload = self.noise[at:at + length]
-        elif kind < 7:
-            command = wire.READ
-        else:
-            command = self.random.choice((wire.TRIM, wire.WRITE_ZEROES))
+        elif command != wire.READ:
             start, length = 0, self.block
         self.cookie += 1
         request = Request(command, block * self.block + start, length, payload)
@@ -257,7 +255,7 @@ def loads(connect, count, size, seed=1, kind=Load):
     return made
 
 
-def kill_under_load(keeper, clients, kills, longest):
+def kill_under_load(keeper, clients, kills, longest, name=''):
     """Kills the server repeatedly, each time within `longest` seconds of serving. Every client must be served in between."""
     generator = random.Random(kills)
     for _ in range(kills):
@@ -266,7 +264,7 @@ def kill_under_load(keeper, clients, kills, longest):
         answered = [each.answers for each in clients]
         server.wait_until(lambda before=answered: all(
             each.answers > last or each.failure for each, last in zip(clients, before)), 60, 'answers')
-    finish(clients, keeper.client())
+    finish(clients, keeper.client(name))
 
 
 def finish(all_loads, client):

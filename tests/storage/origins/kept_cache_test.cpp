@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "storage/origins/origin_cache.hpp"
+#include "storage/origins/origin_clone.hpp"
 #include "tests/checked.hpp"
 #include "tests/sanitized.hpp"
 #include "tests/storage/origins/memory_origin.hpp"
@@ -113,6 +114,7 @@ class SurvivingOrigin final : public Origin {
         return {};
     }
     bool may_have_lost_writes() const override { return true; }
+    SourceId id() const override { return {1, 2}; }
 
  private:
     const std::string name_ = "surviving";
@@ -298,7 +300,9 @@ void check(bool is_true, Outcome wrong) {
     ::_exit(correct);
 }
 
-TEST_CASE("kept cache: killed at any step, it has all that was answered") {
+// Forks processes that serve until they are killed at a random step, except for the last one.
+using Serve = void (*)(Survivor& all, const LeftParts& left, int socket);
+void kill_at_any_step(Serve serving, std::uint32_t longest) {
     void* const shared = ::mmap(nullptr, sizeof(Survivor), PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(shared != MAP_FAILED);
@@ -317,14 +321,14 @@ TEST_CASE("kept cache: killed at any step, it has all that was answered") {
     for (int i = 0; i != processes; ++i) {
         all->steps = 0;
         // The last one is not killed.
-        all->kill_at = i + 1 == processes ? 0 : 1 + random.below(random.one_in(2) ? 12 : 240);
+        all->kill_at = i + 1 == processes ? 0 : 1 + random.below(random.one_in(2) ? 12 : longest);
         all->seed = random.below(1 << 30);
         std::fflush(nullptr);
         const pid_t child = ::fork();
         REQUIRE(child >= 0);
         if (child == 0) {
             try {
-                serve(*all, left, theirs.get());
+                serving(*all, left, theirs.get());
             } catch (...) {  // a REQUIRE
                 ::_exit(request_failed);
             }
@@ -346,6 +350,106 @@ TEST_CASE("kept cache: killed at any step, it has all that was answered") {
     ::munmap(shared, sizeof(Survivor));
 }
 
+TEST_CASE("kept cache: killed at any step, it has all that was answered") {
+    kill_at_any_step(serve, 240);
+}
+
+// Calls step() at each of its own.
+class SteppingJob final : public Job {
+ public:
+    SteppingJob(Job& job, Survivor& all) : job_(job), all_(all) {}
+    bool step(Random& random) override {
+        const bool has_moved = job_.step(random);
+        kept_cache::step(all_);
+        if (job_.ended() && !ended()) end(job_.status());
+        return has_moved;
+    }
+    void abandon() override { job_.abandon(); }
+
+ private:
+    Job& job_;
+    Survivor& all_;
+};
+
+// The same for a clone of a cache that is not kept. Nothing writes to the origin.
+[[noreturn]] void serve_clone(Survivor& all, const LeftParts& left, int socket) {
+    {
+        Rig rig(rig_options("h"));
+        const std::shared_ptr<Volume> base =
+            checked(Volume::create(cached_volume(), {rig.devices.front().get()}));
+        base->set_source(std::make_unique<OriginCache>(
+            *base, std::make_unique<SurvivingOrigin>(all), OriginCache::Options{}));
+        auto parts = std::make_shared<SentParts>(socket, all);
+        const auto table =
+            left.table ? std::optional(checked(PageTable::open(OwnedFd::copy_of(left.table))))
+                       : std::nullopt;
+        if (table && table->complete()) {
+            rig.volume = take_over(rig, left.table, left.copies(), parts);
+            check(!OriginClone::continue_with(*rig.volume, base), request_failed);
+        } else {
+            rig.volume = checked(OriginClone::make(
+                base, {.name = "clone", .instance = new_instance(), .kept_parts = parts}, {}));
+        }
+        Requests client{rig, Random(all.seed)};
+        rig.model.assign(all.model.begin(), all.model.end());
+        rig.set_known(0, size, true);
+        if (all.begin < all.end) rig.set_known(all.begin, all.end - all.begin, false);
+        check(client.read_all() == Status::ok, request_failed);
+        // Of the request that was interrupted, each byte is the old or the new one.
+        for (std::uint64_t at = all.begin; at < all.end;) {
+            check(client.read(at, 1) == Status::ok, request_failed);
+            const std::uint64_t page = at / page_size;
+            const std::uint64_t end = std::min(all.end.load(), (page + 1) * page_size);
+            const std::uint64_t part = std::min(end - at, 64 * kib - at % (64 * kib));
+            const PageRef found = rig.volume->find_at(at, part);
+            if (found.hole() && rig.volume->has_contents(page)) continue;  // it was evicted
+            for (const std::uint64_t up_to = at + part; at != up_to; ++at) {
+                const std::byte byte = found.hole() ? std::byte{} : found.cpu()[at % page_size];
+                check(byte == all.model[at] || byte == all.next[at], byte_lost);
+                all.model[at] = rig.model[at] = byte;
+            }
+        }
+        rig.set_known(0, size, true);
+        all.begin = all.end = 0;
+        Random& random = client.random;
+        for (int i = 0; i != 40; ++i) {
+            std::uint64_t at = random.below(size - 1);
+            if (random.one_in(2)) at -= at % page_size;
+            const auto longest = std::min<std::uint64_t>(size - at, 2 * page_size);
+            auto length = 1 + random.below(static_cast<std::uint32_t>(longest));
+            if (random.one_in(2)) {
+                length = static_cast<std::uint32_t>(std::min(page_size, longest));
+            }
+            std::unique_ptr<Job> job;
+            std::vector<std::byte> bytes(length);
+            if (random.one_in(3)) {
+                job = std::make_unique<ZeroJob>(rig, *rig.channels, client.account, at, length,
+                                                random.one_in(2));
+            } else {
+                auto write = std::make_unique<WriteJob>(rig, *rig.channels, client.account, at,
+                                                        length, random.below(1 << 30));
+                bytes = write->payload();
+                job = std::move(write);
+            }
+            const auto where = static_cast<std::ptrdiff_t>(at);
+            std::ranges::copy(bytes, all.next.begin() + where);
+            all.end = at + length;
+            all.begin = at;
+            SteppingJob stepping(*job, all);
+            check(client.finish(stepping) == Status::ok, request_failed);
+            std::ranges::copy(bytes, all.model.begin() + where);
+            all.end = 0;
+            if (random.one_in(4)) check(client.read_all() == Status::ok, request_failed);
+        }
+        check(client.read_all() == Status::ok, request_failed);
+    }
+    ::_exit(correct);
+}
+
+TEST_CASE("kept clone: killed at any step, it has all that was answered") {
+    kill_at_any_step(serve_clone, 400);
+}
+
 // --- a paused cache --------------------------------------------------------------------------
 
 struct KeptRig {
@@ -354,20 +458,22 @@ struct KeptRig {
         rig.model = contents.now;
         rig.set_known(0, size, true);
     }
-    void set_source(bool continues = false) {
+    using Writes = OriginCache::Writes;
+    void set_source(bool continues = false, Writes writes = Writes::back) {
         auto made = std::make_unique<OriginCache>(
             *rig.volume, std::make_unique<MemoryOrigin>(contents),
             OriginCache::Options{.export_name = "cached",
                                  .reads_ahead = OriginCache::Ahead::nothing,
-                                 .writes = OriginCache::Writes::back,
+                                 .writes = writes,
                                  .max_unwritten = 1 << 20,
                                  .max_age = std::chrono::hours(1),
                                  .continues = continues});
         rig.volume->set_source(std::move(made));
     }
-    void start(std::shared_ptr<KeptParts> parts = std::make_shared<FakeParts>()) {
+    void start(std::shared_ptr<KeptParts> parts = std::make_shared<FakeParts>(),
+               Writes writes = Writes::back) {
         rig.volume = make_kept(rig, std::move(parts));
-        set_source();
+        set_source(false, writes);
     }
     PageCache& cache() { return *rig.volume->cache(); }
     void pause() {
@@ -478,6 +584,32 @@ TEST_CASE("kept cache: another process receives the rest of a write to absent pa
             CHECK(contents.holds(contents.durable, next.rig.model, next.rig.known));
         }
     }
+}
+
+TEST_CASE("kept cache: one that is never written to is handed over again, without a flush") {
+    OriginContents contents(size);
+    std::ranges::fill(contents.now, std::byte{7});
+    contents.fails_flushes = true;
+    const auto parts = std::make_shared<FakeParts>();
+    std::vector<std::unique_ptr<KeptRig>> processes;
+    for (int i = 0; i != 3; ++i) {
+        KeptRig& each = *processes.emplace_back(std::make_unique<KeptRig>(contents));
+        if (i == 0) {
+            each.start(parts, OriginCache::Writes::none);
+            REQUIRE(each.client.read(0, page_size + 512) == Status::ok);
+        } else {
+            each.rig.volume = take_over(each.rig, parts->table, parts->copies(), parts, true);
+            each.set_source(true, OriginCache::Writes::none);
+            each.rig.volume->resume();
+            const std::uint32_t reads = contents.reads;
+            CHECK(each.client.read(0, page_size + 512) == Status::ok);
+            CHECK(contents.reads == reads);
+        }
+        each.pause();
+        CHECK(each.cache().hand_over() == std::nullopt);
+    }
+    while (!processes.empty()) processes.pop_back();
+    CHECK(contents.flushes == 0);
 }
 
 TEST_CASE("kept cache: a part stays marked until the origin has all of its changes") {
@@ -598,6 +730,82 @@ TEST_CASE("kept cache: what is in memory is only trusted by the process that it 
     // The earlier process may have written to the origin without a flush.
     next.rig.volume.reset();
     CHECK(contents.flushes == 1);
+}
+
+// --- clones --------------------------------------------------------------------------------------
+
+// A cache and a kept clone of it, as two processes have them one after the other.
+struct CloneRig {
+    explicit CloneRig(OriginContents& of, SourceId id = {1, 2},
+                      OriginCache::Writes writes = OriginCache::Writes::none)
+        : rig(rig_options("h")) {
+        base = checked(Volume::create(cached_volume(), {rig.devices.front().get()}));
+        auto origin = std::make_unique<MemoryOrigin>(of);
+        origin->set_id(id);
+        base->set_source(std::make_unique<OriginCache>(
+            *base, std::move(origin),
+            OriginCache::Options{.export_name = "base", .writes = writes}));
+        rig.model = of.now;
+        rig.set_known(0, size, true);
+    }
+    std::optional<std::string> take_over_clone(const std::shared_ptr<FakeParts>& parts) {
+        rig.volume = take_over(rig, parts->table, parts->copies(), parts);
+        return OriginClone::continue_with(*rig.volume, base);
+    }
+
+    Rig rig;
+    std::shared_ptr<Volume> base;
+    Requests client{rig, Random(1)};
+};
+
+TEST_CASE("kept clone: another process has what was written and zeroed, and reads the rest again") {
+    OriginContents contents(size);
+    std::ranges::fill(contents.now, std::byte{7});
+    const auto parts = std::make_shared<FakeParts>();
+    CloneRig old(contents);
+    old.rig.volume = checked(OriginClone::make(
+        old.base, {.name = "clone", .instance = new_instance(), .kept_parts = parts}, {}));
+    REQUIRE(old.client.write(100, 512) == Status::ok);
+    REQUIRE(old.client.write(2 * page_size, page_size) == Status::ok);
+    REQUIRE(old.client.zero(2 * page_size, page_size, false) == Status::ok);
+    REQUIRE(old.client.zero(4 * page_size, page_size, false) == Status::ok);
+    REQUIRE(old.client.zero(6 * page_size, page_size, true) == Status::ok);
+
+    CloneRig next(contents);
+    REQUIRE(next.take_over_clone(parts) == std::nullopt);
+    next.rig.model = old.rig.model;
+    CHECK(next.client.read_all() == Status::ok);
+    CHECK(next.rig.volume->mapped_bytes() == 2 * page_size);
+    CHECK(next.client.write(4 * page_size + 5, 5) == Status::ok);
+    CHECK(next.client.read_all() == Status::ok);
+    CHECK(contains(next.rig.volume->resize(2 * size), "its size is that of its origin"));
+}
+
+TEST_CASE("kept clone: it continues only with the same contents") {
+    OriginContents contents(size);
+    const auto parts = std::make_shared<FakeParts>();
+    CloneRig old(contents);
+    old.rig.volume = checked(OriginClone::make(
+        old.base, {.name = "clone", .instance = new_instance(), .kept_parts = parts}, {}));
+    REQUIRE(old.client.write(0, 512) == Status::ok);
+    const auto refusal_by = [&](CloneRig next) {
+        const auto why = next.take_over_clone(parts);
+        REQUIRE(why);
+        CHECK(next.rig.volume->source() == nullptr);
+        return *why;
+    };
+    CHECK(contains(refusal_by(CloneRig(contents, {1, 3})), "memory has changed"));
+    CHECK(contains(refusal_by(CloneRig(contents, {1, 2}, OriginCache::Writes::through)),
+                   "is writable now"));
+    CloneRig without(contents);
+    without.base = checked(Volume::create(cached_volume(), {without.rig.devices.front().get()}));
+    CHECK(without.take_over_clone(parts) == "it has no origin any more");
+    CloneRig elsewhere(contents);
+    CloneRig other(contents);
+    other.base = elsewhere.base;
+    CHECK(other.take_over_clone(parts) == "it is on another device now");
+    CloneRig next(contents);
+    CHECK(next.take_over_clone(parts) == std::nullopt);
 }
 
 }  // namespace

@@ -95,10 +95,13 @@ class MemoryOrigin final : public Origin {
         return {};
     }
     bool may_have_lost_writes() const override { return true; }
+    SourceId id() const override { return id_; }
+    void set_id(const SourceId& id) { id_ = id; }
 
  private:
     const std::string name_ = "memory";
     OriginContents& contents_;
+    SourceId id_{};
 };
 
 }  // namespace gpunbd::storage::test

@@ -1,11 +1,11 @@
-"""Mutations of kept caches that their tests have to notice; tests/mutations.py tries them."""
+"""Mutations of kept caches and their clones that their tests have to notice; tests/mutations.py tries them."""
 
 ADD_MARK = 'marks_.add_unwritten(page, changed & ~volume_.missing_parts(page));'
 END_MARK = 'parts_of(record.in_round) & ~parts_of(record.unwritten)'
 BEGIN_ROUND = '    record.in_round.swap(record.unwritten);\n    record.waiting_in_round.swap'
 PRESENT = 'const Parts present = is_handed_over() ? '
 
-MUTATIONS = {('storage_tests', r'^storage\.kept cache'): [
+MUTATIONS = {('storage_tests', r'^storage\.kept c'): [
     ('a write leaves no mark', [(ADD_MARK, 'static_cast<void>(changed);')]),
     ('a write marks the first part only', [(ADD_MARK, 'marks_.add_unwritten(page, changed & -changed);')]),
     ('marks end when a round begins', [(BEGIN_ROUND, '    marks_.remove_unwritten(page, ~Parts{0});\n' + BEGIN_ROUND)]),
@@ -23,5 +23,10 @@ MUTATIONS = {('storage_tests', r'^storage\.kept cache'): [
                                           ('    if (is_paused_) {\n        if (!has', '    if (false) {\n        if (!has')]),
     ('a paused cache flushes at its end', [('        if (is_paused_) return;  // another process goes on\n', '')]),
     ('no flush before a hand-over', [('has_to_flush_ = has_changed_origin_ &&', 'has_to_flush_ = false &&')]),
+    ('what is only read is flushed', [('options_.continues && can_be_written_to()', 'options_.continues')]),
     ('a hand-over although a flush has failed', [('if (is_unsafe_ || !is_flushed_) return', 'if (false) return')]),
+    ('zeroed pages of a clone have no mark', [('marks_.set_zeroed(page);', 'static_cast<void>(page);')]),
+    ('a clone is complete before it has the id of its source', [('                                .complete = false},', '                                },')]),
+    ('a clone continues with other contents', [('cache->id_of_contents() != known || ', '')]),
+    ('a clone continues with a cache that is written to', [('if (cache->can_be_written_to()) return', 'if (false) return')]),
 ]}

@@ -2,15 +2,24 @@
 #include "storage/origins/origin.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "storage/origins/origin_file.hpp"
+#include "tests/checked.hpp"
 #include "tests/storage/origins/memory_origin.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace gpunbd::storage::test {
 namespace requests_of_origins {
@@ -76,4 +85,45 @@ TEST_CASE("origin: threads that record at the same time lose nothing") {
 }
 
 }  // namespace requests_of_origins
+
+namespace contents_of_origins {
+
+std::unique_ptr<OriginFile> opened(const std::string& path, bool is_writable) {
+    return checked(OriginFile::open(path, OriginFile::Kind::file, is_writable));
+}
+
+TEST_CASE("origin: a file that is only read has another id once its contents have changed") {
+    const gpunbd::test::TemporaryFolder folder;
+    const std::string path = folder.write("file", std::string(8192, 'a'));
+    const auto first = opened(path, false);
+    const SourceId known = first->id_of_contents();
+    CHECK(opened(path, false)->id_of_contents() == known);
+    const auto set_time = [&](timespec modified) {
+        const std::array<timespec, 2> times{timespec{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, modified};
+        REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times.data(), 0) == 0);
+    };
+    std::vector<SourceId> others;
+    for (const timespec modified : {timespec{1, 0}, timespec{1, 1}, timespec{2, 0}}) {
+        set_time(modified);
+        others.push_back(opened(path, false)->id_of_contents());
+    }
+    std::filesystem::resize_file(path, 4096);
+    set_time({2, 0});
+    others.push_back(opened(path, false)->id_of_contents());
+    std::filesystem::rename(folder.write("other", std::string(4096, 'a')), path);
+    set_time({2, 0});
+    others.push_back(opened(path, false)->id_of_contents());
+    others.push_back(known);
+    std::ranges::sort(others);
+    CHECK(std::ranges::adjacent_find(others) == others.end());
+    // As it was opened.
+    CHECK(first->id_of_contents() == known);
+    // One that gpunbd writes to stays the same file.
+    const auto before = opened(path, true)->id_of_contents();
+    set_time({3, 0});
+    CHECK(opened(path, true)->id_of_contents() == before);
+    CHECK(opened(path, false)->id() == before);
+}
+
+}  // namespace contents_of_origins
 }  // namespace gpunbd::storage::test

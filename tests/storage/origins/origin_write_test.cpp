@@ -790,7 +790,7 @@ TEST_CASE("origin: clones share what they read, and have what they write for the
         const std::vector<std::byte> before = origin.rig.model;
         Random random(5);
         for (int clone = 0; clone != 2; ++clone) {
-            origin.rig.volume = checked(OriginClone::make(base, "clone", {}));
+            origin.rig.volume = checked(OriginClone::make(base, {.name = "clone"}, {}));
             origin.rig.model = before;
             origin.rig.set_known(0, size, true);
             for (int round = 0; round != 15; ++round) {
@@ -803,7 +803,7 @@ TEST_CASE("origin: clones share what they read, and have what they write for the
         origin.rig.model = before;
         origin.rig.set_known(0, size, true);
         CHECK(origin.origin_is_current());
-        origin.rig.volume = checked(OriginClone::make(base, "clone", {}));
+        origin.rig.volume = checked(OriginClone::make(base, {.name = "clone"}, {}));
         CHECK(origin.client.read_all() == Status::ok);
         CHECK(origin.rig.volume->mapped_bytes() == 0);
         CHECK_FALSE(origin.rig.volume->contents_run_at(0, size).device == 0);
@@ -813,9 +813,10 @@ TEST_CASE("origin: clones share what they read, and have what they write for the
 TEST_CASE("origin: a larger clone ends with zeroes") {
     WriteRig origin(Writes::none);
     const std::shared_ptr<Volume> base = std::move(origin.rig.volume);
-    CHECK(contains(std::get<std::string>(OriginClone::make(base, "clone", size - 1)), "is less"));
+    CHECK(contains(std::get<std::string>(OriginClone::make(base, {.name = "clone"}, size - 1)),
+                   "is less"));
     const std::uint64_t larger = size + 2 * cached_page;
-    origin.rig.volume = checked(OriginClone::make(base, "clone", larger));
+    origin.rig.volume = checked(OriginClone::make(base, {.name = "clone"}, larger));
     origin.rig.options.size = larger;
     origin.rig.model.resize(larger);
     origin.rig.known.resize(larger, 1);
@@ -827,14 +828,14 @@ TEST_CASE("origin: a larger clone ends with zeroes") {
 TEST_CASE("origin: a clone that nothing was written to outlives the device") {
     WriteRig origin(Writes::none, "sh");
     const std::shared_ptr<Volume> base = std::move(origin.rig.volume);
-    origin.rig.volume = checked(OriginClone::make(base, "clone", {}));
+    origin.rig.volume = checked(OriginClone::make(base, {.name = "clone"}, {}));
     CHECK(origin.client.read_all() == Status::ok);
     origin.rig.script.copies_until_dead = 3;
     CHECK(origin.client.read_all() == Status::ok);
     CHECK(origin.client.read_all() == Status::ok);
     CHECK(origin.write(100, 100) == Status::io_error);
     CHECK(origin.write(0, cached_page) == Status::io_error);
-    CHECK(std::holds_alternative<std::string>(OriginClone::make(base, "later", {})));
+    CHECK(std::holds_alternative<std::string>(OriginClone::make(base, {.name = "later"}, {})));
 }
 
 TEST_CASE("origin: a TRIM makes holes, if the origin can") {

@@ -377,12 +377,14 @@ TEST_CASE("page table: a header of another format or kind, or a contradictory on
         CHECK(table.refusal() == contradiction);
     }
     const SpoiledTable table(two_devices());
-    table.set(version_at, std::uint32_t{5});
+    table.set(version_at, std::uint32_t{6});
     table.correct_checksum();
-    CHECK(table.refusal() == "its format is 5, and this gpunbd supports 4");
-    table.set(version_at, std::uint32_t{4});  // of a cache, which has one device
-    table.correct_checksum();
-    CHECK(table.refusal() == contradiction);
+    CHECK(table.refusal() == "its format is 6, and this gpunbd supports 5");
+    for (const std::uint32_t version : {4U, 5U}) {  // of a cache or its clone, with one device
+        table.set(version_at, version);
+        table.correct_checksum();
+        CHECK(table.refusal() == contradiction);
+    }
     table.set(magic_at, std::uint64_t{0x1234});
     table.correct_checksum();
     CHECK(table.refusal() == "it is not a page table of gpunbd");
