@@ -76,6 +76,16 @@ std::optional<std::uint64_t> limit_of(const storage::SlabBudget& budget) {
     return limit == storage::SlabBudget::unlimited ? std::nullopt : std::optional(limit);
 }
 
+// Whether pages have not returned because of the limit that other claims and keep_free still ask
+// for, which is no failure.
+bool stays_for_others(storage::Device& device, const storage::Migration& result) {
+    if (!result.no_room || result.busy != 0 || result.failed != 0 || !result.error.empty()) {
+        return false;
+    }
+    const std::uint64_t limit = device.budget().limit();
+    return limit - std::min(limit, device.budget().used()) < device.available();
+}
+
 }  // namespace
 
 std::uint64_t Claims::left() const {
@@ -281,8 +291,9 @@ bool Reclaimer::end(std::string_view device, std::optional<std::uint64_t> claim,
                                                   config::human_size(*status.limit))
                                     : std::string("gives no more memory back");
             },
-            [&budget = memory.budget()](const storage::Migration&, ReclaimStatus& status) {
-                status.limit = limit_of(budget);
+            [&memory](const storage::Migration& result, ReclaimStatus& status) {
+                status.limit = limit_of(memory.budget());
+                if (stays_for_others(memory, result)) status.why_not.clear();
             }));
     return true;
 }

@@ -152,7 +152,7 @@ std::string progress_text(const ProgressFigures& progress) {
     const auto amount = [&](std::uint64_t count) {
         return progress.unit == "bytes" ? size(count) : fmt::format("{} {}", count, progress.unit);
     };
-    const std::string head = fmt::format("{} '{}': ", progress.what, progress.of);
+    const std::string head = fmt::format("{} {}: ", progress.what, progress.of);
     if (progress.total == 0) return head + amount(progress.done);
     return fmt::format("{}{}%, {} of {}", head, percent(progress.done, progress.total),
                        amount(progress.done), amount(progress.total));

@@ -35,7 +35,9 @@ TEST_CASE("a status is parsed completely") {
     CHECK(status.exports[0].last_p99 == doctest::Approx(0.02));
     CHECK(status.exports[0].stalled == 0);
     REQUIRE(status.progress.size() == 1);
-    CHECK(progress_text(status.progress[0]) == "provisioning 'fast': 25%, 1 GiB of 4 GiB");
+    CHECK(progress_text(status.progress[0]) == "provisioning fast: 25%, 1 GiB of 4 GiB");
+    CHECK(progress_text({.what = "restoring", .of = "export 'a'", .total = 4, .unit = "pages"}) ==
+          "restoring export 'a': 0%, 0 pages of 4 pages");
 }
 
 TEST_CASE("missing values and values of another type count as zero") {

@@ -59,7 +59,7 @@ TEST_CASE("a page of 80 columns and 24 rows shows all parts") {
     const std::string page = text_of(picture_after_a_second(), {});
     CHECK(has(page, "gpunbd 0.1.0  pid 4711  serving 1h00  2 workers"));
     CHECK(has(page, "connections: 2 now, 120 in all, 3 refused, 4 failed; at /run/x.sock"));
-    CHECK(has(page, "#####............... provisioning 'fast': 25%, 1 GiB of 4 GiB"));
+    CHECK(has(page, "#####............... provisioning fast: 25%, 1 GiB of 4 GiB"));
     CHECK(has(page, "cuda:0             aaaaaaaa========................"));
     CHECK(has(page, "   1.0G  35.1G  70.2G   140G"));
     CHECK(has(page, "host "));
