@@ -11,8 +11,8 @@
 
 namespace gpunbd::storage {
 
-// Differs between sources, also if they have had the same name: of a file, its device and its
-// number there. Zeroes: it is not known.
+// Differs between sources, also if they have had the same name: of a file that is written to, its
+// device and its number there; see Origin::id_of_contents(). Zeroes: it is not known.
 using SourceId = std::array<std::uint64_t, 2>;
 
 // What the page table of a kept volume knows of each page besides its entry, if the volume is a

@@ -781,6 +781,30 @@ TEST_CASE("kept clone: another process has what was written and zeroed, and read
     CHECK(contains(next.rig.volume->resize(2 * size), "its size is that of its origin"));
 }
 
+class WatchedParts final : public KeptParts {
+ public:
+    bool keep_table(const OwnedFd& table) noexcept override {
+        was_complete = checked(PageTable::open(OwnedFd::copy_of(table))).complete();
+        return true;
+    }
+    bool keep_directory(const OwnedFd&) noexcept override { return true; }
+    bool keep(std::uint32_t, std::uint32_t, const OwnedFd&) noexcept override { return true; }
+    void drop(std::uint32_t, std::uint32_t) noexcept override {}
+    bool keeps() const noexcept override { return true; }
+
+    std::optional<bool> was_complete;  // when the supervisor got the table
+};
+
+TEST_CASE("kept clone: it is incomplete until it has the id of its source") {
+    OriginContents contents(size);
+    CloneRig made(contents);
+    const auto parts = std::make_shared<WatchedParts>();
+    made.rig.volume = checked(OriginClone::make(
+        made.base, {.name = "clone", .instance = new_instance(), .kept_parts = parts}, {}));
+    CHECK(parts->was_complete == false);
+    CHECK(made.rig.volume->complete());
+}
+
 TEST_CASE("kept clone: it continues only with the same contents") {
     OriginContents contents(size);
     const auto parts = std::make_shared<FakeParts>();
