@@ -339,15 +339,16 @@ class ModelWrite final : public Change {
             return true;
         }
         iovec lent{};
-        if (transfer_.lend({&lent, 1}) == 0) return false;
+        if (transfer_.lend({&lent, 1}) == 0) {
+            if (random.one_in(30)) cut();  // it waits for its page
+            return is_cut_;
+        }
         const auto room = static_cast<std::uint32_t>(lent.iov_len);
         const std::uint32_t bytes = random.one_in(2) ? room : 1 + random.below(room);
         std::memset(lent.iov_base, std::to_integer<int>(value()), bytes);
         transfer_.filled(bytes);
         sent_ += bytes;
-        if (sent_ == range().length || !random.one_in(6)) return true;
-        is_cut_ = true;
-        transfer_.end_here();
+        if (random.one_in(6)) cut();
         return true;
     }
     void abandon() override {
@@ -358,6 +359,12 @@ class ModelWrite final : public Change {
     }
 
  private:
+    void cut() {
+        if (sent_ == range().length) return;
+        is_cut_ = true;
+        transfer_.end_here();
+    }
+
     const TransferContext context_;
     WriteTransfer transfer_;
     std::uint64_t sent_ = 0;
