@@ -139,9 +139,9 @@ bool WriteRecords::cut_fill(std::uint64_t offset, const SourceRequest& write) {
     const std::uint64_t page = volume_.page_of(offset);
     Group& group = group_of(page);
     const Lock lock(group.mutex);
-    const auto found = group.records.find(page);
-    if (found == group.records.end()) return true;  // the write has not begun there
-    for (Fill& each : found->second.fills) {
+    const auto record = group.records.find(page);
+    if (record == group.records.end()) return true;  // the write has not begun with the page
+    for (Fill& each : record->second.fills) {
         if (each.write != &write || (each.parts & volume_.parts_at(offset, 1)) == 0) continue;
         each.cut = offset;
         return each.has_rest;

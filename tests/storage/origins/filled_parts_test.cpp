@@ -288,6 +288,8 @@ using Values = std::bitset<256>;
 struct Model {
     std::vector<Values> values = std::vector<Values>(blocks);
     std::vector<Values> next = values;  // of requests in progress
+    // After a zero that has failed, the memory and the origin may differ.
+    std::vector<bool> may_change = std::vector<bool>(blocks);
 
     bool allows(std::uint64_t offset, std::byte value) const {
         const auto number = std::to_integer<std::size_t>(value);
@@ -339,15 +341,16 @@ class ModelWrite final : public Change {
             return true;
         }
         iovec lent{};
-        if (transfer_.lend({&lent, 1}) == 0) return false;
+        if (transfer_.lend({&lent, 1}) == 0) {
+            if (random.one_in(30)) cut();  // it waits for its page
+            return is_cut_;
+        }
         const auto room = static_cast<std::uint32_t>(lent.iov_len);
         const std::uint32_t bytes = random.one_in(2) ? room : 1 + random.below(room);
         std::memset(lent.iov_base, std::to_integer<int>(value()), bytes);
         transfer_.filled(bytes);
         sent_ += bytes;
-        if (sent_ == range().length || !random.one_in(6)) return true;
-        is_cut_ = true;
-        transfer_.end_here();
+        if (random.one_in(6)) cut();
         return true;
     }
     void abandon() override {
@@ -358,6 +361,12 @@ class ModelWrite final : public Change {
     }
 
  private:
+    void cut() {
+        if (sent_ == range().length) return;
+        is_cut_ = true;
+        transfer_.end_here();
+    }
+
     const TransferContext context_;
     WriteTransfer transfer_;
     std::uint64_t sent_ = 0;
@@ -482,9 +491,13 @@ struct ModelRun {
         contents.fails_reads = contents.fails_writes = false;
         for (std::uint64_t i = 0; i != blocks; ++i) {
             bool is_replaced = false;
+            bool has_failed_zero = false;
             for (const Change* const each : changes) {
-                is_replaced |= each->covers(i) && each->status() == Status::ok;
+                if (!each->covers(i)) continue;
+                is_replaced |= each->status() == Status::ok;
+                has_failed_zero |= each->status() != Status::ok && each->value() == std::byte{};
             }
+            if (is_replaced || has_failed_zero) model.may_change[i] = has_failed_zero;
             if (!is_replaced) model.next[i] |= model.values[i];
             model.values[i] = std::exchange(model.next[i], Values{});
         }
@@ -495,7 +508,9 @@ struct ModelRun {
         ModelRead read(cache, account, 0, blocks, model);
         cache.rig.finish({&read}, random);
         CHECK(read.status() == Status::ok);
-        model.values = read.seen();
+        for (std::uint64_t i = 0; i != blocks; ++i) {
+            if (!model.may_change[i]) model.values[i] = read.seen()[i];
+        }
     }
     // The origin has what is read.
     void flush() {

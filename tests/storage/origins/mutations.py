@@ -1,11 +1,21 @@
-"""Mutations of kept caches and their clones that their tests have to notice; tests/mutations.py tries them."""
+"""Mutations of caches and of kept clones that their tests have to notice; tests/mutations.py tries them."""
 
 ADD_MARK = 'marks_.add_unwritten(page, changed & ~volume_.missing_parts(page));'
 END_MARK = 'parts_of(record.in_round) & ~parts_of(record.unwritten)'
 BEGIN_ROUND = '    record.in_round.swap(record.unwritten);\n    record.waiting_in_round.swap'
 PRESENT = 'const Parts present = is_handed_over() ? '
 
-MUTATIONS = {('storage_tests', r'^storage\.kept c'): [
+IN_USE = '    for (const Group::Fetch& each : group.fetches) {\n        if (each.page == page) in_use |= each.parts;\n    }\n'
+FILLED = 'if (end.filled != 0) parts = found->parts & volume_.whole_parts_at(end.offset, end.filled);'
+
+MUTATIONS = {('storage_tests', r'^storage\.origin: (several|a part has|a page that|a write to parts|where payload)'): [
+    ('a fetch replaces what a write fills', [('            parts_ &= ~each.parts;\n', '')]),
+    ('a write fills parts that are being fetched', [(IN_USE, '')]),
+    ('two writes fill one part', [('        in_use |= each.parts;\n    }\n' + IN_USE, '    }\n' + IN_USE)]),
+    ('a write that failed has filled parts', [(FILLED, 'parts = found->parts;')]),
+    ('a write fills parts of another page after a zero', [('    found->second.fills.clear();\n', '')]),
+    ('the rest of a part is not read', [('cut : fetching.cuts()) {', 'cut : std::vector<std::uint64_t>()) {')]),
+], ('storage_tests', r'^storage\.kept c'): [
     ('a write leaves no mark', [(ADD_MARK, 'static_cast<void>(changed);')]),
     ('a write marks the first part only', [(ADD_MARK, 'marks_.add_unwritten(page, changed & -changed);')]),
     ('marks end when a round begins', [(BEGIN_ROUND, '    marks_.remove_unwritten(page, ~Parts{0});\n' + BEGIN_ROUND)]),
