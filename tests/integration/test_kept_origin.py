@@ -431,7 +431,7 @@ class KeptReadOnlyOrigin(ReadOnlyTest):
             process.wait()
             os.unlink(socket)
         process = nbdkit('first')
-        self.start(origin=f"nbd: '{uri}'")
+        self.start(origin=f"nbd: '{uri}', prefetch: none")
         clients = self.loads(Undisturbed, self.one.path)
         upgrade_under_load(self.one, clients)
         instance = self.instance()
