@@ -276,6 +276,29 @@ TEST_CASE("origin: where payload is cut within a part, the rest of the part is r
     }
 }
 
+// Its writer has taken another page before the cut write begins, which a kept volume never does.
+TEST_CASE("origin: the rest of a part is not read over a page that another write has replaced") {
+    for (const std::string_view devices : {"h", "s"}) {
+        CAPTURE(devices);
+        CacheRig cache(Writes::back, devices);
+        SlowWrite whole(cache, 0, page_size);
+        whole.fill(1);
+        SlowWrite cut(cache, part, 2 * part);
+        cut.fill(part / 2, std::byte{3});
+        whole.fill(page_size - 1);
+        REQUIRE(whole.transfer.status() == Status::ok);
+        REQUIRE(cache.missing(0) == 0);
+        cut.end_here();
+        REQUIRE(cut.transfer.done());
+        CHECK(cut.transfer.status() == Status::ok);
+        std::fill_n(cache.rig.model.begin(), page_size, new_value);
+        cache.rig.set_known(part, part / 2, false);
+        CHECK(cache.client.read_all() == Status::ok);
+        CHECK(cache.flush() == Status::ok);
+        CHECK(cache.contents.holds(cache.contents.durable, cache.rig.model, cache.rig.known));
+    }
+}
+
 // --- a model ---------------------------------------------------------------------------------
 
 constexpr std::uint64_t block = 512;
