@@ -276,6 +276,30 @@ TEST_CASE("origin: where payload is cut within a part, the rest of the part is r
     }
 }
 
+TEST_CASE("origin: a write that is given up while it waits for a fetch ends if the device fails") {
+    CacheRig cache(Writes::through, "sh");
+    Rig& rig = cache.rig;
+    const std::uint64_t begin = 3 * page_size;
+    CHECK(cache.client.read(begin, 1) == Status::ok);
+    cache.contents.allowed_reads = cache.contents.reads.load();
+    cache.cache->prefetch(begin, page_size);
+    while (cache.contents.reads == cache.contents.allowed_reads) std::this_thread::yield();
+    SlowWrite waiting(cache, begin + part, part);
+    waiting.transfer.abandon();
+    CHECK_FALSE(waiting.transfer.done());
+    rig.script.copies_until_dead = 0;
+    ClientAccount account;
+    ReadJob read(rig, *rig.channels, account, begin, 1);
+    while (!rig.devices.front()->failed()) rig.channels->poll();
+    WriteJob write(rig, *rig.channels, cache.client.account, begin, 100, 9);
+    cache.contents.allowed_reads = ~0U;
+    rig.finish({&read, &write}, cache.client.random);
+    settle(*waiting.channels);
+    CHECK(read.status() == Status::ok);
+    CHECK(write.status() == Status::ok);
+    CHECK(cache.client.read(begin, page_size) == Status::ok);
+}
+
 // Its writer has taken another page before the cut write begins, which a kept volume never does.
 TEST_CASE("origin: the rest of a part is not read over a page that another write has replaced") {
     for (const std::string_view devices : {"h", "s"}) {
