@@ -107,16 +107,16 @@ bool possible(const ConnectionState& state) {
     return half.length == 0 || state.discarded == 0;
 }
 
-constexpr timeval peer_patience{.tv_sec = 5, .tv_usec = 0};  // for a peer that does not read
-constexpr int message_buffer = 1 << 20;                      // bytes
+constexpr std::chrono::seconds peer_patience{5};  // for a peer that does not read
+constexpr int message_buffer = 1 << 20;           // bytes
 
 [[noreturn]] void fail_with(const char* what, int error) {
     throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(error)));
 }
 
-bool wait_to_read(int fd, std::chrono::milliseconds limit) {
+bool wait_for(int fd, short events, std::chrono::milliseconds limit) {
     const auto end = std::chrono::steady_clock::now() + limit;
-    pollfd wait{.fd = fd, .events = POLLIN, .revents = 0};
+    pollfd wait{.fd = fd, .events = events, .revents = 0};
     for (;;) {
         const auto left =
             std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
@@ -297,7 +297,6 @@ std::pair<OwnedFd, OwnedFd> MessageSocket::make_pair() {
         throw std::system_error(errno, std::generic_category(), "socketpair");
     }
     for (const int end : ends) {
-        ::setsockopt(end, SOL_SOCKET, SO_SNDTIMEO, &peer_patience, sizeof peer_patience);
         ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &message_buffer, sizeof message_buffer);
     }
     return {OwnedFd(ends[0]), OwnedFd(ends[1])};
@@ -320,18 +319,22 @@ void MessageSocket::send(const UpgradeMessage& message) const {
         std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
     }
     while (::sendmsg(socket_.get(), &header, MSG_NOSIGNAL) < 0) {
-        if (errno == EAGAIN) throw std::runtime_error("it did not read its messages in time");
+        if (errno == EAGAIN) {  // Asio has made the socket non-blocking
+            if (wait_for(socket_.get(), POLLOUT, peer_patience)) continue;
+            throw std::runtime_error("it did not read its messages in time");
+        }
         if (errno == EPIPE || errno == ECONNRESET) throw std::runtime_error("it has ended");
         if (errno != EINTR) fail_with("cannot send to it", errno);
     }
 }
 
 bool MessageSocket::has_message() const {
-    return wait_to_read(socket_.get(), std::chrono::milliseconds(0));
+    return wait_for(socket_.get(), POLLIN, std::chrono::milliseconds(0));
 }
 
 UpgradeMessage MessageSocket::receive(std::chrono::milliseconds limit) const {
-    if (!wait_to_read(socket_.get(), limit)) throw std::runtime_error("it did not answer in time");
+    if (!wait_for(socket_.get(), POLLIN, limit))
+        throw std::runtime_error("it did not answer in time");
     // One byte more than the limit, to detect longer messages.
     std::vector<std::byte> bytes(max_upgrade_message + 1);
     iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};

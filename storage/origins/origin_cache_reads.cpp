@@ -189,16 +189,16 @@ bool OriginCache::abandon_unreadable(std::uint64_t page) {
     if (!has_failed_device()) return true;
     failures_.store(1);
     if (!volume_.is_unreadable(page)) return true;
-    if (written_.contains(page)) {
-        if (written_.is_in_round(page)) return false;
-        // Otherwise the page is as in the origin, and writes in progress fail.
-        if (written_.is_unwritten(page)) {
-            if (options_.writes == Writes::back) lose(page);
-            complete_all(written_.discard(page, Status::io_error));
-            settle(page);
-        }
-    }
+    const bool has_record = written_.contains(page);
+    if (has_record && written_.is_in_round(page)) return false;
+    // Before the record may end: requests wait there for parts of the page.
     written_.unmap(page, [&] { volume_.unmap(page); });
+    // Otherwise the page is as in the origin, and writes in progress fail.
+    if (has_record && written_.is_unwritten(page)) {
+        if (options_.writes == Writes::back) lose(page);
+        complete_all(written_.discard(page, Status::io_error));
+        settle(page);
+    }
     return true;
 }
 

@@ -139,10 +139,11 @@ bool WriteRecords::cut_fill(std::uint64_t offset, const SourceRequest& write) {
     const std::uint64_t page = volume_.page_of(offset);
     Group& group = group_of(page);
     const Lock lock(group.mutex);
-    const auto record = group.records.find(page);
-    if (record == group.records.end()) return true;  // the write has not begun with the page
-    for (Fill& each : record->second.fills) {
-        if (each.write != &write || (each.parts & volume_.parts_at(offset, 1)) == 0) continue;
+    const auto found = group.records.find(page);
+    if (found == group.records.end()) return true;  // the write has not begun there
+    const Parts part = volume_.parts_at(offset, 1) & volume_.missing_parts(page);
+    for (Fill& each : found->second.fills) {
+        if (each.write != &write || (each.parts & part) == 0) continue;
         each.cut = offset;
         return each.has_rest;
     }
@@ -188,10 +189,11 @@ WriteRecords::Fetching::Fetching(WriteRecords& records, std::uint64_t page, cons
     Group& group = records_.group_of(page);
     const Lock lock(group.mutex);
     parts_ = parts & target.missing();
+    const Parts absent = parts_;
     const auto found = group.records.find(page);
     if (found != group.records.end()) {
         for (const Fill& each : found->second.fills) {
-            if (each.cut && (parts & records_.volume_.parts_at(*each.cut, 1)) != 0) {
+            if (each.cut && (absent & records_.volume_.parts_at(*each.cut, 1)) != 0) {
                 cuts_.push_back(*each.cut);
             }
             parts_ &= ~each.parts;

@@ -5,6 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "server/net/transport/receive_buffer.hpp"
 #include "tests/test.hpp"
 
@@ -225,6 +228,30 @@ TEST_CASE("upgrade messages: through a socket pair") {
     CHECK(here.has_message());
     CHECK(why_not_received(here, MessageKind::ready) == "it has ended");
     CHECK_THROWS_WITH(here.send({.kind = MessageKind::all}), "it has ended");
+}
+
+TEST_CASE("upgrade messages: a full socket that Asio uses too waits for its reader") {
+    auto [one, other] = MessageSocket::make_pair();
+    const int raw = one.get();
+    REQUIRE(::fcntl(raw, F_SETFL, O_NONBLOCK) == 0);
+    const MessageSocket here(std::move(one));
+    const MessageSocket there(std::move(other));
+    const UpgradeMessage message{.kind = MessageKind::received, .body = Body(10'000)};
+    const Body bytes = encode_message(message);
+    int sent = 1;
+    while (::send(raw, bytes.data(), bytes.size(), 0) > 0) ++sent;
+    std::string why = "it has not been sent";
+    std::atomic<bool> has_ended{false};
+    std::jthread sender([&] {
+        why = error_of([&] { here.send(message); });
+        has_ended = true;
+    });
+    for (int i = 0; i != 50 && !has_ended; ++i) {  // a send that does not wait ends before
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    for (; sent != 0; --sent) there.expect(MessageKind::received, std::chrono::seconds(10));
+    sender.join();
+    CHECK(why.empty());
 }
 
 TEST_CASE("upgrade messages: messages sent before the end are received, despite unread ones") {

@@ -276,6 +276,53 @@ TEST_CASE("origin: where payload is cut within a part, the rest of the part is r
     }
 }
 
+TEST_CASE("origin: a write that is given up while it waits for a fetch ends if the device fails") {
+    CacheRig cache(Writes::through, "sh");
+    Rig& rig = cache.rig;
+    const std::uint64_t begin = 3 * page_size;
+    CHECK(cache.client.read(begin, 1) == Status::ok);
+    cache.contents.allowed_reads = cache.contents.reads.load();
+    cache.cache->prefetch(begin, page_size);
+    while (cache.contents.reads == cache.contents.allowed_reads) std::this_thread::yield();
+    SlowWrite waiting(cache, begin + part, part);
+    waiting.transfer.abandon();
+    CHECK_FALSE(waiting.transfer.done());
+    rig.script.copies_until_dead = 0;
+    ClientAccount account;
+    ReadJob read(rig, *rig.channels, account, begin, 1);
+    while (!rig.devices.front()->failed()) rig.channels->poll();
+    WriteJob write(rig, *rig.channels, cache.client.account, begin, 100, 9);
+    cache.contents.allowed_reads = ~0U;
+    rig.finish({&read, &write}, cache.client.random);
+    settle(*waiting.channels);
+    CHECK(read.status() == Status::ok);
+    CHECK(write.status() == Status::ok);
+    CHECK(cache.client.read(begin, page_size) == Status::ok);
+}
+
+// Its writer has taken another page before the cut write begins, which a kept volume never does.
+TEST_CASE("origin: the rest of a part is not read over a page that another write has replaced") {
+    for (const std::string_view devices : {"h", "s"}) {
+        CAPTURE(devices);
+        CacheRig cache(Writes::back, devices);
+        SlowWrite whole(cache, 0, page_size);
+        whole.fill(1);
+        SlowWrite cut(cache, part, 2 * part);
+        cut.fill(part / 2, std::byte{3});
+        whole.fill(page_size - 1);
+        REQUIRE(whole.transfer.status() == Status::ok);
+        REQUIRE(cache.missing(0) == 0);
+        cut.end_here();
+        REQUIRE(cut.transfer.done());
+        CHECK(cut.transfer.status() == Status::ok);
+        std::fill_n(cache.rig.model.begin(), page_size, new_value);
+        cache.rig.set_known(part, part / 2, false);
+        CHECK(cache.client.read_all() == Status::ok);
+        CHECK(cache.flush() == Status::ok);
+        CHECK(cache.contents.holds(cache.contents.durable, cache.rig.model, cache.rig.known));
+    }
+}
+
 // --- a model ---------------------------------------------------------------------------------
 
 constexpr std::uint64_t block = 512;
