@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import kept
+import origin_export
 import server
 import wire
 from server import MiB
@@ -266,13 +267,8 @@ class KeptOrigin(Test):
             self.skipTest('there is no nbdkit')
         folder = self.directory()
         socket, readable = (os.path.join(folder, each) for each in ('socket', 'readable'))
-        read = f'until test -e {readable} -o ! -e {self.path}; do sleep 0.01; done; ' + \
-               ('echo EIO >&2; exit 1' if fails else
-                f'dd if={self.path} iflag=skip_bytes,count_bytes skip=$4 count=$3 bs=64K status=none')
-        origin = subprocess.Popen([
-            'nbdkit', '-f', '--exit-with-parent', '-U', socket, 'eval', f'get_size=echo {SIZE}', f'pread={read}', 'can_write=exit 0',
-            f'pwrite=dd of={self.path} oflag=seek_bytes seek=$4 bs=64K conv=notrunc status=none', 'can_flush=exit 0',
-            'flush=exit 0', 'can_multi_conn=exit 0', 'thread_model=echo parallel'])
+        words = origin_export.waiting_nbdkit(self.path, SIZE, readable, read='echo EIO >&2; exit 1' if fails else None)
+        origin = subprocess.Popen(['nbdkit', '-f', '--exit-with-parent', '-U', socket, *words, 'can_multi_conn=exit 0'])
         self.addCleanup(lambda: (origin.kill(), origin.wait()))
         server.wait_until(lambda: server.listens(socket))
         self.start(EXPORT.replace('file: FILE', f"nbd: 'nbd+unix:///?socket={socket}'"), age='1h')

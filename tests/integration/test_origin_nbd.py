@@ -132,11 +132,8 @@ class OriginNbd(origin_export.Test):
 
     def test_requests_share_the_connection_to_a_server_that_offers_one(self):
         """Reads of one MiB wait until there is a file. The answers to others do not."""
-        read = f'test "$4" -lt {8 * MiB} -o "$4" -ge {9 * MiB} || until test -e {self.errors_on} -o ! -e {self.path}; do sleep 0.01; done; ' \
-               f'dd if={self.path} iflag=skip_bytes,count_bytes skip=$4 count=$3 bs=64K status=none'
-        write = f'dd of={self.path} oflag=seek_bytes seek=$4 bs=64K conv=notrunc status=none'
-        self.start_nbdkit('eval', f'get_size=echo {SIZE}', f'pread={read}', 'can_write=exit 0', f'pwrite={write}',
-                          'can_flush=exit 0', 'flush=exit 0', 'thread_model=echo parallel')
+        waits = f'test "$4" -ge {8 * MiB} -a "$4" -lt {9 * MiB}'
+        self.start_nbdkit(*origin_export.waiting_nbdkit(self.path, SIZE, self.errors_on, waits))
         with self.start('write-through') as client, wire.connect(self.one.address, 'cached', structured=False) as waiting:
             def wait():
                 before = self.origin_status()['misses']
