@@ -206,17 +206,23 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
     return volume;
 }
 
+// Null: it is not among those that are made already.
+const Export* find_made(const ExportRegistry::Exports& exports, const std::string& name) {
+    const auto found =
+        std::ranges::find_if(exports, [&](const auto& each) { return each->info.name == name; });
+    return found == exports.end() ? nullptr : found->get();
+}
+
 // `exports` are those that are made already.
 std::shared_ptr<storage::Volume> clone_volume(const config::ExportOptions& options,
                                               const ExportRegistry::Exports& exports,
                                               const VolumeLife& life) {
-    const auto found = std::ranges::find_if(
-        exports, [&](const auto& each) { return each->info.name == options.clone_of; });
-    if (found == exports.end()) {
+    const Export* const found = find_made(exports, options.clone_of);
+    if (found == nullptr) {
         throw std::runtime_error(fmt::format("clone_of: there is no export {} above it",
                                              config::in_quotes(options.clone_of)));
     }
-    const Export& source = **found;
+    const Export& source = *found;
     if (source.options.origin.is_writable()) {
         throw std::runtime_error(
             "clone_of: its origin is writable; only a read-only one has clones");
@@ -350,10 +356,9 @@ std::string snapshot_error(const Export& old, const config::ExportOptions& wante
 // exports are made.
 bool lacks_source(const config::ExportOptions& clone, const MadeExports& made) {
     if (clone.clone_of.empty()) return false;
-    const auto source = std::ranges::find_if(
-        made.exports, [&](const auto& each) { return each->info.name == clone.clone_of; });
-    const bool is_made = source != made.exports.end();
-    if (is_made && !(*source)->volume->complete()) return true;
+    const Export* const source = find_made(made.exports, clone.clone_of);
+    const bool is_made = source != nullptr;
+    if (is_made && !source->volume->complete()) return true;
     const bool is_refused = std::ranges::any_of(
         made.refused, [&](const auto& each) { return each.name == clone.clone_of; });
     return !is_made && (is_refused || clone.provenance.run_time);
@@ -461,11 +466,10 @@ Expected<void, Failure> complete_clone(const Export& next, const Making& making)
     if (!next.volume || !next.volume->kept_clone().is_clone() || next.volume->source() != nullptr) {
         return {};
     }
-    const auto source = std::ranges::find_if(
-        making.made.exports, [&](const auto& each) { return each->info.name == wanted.clone_of; });
+    const Export* const source = find_made(making.made.exports, wanted.clone_of);
     std::optional<std::string> why = "it is not served";
-    if (source != making.made.exports.end()) {
-        why = storage::OriginClone::continue_with(*next.volume, (*source)->volume);
+    if (source != nullptr) {
+        why = storage::OriginClone::continue_with(*next.volume, source->volume);
     }
     if (!why) return {};
     return Failure{
