@@ -95,6 +95,7 @@ bool NbdConnection::is_over() const {
 }
 
 std::string NbdConnection::connect(const std::string& uri, bool with_map) {
+    const Lock lock(mutex_);
     nbd_handle* const handle = handle_.get();
     if (handle == nullptr) return last_reason(nbd_);
     if (!wake_) return std::strerror(errno);
@@ -120,6 +121,7 @@ std::string NbdConnection::connect(const std::string& uri, bool with_map) {
 }
 
 std::string NbdConnection::examine() {
+    const Lock lock(mutex_);
     nbd_handle* const handle = handle_.get();
     const std::int64_t size = nbd_.get_size(handle);
     if (size < 0 || static_cast<std::uint64_t>(size) > max_size) {

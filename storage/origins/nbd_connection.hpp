@@ -92,9 +92,9 @@ class NbdConnection {
 
     NbdConnection(const Libnbd& nbd, Limits limits);
     // These return the reason for users of a failure, or an empty text.
-    std::string connect(const std::string& uri, bool with_map);
-    std::string examine();
-    bool is_over() const;
+    std::string connect(const std::string& uri, bool with_map) EXCLUDES(mutex_);
+    std::string examine() EXCLUDES(mutex_);
+    bool is_over() const REQUIRES(mutex_);
     // `issue`: returns the cookie of a new request, or -1, and gets its completion callback.
     template <typename Issue>
     Result perform(Issue issue) EXCLUDES(mutex_);
@@ -113,7 +113,7 @@ class NbdConnection {
     NbdExport exported_;
 
     Mutex mutex_;
-    const std::unique_ptr<nbd_handle, Close> handle_;  // used with the mutex once it is connected
+    const std::unique_ptr<nbd_handle, Close> handle_ GUARDED_BY(mutex_);
     boost::intrusive::list<Request> requests_ GUARDED_BY(mutex_);
     bool is_polled_ GUARDED_BY(mutex_) = false;  // by one of their threads
     bool has_given_up_ GUARDED_BY(mutex_) = false;
