@@ -41,7 +41,7 @@ void WriteOperation::begin() {
                     command_.fua);
 }
 
-bool WriteOperation::uses_buffer() {
+bool WriteOperation::take_buffer() {
     if (buffer_ != nullptr) return true;
     if (!transfer_.is_fetching() || !context_->take_buffer_memory(missing_)) return false;
     buffer_size_ = static_cast<std::size_t>(missing_);
@@ -68,7 +68,7 @@ std::size_t WriteOperation::lend(std::span<iovec> out) {
     if (buffer_ == nullptr) {
         if (const std::size_t count = transfer_.lend(out); count != 0) return count;
     }
-    if (!uses_buffer()) return 0;
+    if (!take_buffer()) return 0;
     out.front() = {.iov_base = buffer_.get() + buffered_, .iov_len = buffer_size_ - buffered_};
     return 1;
 }
@@ -92,7 +92,7 @@ std::size_t WriteOperation::take(std::span<const std::byte> payload) {
     }
     std::size_t used = buffer_ == nullptr ? transfer_.fill(payload) : 0;
     missing_ -= used;
-    if (used != payload.size() && uses_buffer()) {
+    if (used != payload.size() && take_buffer()) {
         const std::span<const std::byte> rest = payload.subspan(used);
         std::memcpy(buffer_.get() + buffered_, rest.data(), rest.size());
         used = payload.size();

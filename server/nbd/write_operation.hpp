@@ -86,8 +86,8 @@ class WriteOperation : public Operation {
     void give_back_to(OperationPools& pools) override;
     void discard();
     void answer_if_done();
-    // Whether the buffer receives the rest of the payload. There may be none before.
-    bool uses_buffer();
+    // From now on a buffer receives the payload. False: there is none, now.
+    bool take_buffer();
     // As much as the volume has memory for.
     void write_buffered();
     void drop_buffer();

@@ -231,7 +231,7 @@ void WriteTransfer::end_pages() {
         if (status_ == Status::ok && !page_requested()) status_ = request_status();
         return;
     }
-    if (!has_rest()) return;
+    if (!fetch_rest()) return;
     const bool is_over = position_ == end_ && returned_ == issued_;
     const std::uint64_t begins = returned_ == issued_ ? position_ : chunk(returned_).offset;
     const std::uint64_t in_memory = is_over ? cache_end_ : begins;
@@ -254,7 +254,7 @@ void WriteTransfer::end_pages() {
     if (status_ == Status::ok) status_ = write_.status;
 }
 
-bool WriteTransfer::has_rest() {
+bool WriteTransfer::fetch_rest() {
     if (!needs_rest_) return true;
     if (page_requested()) return false;
     if (status_ == Status::ok) status_ = request_status();

@@ -114,7 +114,7 @@ class WriteTransfer final : public Transfer, private DeferredWork {
     // Reports to the cache what is in memory, and at the end, that it is all.
     void end_pages();
     // After end_here(), the cache has the rest of the part in which the payload ends. False: later.
-    bool has_rest();
+    bool fetch_rest();
     // The page of the chunk replaces a shared one, unless the write has failed. False: later.
     bool replace(Chunk& chunk);
     void resume() override;
