@@ -177,20 +177,27 @@ class ZeroJob final : public Job {
     std::vector<std::uint64_t> whole_;  // pages
 };
 
-class FlushJob final : public Job {
+// Waits for a transfer that needs nothing from its client.
+template <typename OneTransfer, typename Base = Job>
+class TransferJob : public Base {
  public:
-    FlushJob(Rig& rig, Channels& channels, ClientAccount& account) {
-        transfer_.begin({*rig.volume, channels, account}, *this);
-    }
+    using Base::Base;
     bool step(Random&) override {
-        if (ended() || !transfer_.done()) return false;
-        end(transfer_.status());
+        if (this->ended() || !transfer_.done()) return false;
+        this->end(transfer_.status());
         return true;
     }
     void abandon() override {}
 
- private:
-    FlushTransfer transfer_;
+ protected:
+    OneTransfer transfer_;
+};
+
+class FlushJob final : public TransferJob<FlushTransfer> {
+ public:
+    FlushJob(Rig& rig, Channels& channels, ClientAccount& account) {
+        transfer_.begin({*rig.volume, channels, account}, *this);
+    }
 };
 
 // An owner that needs no calls.

@@ -90,14 +90,14 @@ struct SlowWrite {
     WriteTransfer transfer;
 };
 
-void for_each_kind(const auto& test) {
+void for_each_kind(const auto& test, std::chrono::milliseconds max_age = std::chrono::hours(1)) {
     for (const std::string_view devices : {"h", "s"}) {
         for (const bool is_kept : {false, true}) {
             for (const Writes writes : {Writes::through, Writes::back}) {
                 CAPTURE(devices);
                 CAPTURE(is_kept);
                 CAPTURE(static_cast<int>(writes));
-                CacheRig cache(writes, devices, is_kept);
+                CacheRig cache(writes, devices, is_kept, max_age);
                 test(cache);
             }
         }
@@ -421,21 +421,12 @@ class ModelWrite final : public Change {
     bool is_abandoned_ = false;
 };
 
-class ModelZero final : public Change {
+class ModelZero final : public TransferJob<ZeroTransfer, Change> {
  public:
     ModelZero(CacheRig& cache, ClientAccount& account, std::uint64_t begin, std::uint64_t end)
-        : Change(begin, end, std::byte{}) {
+        : TransferJob(begin, end, std::byte{}) {
         transfer_.begin({*cache.rig.volume, *cache.rig.channels, account}, *this, range(), {});
     }
-    bool step(Random&) override {
-        if (ended() || !transfer_.done()) return false;
-        end(transfer_.status());
-        return true;
-    }
-    void abandon() override {}
-
- private:
-    ZeroTransfer transfer_;
 };
 
 class ModelRead final : public Job {
@@ -578,23 +569,16 @@ struct ModelRun {
 
 TEST_CASE("origin: several clients write to the same parts at once") {
     std::uint32_t seed = 0;
-    for (const std::string_view devices : {"h", "s"}) {
-        for (const bool is_kept : {false, true}) {
-            for (const Writes writes : {Writes::through, Writes::back}) {
-                CAPTURE(devices);
-                CAPTURE(is_kept);
-                CAPTURE(static_cast<int>(writes));
-                CacheRig cache(writes, devices, is_kept, std::chrono::milliseconds(2));
-                ModelRun run(cache, ++seed);
-                for (int round = 0; round != 40; ++round) {
-                    run.round();
-                    if (run.random.one_in(4)) run.read_all();
-                    if (run.random.one_in(4)) run.flush();
-                }
-                run.flush();
-            }
+    const auto test = [&](CacheRig& cache) {
+        ModelRun run(cache, ++seed);
+        for (int round = 0; round != 40; ++round) {
+            run.round();
+            if (run.random.one_in(4)) run.read_all();
+            if (run.random.one_in(4)) run.flush();
         }
-    }
+        run.flush();
+    };
+    for_each_kind(test, std::chrono::milliseconds(2));
 }
 
 }  // namespace

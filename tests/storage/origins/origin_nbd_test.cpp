@@ -97,7 +97,7 @@ TEST_CASE("NBD origin: a read that ends each connection fails, also if other cal
     const gpunbd::test::TemporaryFolder folder;
     const BadBlockServer server(folder.path("socket"));
     auto opened = OriginNbd::open("nbd+unix:///?socket=" + folder.path("socket"), false,
-                                  {.reconnect = std::chrono::milliseconds(300)});
+                                  {.reconnect = std::chrono::milliseconds(1'000)});
     REQUIRE(std::holds_alternative<std::unique_ptr<OriginNbd>>(opened));
     OriginNbd& origin = *std::get<std::unique_ptr<OriginNbd>>(opened);
     std::atomic<bool> has_ended{false};
